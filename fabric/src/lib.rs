@@ -1,0 +1,26 @@
+//! The fabric side of ibtap.
+//!
+//! [`types`] holds the vocabulary (queue pair numbers, keys, GIDs), [`port`] and [`worker`] the
+//! interface that devices program against, and [`soft`] the provider that needs no hardware: a
+//! software RoCEv2 fabric over UDP.
+//!
+//! The interface is shaped after verbs and cut where a *batch* crosses it: a worker yields a batch
+//! of received datagrams, and takes a *train* of equal-sized packets to send. Nothing in it may
+//! exist for the software provider alone.
+
+#![deny(unsafe_code)]
+
+pub mod port;
+pub mod soft;
+pub mod types;
+pub mod worker;
+
+pub use port::{
+    Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
+    UdInit,
+};
+pub use types::{Gid, Guid, IbMtu, Lid, PKey, Psn, QKey, Qpn};
+pub use worker::{
+    AddressHandle, AhAttributes, Batch, Payload, Sent, Train, TrainTicket, UdDestination,
+    UdReceived, Worker,
+};

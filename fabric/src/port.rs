@@ -1,0 +1,254 @@
+//! The control side of a fabric port.
+//!
+//! A [`Port`] belongs to one control thread; its [`Worker`]s each belong to a data thread. What
+//! changes here (endpoints, groups, keys) reaches the workers without a lock on their packet path.
+
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use serde::Serialize;
+
+use crate::types::{Gid, Guid, Lid, PKey, QKey, Qpn};
+use crate::worker::Worker;
+
+/// Names an endpoint (a queue pair with its lanes) of one port. Never reused while the port lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(transparent)]
+pub struct EndpointId(pub u32);
+
+/// The logical state of a port (IBA vol. 1, 14.2.5.6, as far as a consumer needs it).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum PortState {
+    /// No link, or no usable address.
+    Down,
+    /// Packets flow.
+    Active,
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PortState::Down => "DOWN",
+            PortState::Active => "ACTIVE",
+        })
+    }
+}
+
+/// What a port is like now.
+#[derive(Clone, Debug)]
+pub struct PortAttributes {
+    /// `soft/eth0`, `mlx5_0/1`.
+    pub name: String,
+    /// Whether packets flow.
+    pub state: PortState,
+    /// Why the state is not active, in words for a person.
+    pub state_reason: Option<String>,
+    /// The GID that devices put into their addresses.
+    pub gid: Gid,
+    /// The port GUID.
+    pub guid: Guid,
+    /// The LID, on an InfiniBand link layer.
+    pub lid: Option<Lid>,
+    /// The P_Key table; entries may be full or limited.
+    pub pkeys: Vec<PKey>,
+    /// The largest UD payload in bytes that fits now: an IB MTU, or the exact fit of the underlay.
+    pub ud_payload_max: u32,
+    /// The MTU of the Ethernet underlay in bytes, where there is one.
+    pub underlay_mtu: Option<u32>,
+}
+
+/// What a provider can do; asked, never guessed.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// How many workers (and so lanes) share one advertised QPN.
+    pub lanes: usize,
+    /// Bytes of UD payload that one train may hold in all, packet overhead not counted.
+    pub train_bytes: usize,
+    /// Packets that one train may hold.
+    pub train_packets: usize,
+    /// Whether the provider delivers multicast natively (false: copies to a list of peers).
+    pub multicast: bool,
+    /// Multicast groups that may be attached.
+    pub groups_max: usize,
+}
+
+/// An asynchronous event of the port (IBA vol. 1, 11.6.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// The port came up.
+    Active,
+    /// The port went down; the text says why.
+    Down(String),
+    /// The port's GID changed.
+    GidChange(Gid),
+    /// [`PortAttributes::ud_payload_max`] changed.
+    MtuChange(u32),
+    /// The P_Key table changed.
+    PKeyChange,
+    /// The device vanished; it may come back.
+    Removed,
+}
+
+/// How to make a UD endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct UdInit {
+    /// The partition; the provider looks up its table, preferring a full-member entry.
+    pub pkey: PKey,
+    /// The endpoint's Q_Key.
+    pub qkey: QKey,
+}
+
+/// A made UD endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct UdEndpoint {
+    /// Its name here.
+    pub id: EndpointId,
+    /// The advertised queue pair number, the same in all lanes.
+    pub qpn: Qpn,
+    /// The table entry in use: full or limited.
+    pub pkey: PKey,
+}
+
+/// What `ibtap res` lists, like `rdma resource show`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Resources {
+    /// Queue pairs.
+    pub queue_pairs: Vec<QueuePairInfo>,
+    /// Completion queues (or what stands for them: one receive ring for each worker).
+    pub completion_queues: Vec<CompletionQueueInfo>,
+    /// Attached multicast groups.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// One queue pair.
+#[derive(Clone, Debug, Serialize)]
+pub struct QueuePairInfo {
+    /// Its number.
+    pub qpn: Qpn,
+    /// `UD`, `RC` or `GSI`.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
+    pub state: &'static str,
+    /// The P_Key it uses.
+    pub pkey: PKey,
+    /// Its Q_Key.
+    pub qkey: QKey,
+    /// Lanes, each with a source port of its own.
+    pub lanes: usize,
+    /// The endpoint it belongs to.
+    pub endpoint: EndpointId,
+}
+
+/// One completion queue.
+#[derive(Clone, Debug, Serialize)]
+pub struct CompletionQueueInfo {
+    /// Its number.
+    pub cqn: u32,
+    /// Capacity in entries.
+    pub cqe: u32,
+    /// The worker that polls it.
+    pub worker: u32,
+}
+
+/// One attachment of a queue pair to a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupInfo {
+    /// The group.
+    pub mgid: Gid,
+    /// The attached queue pair.
+    pub qpn: Qpn,
+}
+
+/// Why the control side of a provider refused.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The P_Key is not in the port's table.
+    #[error("P_Key {0} is not in the port's P_Key table; add it to the table or use one that is")]
+    NoSuchPKey(PKey),
+    /// No such endpoint.
+    #[error("there is no endpoint {0:?}")]
+    NoSuchEndpoint(EndpointId),
+    /// A queue pair transition that the IBA does not allow.
+    #[error("a queue pair cannot go from {from} to {to}")]
+    IllegalTransition {
+        /// The state it is in.
+        from: &'static str,
+        /// The state asked for.
+        to: &'static str,
+    },
+    /// A required attribute is missing, or one that is not allowed is there.
+    #[error("the queue pair transition from {from} to {to} {what}")]
+    BadAttributes {
+        /// The state it is in.
+        from: &'static str,
+        /// The state asked for.
+        to: &'static str,
+        /// What is wrong with the attributes.
+        what: String,
+    },
+    /// Not a multicast GID, or one of the other address family.
+    #[error("{0} is not a multicast GID that this port can join")]
+    BadGroup(Gid),
+    /// A limit was reached.
+    #[error("{0}")]
+    Limit(String),
+    /// The operating system refused; the text is a whole sentence.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// Its answer.
+        source: std::io::Error,
+    },
+    /// The configuration or the underlay does not allow it; the text is a whole sentence.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// A port of a fabric, as its control thread sees it.
+pub trait Port: Send {
+    /// What the port is like now.
+    fn attributes(&self) -> PortAttributes;
+
+    /// What the provider can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Readable when [`Port::process`] has something to do.
+    fn event_fd(&self) -> BorrowedFd<'_>;
+
+    /// Looks at what happened outside and tells what it means for the port. Never blocks.
+    fn process(&mut self) -> Vec<PortEvent>;
+
+    /// Hands out the workers, once; later calls give none.
+    fn take_workers(&mut self) -> Vec<Box<dyn Worker>>;
+
+    /// Makes a UD endpoint and brings it to RTS.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchPKey`] when the table lacks the key, [`FabricError::Os`] when the
+    /// operating system refuses.
+    fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError>;
+
+    /// Ends an endpoint: its groups are left, packets for it are dropped from now on.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchEndpoint`].
+    fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError>;
+
+    /// Attaches an endpoint to a multicast group; attaching twice is not an error.
+    ///
+    /// # Errors
+    /// [`FabricError::BadGroup`], [`FabricError::Limit`], [`FabricError::Os`].
+    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
+
+    /// Detaches an endpoint from a group; a group that is not attached is not an error.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchEndpoint`].
+    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
+
+    /// What is in use, for people.
+    fn resources(&self) -> Resources;
+}

@@ -1,0 +1,370 @@
+//! The field's vocabulary as types, so that no two of these numbers can be swapped.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A queue pair number, 24 bits (IBA vol. 1, 10.2.3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Qpn(u32);
+
+impl Qpn {
+    /// The destination of every multicast datagram (IBA vol. 1, 10.5.2).
+    pub const MULTICAST: Qpn = Qpn(0xff_ffff);
+    /// The general services interface, which carries management datagrams.
+    pub const GSI: Qpn = Qpn(1);
+
+    /// Keeps the low 24 bits of `n`.
+    pub const fn new(n: u32) -> Qpn {
+        Qpn(n & 0xff_ffff)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Big-endian, as on the wire.
+    pub const fn to_bytes(self) -> [u8; 3] {
+        let [_, a, b, c] = self.0.to_be_bytes();
+        [a, b, c]
+    }
+
+    /// From the wire's three big-endian bytes.
+    pub const fn from_bytes(b: [u8; 3]) -> Qpn {
+        Qpn(u32::from_be_bytes([0, b[0], b[1], b[2]]))
+    }
+}
+
+impl fmt::Debug for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Qpn({:#08x})", self.0)
+    }
+}
+
+impl fmt::Display for Qpn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#08x}", self.0)
+    }
+}
+
+/// A packet sequence number, modulo 2^24 (IBA vol. 1, 9.7.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Psn(u32);
+
+impl Psn {
+    /// Keeps the low 24 bits of `n`.
+    pub const fn new(n: u32) -> Psn {
+        Psn(n & 0xff_ffff)
+    }
+
+    /// The number.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The number `n` packets later, modulo 2^24.
+    #[must_use]
+    pub const fn advance(self, n: u32) -> Psn {
+        Psn(self.0.wrapping_add(n) & 0xff_ffff)
+    }
+}
+
+/// A partition key: bit 15 is full membership, the low 15 bits name the partition (IBA vol. 1, 10.9).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PKey(u16);
+
+impl PKey {
+    /// Full membership in the default partition.
+    pub const DEFAULT: PKey = PKey(0xffff);
+
+    /// Any 16 bits; see [`PKey::is_valid`].
+    pub const fn new(key: u16) -> PKey {
+        PKey(key)
+    }
+
+    /// The 16 bits, membership included.
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+
+    /// A key whose partition number is 0 is invalid (IBA vol. 1, 10.9.2).
+    pub const fn is_valid(self) -> bool {
+        self.0 & 0x7fff != 0
+    }
+
+    /// Whether this is the full-member form.
+    pub const fn is_full(self) -> bool {
+        self.0 & 0x8000 != 0
+    }
+
+    /// The full-member form, which broadcast groups and MGIDs carry (RFC 4391, 4).
+    #[must_use]
+    pub const fn full(self) -> PKey {
+        PKey(self.0 | 0x8000)
+    }
+
+    /// Two ports may talk if the partition is the same and valid and at least one side is a full
+    /// member (IBA vol. 1, 10.9.3).
+    pub const fn matches(self, other: PKey) -> bool {
+        self.is_valid()
+            && (self.0 ^ other.0) & 0x7fff == 0
+            && (self.is_full() || other.is_full())
+    }
+}
+
+impl fmt::Debug for PKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PKey({:#06x})", self.0)
+    }
+}
+
+impl fmt::Display for PKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+/// A queue key. Bit 31 makes it *controlled*: a send with such a key carries the queue pair's own
+/// key instead (IBA vol. 1, 10.2.5).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct QKey(u32);
+
+impl QKey {
+    /// The key of QP1 (IBA vol. 1, 10.2.5).
+    pub const GSI: QKey = QKey(0x8001_0000);
+    /// The key that OpenSM gives IPoIB broadcast groups by default.
+    pub const IPOIB_DEFAULT: QKey = QKey(0x0b1b);
+
+    /// Any 32 bits.
+    pub const fn new(key: u32) -> QKey {
+        QKey(key)
+    }
+
+    /// The 32 bits.
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// Whether bit 31 is set.
+    pub const fn is_controlled(self) -> bool {
+        self.0 & 0x8000_0000 != 0
+    }
+}
+
+impl fmt::Debug for QKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QKey({:#010x})", self.0)
+    }
+}
+
+impl fmt::Display for QKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x}", self.0)
+    }
+}
+
+/// A 16-byte global identifier, unicast or multicast, in network order. On RoCEv2 it *is* an IP
+/// address, IPv4 as `::ffff:a.b.c.d` (IBA vol. 1, annex A17.4.1.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// All zero: no GID.
+    pub const UNSPECIFIED: Gid = Gid([0; 16]);
+
+    /// Whether this is a multicast GID: `ff…`, or an IPv4-mapped group address.
+    pub fn is_multicast(&self) -> bool {
+        self.0[0] == 0xff || self.ipv4().is_some_and(|a| a.is_multicast())
+    }
+
+    /// The IPv4 address of an IPv4-mapped GID.
+    pub fn ipv4(&self) -> Option<Ipv4Addr> {
+        Ipv6Addr::from(self.0).to_ipv4_mapped()
+    }
+
+    /// The IP address that this GID is on RoCEv2.
+    pub fn to_ip(&self) -> IpAddr {
+        match self.ipv4() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(self.0.into()),
+        }
+    }
+
+    /// The subnet prefix, bytes 0 to 7.
+    pub fn prefix(&self) -> [u8; 8] {
+        let mut p = [0; 8];
+        p.copy_from_slice(&self.0[..8]);
+        p
+    }
+
+    /// The interface identifier, bytes 8 to 15; for GID index 0 the port GUID.
+    pub fn interface_id(&self) -> Guid {
+        let mut g = [0; 8];
+        g.copy_from_slice(&self.0[8..]);
+        Guid(g)
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(a: Ipv6Addr) -> Gid {
+        Gid(a.octets())
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(a: Ipv4Addr) -> Gid {
+        Gid(a.to_ipv6_mapped().octets())
+    }
+}
+
+impl From<IpAddr> for Gid {
+    fn from(a: IpAddr) -> Gid {
+        match a {
+            IpAddr::V4(a) => a.into(),
+            IpAddr::V6(a) => a.into(),
+        }
+    }
+}
+
+impl FromStr for Gid {
+    type Err = std::net::AddrParseError;
+
+    fn from_str(s: &str) -> Result<Gid, Self::Err> {
+        Ok(s.parse::<IpAddr>()?.into())
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gid({self})")
+    }
+}
+
+impl Serialize for Gid {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Gid {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Gid, D::Error> {
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+/// An EUI-64 globally unique identifier, in network order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Guid(pub [u8; 8]);
+
+impl Guid {
+    /// The EUI-64 of a 48-bit MAC address with the U/L bit flipped, as RoCE ports have it.
+    pub const fn from_mac(m: [u8; 6]) -> Guid {
+        Guid([m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]])
+    }
+}
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let g = &self.0;
+        write!(
+            f,
+            "{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}:{:02x}{:02x}",
+            g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7]
+        )
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Guid({self})")
+    }
+}
+
+/// A local identifier of an InfiniBand subnet, 16 bits. RoCE ports have none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Lid(pub u16);
+
+/// The MTU codes of the IBA (vol. 1, 9.3): payload bytes of one packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum IbMtu {
+    /// Code 1.
+    B256 = 1,
+    /// Code 2.
+    B512 = 2,
+    /// Code 3.
+    B1024 = 3,
+    /// Code 4.
+    B2048 = 4,
+    /// Code 5.
+    B4096 = 5,
+}
+
+impl IbMtu {
+    /// All codes, smallest first.
+    pub const ALL: [IbMtu; 5] = [
+        IbMtu::B256,
+        IbMtu::B512,
+        IbMtu::B1024,
+        IbMtu::B2048,
+        IbMtu::B4096,
+    ];
+
+    /// Payload bytes.
+    pub const fn bytes(self) -> u32 {
+        128 << self as u32
+    }
+
+    /// The largest code whose payload fits `bytes`.
+    pub fn fitting(bytes: u32) -> Option<IbMtu> {
+        Self::ALL.into_iter().rev().find(|m| m.bytes() <= bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partition_rule_needs_one_full_member() {
+        let (full, limited) = (PKey::new(0x8001), PKey::new(0x0001));
+        assert!(full.matches(full) && full.matches(limited) && limited.matches(full));
+        assert!(!limited.matches(limited));
+        assert!(!full.matches(PKey::new(0x8002)));
+        assert!(!PKey::new(0x8000).matches(PKey::new(0x8000)));
+    }
+
+    #[test]
+    fn mtu_codes() {
+        assert_eq!(IbMtu::ALL.map(IbMtu::bytes), [256, 512, 1024, 2048, 4096]);
+        assert_eq!(IbMtu::fitting(1424), Some(IbMtu::B1024));
+        assert_eq!(IbMtu::fitting(255), None);
+    }
+
+    #[test]
+    fn gids_are_addresses() {
+        let g: Gid = "192.0.2.1".parse().unwrap();
+        assert_eq!(g.to_string(), "::ffff:192.0.2.1");
+        assert_eq!(g.to_ip(), "192.0.2.1".parse::<IpAddr>().unwrap());
+        assert!("ff12::1".parse::<Gid>().unwrap().is_multicast());
+        assert!("239.1.2.3".parse::<Gid>().unwrap().is_multicast());
+    }
+
+    #[test]
+    fn psn_wraps_at_24_bits() {
+        assert_eq!(Psn::new(0xff_ffff).advance(2), Psn::new(1));
+    }
+}

@@ -1,0 +1,232 @@
+//! The data side of a fabric port: one [`Worker`] for each data thread.
+//!
+//! Receiving: [`Worker::poll`] gives a [`Batch`] of datagrams that lie in the provider's memory;
+//! letting go of the batch gives the memory back. Sending: [`Worker::train`] lends memory for
+//! equal-sized packets side by side, the caller fills in the payloads, [`Worker::send`] sends them.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+
+use crate::port::EndpointId;
+use crate::types::{Gid, PKey, QKey, Qpn};
+
+/// Where a datagram goes below the queue pair: made by [`Worker::create_ah`] (IBA vol. 1, 11.2.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AddressHandle(pub u32);
+
+/// What an address handle is made from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct AhAttributes {
+    /// The destination, unicast or multicast.
+    pub dgid: Gid,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit; 0 means that the provider chooses.
+    pub hop_limit: u8,
+}
+
+impl AhAttributes {
+    /// To `dgid`, with the provider's defaults.
+    pub const fn to(dgid: Gid) -> AhAttributes {
+        AhAttributes {
+            dgid,
+            traffic_class: 0,
+            hop_limit: 0,
+        }
+    }
+}
+
+/// The destination of a train.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UdDestination {
+    /// Below the queue pair.
+    pub ah: AddressHandle,
+    /// The queue pair; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// The remote Q_Key. With bit 31 set the endpoint's own is sent instead.
+    pub qkey: QKey,
+}
+
+/// One received datagram of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct UdReceived {
+    /// Who received it.
+    pub endpoint: EndpointId,
+    /// The sender's queue pair (DETH).
+    pub src_qpn: Qpn,
+    /// The sender's GID. Without a GRH (InfiniBand unicast) the provider gives what it knows.
+    pub src_gid: Gid,
+    /// The destination GID: the MGID of a multicast. With unicast copies (a list of peers) it is
+    /// the port's own GID and `multicast` is set: the device takes the group from the payload.
+    pub dst_gid: Gid,
+    /// Sent to [`Qpn::MULTICAST`].
+    pub multicast: bool,
+    /// The P_Key in the packet.
+    pub pkey: PKey,
+    /// Where the payload lies in the batch's memory.
+    pub(crate) range: Range<usize>,
+}
+
+/// The payload of a message: a short gather list, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Payload<'a> {
+    /// The first part; the second is empty for all but large messages.
+    pub parts: [&'a [u8]; 2],
+}
+
+/// What one poll found. Holds the provider's receive memory; dropping it gives the memory back.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    memory: &'a [u8],
+    received: &'a [UdReceived],
+}
+
+impl<'a> Batch<'a> {
+    /// For providers: datagrams whose ranges lie in `memory`.
+    pub fn new(memory: &'a [u8], received: &'a [UdReceived]) -> Batch<'a> {
+        Batch { memory, received }
+    }
+
+    /// The datagrams with their payloads, in order of arrival. A UD payload has one part.
+    pub fn datagrams(&self) -> impl ExactSizeIterator<Item = (&'a UdReceived, &'a [u8])> + use<'a> {
+        let memory = self.memory;
+        self.received
+            .iter()
+            .map(move |r| (r, &memory[r.range.clone()]))
+    }
+
+    /// Whether nothing was received.
+    pub fn is_empty(&self) -> bool {
+        self.received.is_empty()
+    }
+}
+
+/// Transmit memory: places for equal-sized packets side by side, the last one possibly shorter.
+///
+/// A place is `head` bytes for the provider, the payload, and room behind it for the provider.
+#[derive(Debug)]
+pub struct Train<'a> {
+    memory: &'a mut [u8],
+    head: usize,
+    stride: usize,
+    payload: usize,
+    capacity: usize,
+    ticket: TrainTicket,
+}
+
+/// A filled train, to be given to [`Worker::send`] of the worker that lent it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TrainTicket {
+    /// Packets in it.
+    pub count: usize,
+    /// Payload bytes of every packet but the last.
+    pub payload: usize,
+    /// Payload bytes of the last packet.
+    pub last: usize,
+}
+
+impl<'a> Train<'a> {
+    /// For providers: `memory` holds `capacity` places of `stride` bytes, of which `payload` bytes
+    /// from `head` on are the caller's. `ticket` is what the train holds already.
+    pub fn new(
+        memory: &'a mut [u8],
+        head: usize,
+        stride: usize,
+        capacity: usize,
+        ticket: TrainTicket,
+    ) -> Train<'a> {
+        Train {
+            memory,
+            head,
+            stride,
+            payload: ticket.payload,
+            capacity,
+            ticket,
+        }
+    }
+
+    /// The next packet's payload of `len` bytes to be filled in, or `None` when the train is full,
+    /// when `len` is over the train's payload size, or when a shorter packet has ended the train.
+    pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
+        let t = &mut self.ticket;
+        let closed = t.count > 0 && t.last != self.payload;
+        if closed || t.count == self.capacity || len > self.payload {
+            return None;
+        }
+        let at = t.count * self.stride + self.head;
+        t.count += 1;
+        t.last = len;
+        Some(&mut self.memory[at..at + len])
+    }
+
+    /// How many more full-sized packets fit.
+    pub fn room(&self) -> usize {
+        if self.ticket.count > 0 && self.ticket.last != self.payload {
+            0
+        } else {
+            self.capacity - self.ticket.count
+        }
+    }
+
+    /// Ends the loan.
+    pub fn finish(self) -> TrainTicket {
+        self.ticket
+    }
+}
+
+/// How a send went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sent {
+    /// Handed to the network; the memory may be lent again.
+    Done,
+    /// No room now. The train stays the worker's and is sent by itself when there is room;
+    /// until [`Worker::has_room`] the caller must not ask for another one.
+    Blocked,
+    /// The network refused (no route, port down); counted by the provider, the train is gone.
+    Failed,
+}
+
+/// Named counters of one worker: `(name, value)`, names as in
+/// `/sys/class/infiniband/*/hw_counters` where they have a counterpart.
+pub type Counters = Vec<(&'static str, u64)>;
+
+/// One data thread's part of a port.
+pub trait Worker: Send {
+    /// Adds the worker's descriptors to an epoll instance, all with the data word `token`.
+    ///
+    /// # Errors
+    /// What `epoll_ctl` says.
+    fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()>;
+
+    /// Receives what is there, never waiting. An empty batch means that the readiness is used up.
+    ///
+    /// # Errors
+    /// Only what makes the worker unusable; a bad packet is counted and dropped.
+    fn poll(&mut self) -> io::Result<Batch<'_>>;
+
+    /// Makes an address handle. One that takes time to resolve is usable at once: sends to it wait
+    /// or fail as the provider says.
+    ///
+    /// # Errors
+    /// A GID of the wrong family, or a full table.
+    fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle>;
+
+    /// Ends an address handle, after the last send that names it.
+    fn destroy_ah(&mut self, ah: AddressHandle);
+
+    /// Lends memory for packets of up to `payload` bytes each; `None` while a send is blocked.
+    fn train(&mut self, payload: usize) -> Option<Train<'_>>;
+
+    /// Lends the memory of a train that was filled in part, to go on filling it.
+    fn resume(&mut self, ticket: TrainTicket) -> Train<'_>;
+
+    /// Sends a filled train.
+    fn send(&mut self, from: EndpointId, to: &UdDestination, train: TrainTicket) -> Sent;
+
+    /// Whether a train can be had. After [`Sent::Blocked`] it turns true in a [`Worker::poll`].
+    fn has_room(&self) -> bool;
+
+    /// The worker's counters.
+    fn counters(&self) -> Counters;
+}

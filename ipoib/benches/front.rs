@@ -1,0 +1,4 @@
+//! Micro-benchmarks.
+fn main() {
+    divan::main();
+}

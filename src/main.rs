@@ -1,0 +1,2 @@
+//! The daemon `ibtapd`.
+fn main() {}

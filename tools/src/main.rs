@@ -1,0 +1,2 @@
+//! `ibtap`.
+fn main() {}

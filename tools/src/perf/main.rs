@@ -1,0 +1,2 @@
+//! `ibtap-perf`.
+fn main() {}
