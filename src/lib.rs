@@ -1,1 +1,18 @@
-//! The daemon library.
+//! The daemon `ibtapd` as a library: configuration, life cycle of ports and devices, data threads,
+//! and the control socket. It wires `netdev`, `fabric` and `ipoib` together and owns no protocol.
+//!
+//! `ibtap`, the tool, uses [`api`] and [`control`] to talk to it.
+
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod args;
+pub mod config;
+pub mod control;
+pub mod daemon;
+pub mod datapath;
+pub mod device;
+pub mod logging;
+pub mod port;
+pub mod run;
+mod status;

@@ -1,2 +1,28 @@
-//! The daemon `ibtapd`.
-fn main() {}
+//! The daemon `ibtapd`: see [`ibtap::args`] for its command line.
+
+use std::env;
+use std::process::ExitCode;
+
+use ibtap::args::{Action, Args, EXIT_OK, EXIT_USAGE, parse_from};
+
+fn main() -> ExitCode {
+    let args: Args = match parse_from(env::args_os()) {
+        Ok(args) => args,
+        Err(status) => return status.into(),
+    };
+    match args.action() {
+        Ok(Action::Checked(file, config)) => {
+            println!(
+                "{}: {} device(s), valid",
+                file.display(),
+                config.devices.len()
+            );
+            EXIT_OK.into()
+        }
+        Ok(Action::Run(config)) => ibtap::run::run(config).into(),
+        Err(error) => {
+            eprintln!("ibtapd: {error}");
+            EXIT_USAGE.into()
+        }
+    }
+}

@@ -10,6 +10,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod mad;
 pub mod port;
 pub mod soft;
 pub mod types;

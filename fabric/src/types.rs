@@ -111,9 +111,7 @@ impl PKey {
     /// Two ports may talk if the partition is the same and valid and at least one side is a full
     /// member (IBA vol. 1, 10.9.3).
     pub const fn matches(self, other: PKey) -> bool {
-        self.is_valid()
-            && (self.0 ^ other.0) & 0x7fff == 0
-            && (self.is_full() || other.is_full())
+        self.is_valid() && (self.0 ^ other.0) & 0x7fff == 0 && (self.is_full() || other.is_full())
     }
 }
 
@@ -171,7 +169,7 @@ impl fmt::Display for QKey {
 
 /// A 16-byte global identifier, unicast or multicast, in network order. On RoCEv2 it *is* an IP
 /// address, IPv4 as `::ffff:a.b.c.d` (IBA vol. 1, annex A17.4.1.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {

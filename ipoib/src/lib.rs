@@ -1,1 +1,37 @@
-//! ipoib
+//! IP over InfiniBand, datagram mode (RFC 4391, RFC 4392), between an Ethernet interface and
+//! unreliable-datagram queue pairs.
+//!
+//! A TAP speaks Ethernet with 6-byte addresses, IPoIB has 20-byte ones. [`Ipoib`] keeps a table
+//! between a peer's 20-byte address and a locally administered Ethernet address made from it,
+//! rewrites ARP, RARP and neighbour discovery both ways, maps IP groups to multicast GIDs, and asks
+//! for peers that the host addresses but nobody has spoken for. The host sees an ordinary Ethernet
+//! segment; the fabric sees an ordinary IPoIB node.
+//!
+//! The crate is sans-IO: packets and the time go in, packets and deadlines come out. It opens no
+//! socket, reads no clock and starts no thread. Several threads may serve one interface with one
+//! replica of [`Ipoib`] each; what a replica learns it hands out as [`Update`]s for the others, so
+//! that no packet takes a lock.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod arp;
+mod core;
+mod counters;
+mod group;
+mod ip_table;
+mod lru;
+mod multicast;
+mod nd;
+mod neighbour;
+mod own;
+mod resolve;
+mod wire;
+
+pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
+pub use core::{
+    Config, GroupInfo, Incoming, Ipoib, Limits, Meta, NeighbourInfo, Outgoing, Target, Time, Update,
+};
+pub use counters::{Counters, DropReason};
+pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
+pub use resolve::HeldFrame;

@@ -1,1 +1,21 @@
-//! netdev
+//! The Linux side of ibtap: TAP queues with virtio-net headers, and what a network card would do for
+//! them: segmentation, coalescing, checksums.
+//!
+//! What the kernel asks of a card is in the [`vnet`] header. [`segment`] cuts the large frames that
+//! come from the TAP, [`coalesce`] merges the packets that go to it, both over [`checksum`]; the
+//! three know no file descriptor, thread or clock.
+
+#![deny(unsafe_code)]
+
+pub mod checksum;
+pub mod coalesce;
+pub mod ethtool;
+mod ip;
+pub mod membership;
+pub mod segment;
+mod sys;
+pub mod tap;
+pub mod vnet;
+
+#[cfg(test)]
+mod testing;

@@ -1,2 +1,39 @@
-//! `ibtap`.
-fn main() {}
+//! `ibtap`: asks a running `ibtapd`, and reads captures.
+//!
+//! Exit status: 0 success, 1 wrong usage or no such interface, 2 refused, 3 no daemon answers.
+
+#![forbid(unsafe_code)]
+
+mod ask;
+mod cli;
+mod generate;
+mod output;
+mod text;
+
+use std::process::ExitCode;
+
+use cli::{Cli, Command};
+use ibtap::args::EXIT_OK;
+use output::Failure;
+
+fn main() -> ExitCode {
+    let status = match ibtap::args::parse_from(std::env::args_os()) {
+        Ok(cli) => match run(cli) {
+            Ok(status) => status,
+            Err(failure) => failure.report(),
+        },
+        Err(status) => status,
+    };
+    ExitCode::from(status)
+}
+
+fn run(cli: Cli) -> Result<u8, Failure> {
+    let command = cli.command.clone().unwrap_or_default();
+    match command {
+        Command::Generate { directory } => {
+            generate::write(&directory)?;
+            Ok(EXIT_OK)
+        }
+        command => ask::run(&cli, &command).map(|()| EXIT_OK),
+    }
+}

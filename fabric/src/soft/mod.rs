@@ -1,1 +1,27 @@
-//! The software RoCEv2 fabric.
+//! The software RoCEv2 fabric (IBA vol. 1, annex A17): a port over UDP port 4791 of one network
+//! interface, the *underlay*. Its GID is an IP address of the underlay, its packets are what the
+//! kernel's `rdma_rxe` and RoCE NICs send and understand.
+//!
+//! [`wire`] and [`icrc`] are the packet format, [`qp`] and [`ud`] the transport, [`train`] how
+//! packets are built; none of these knows a socket. [`SoftPort`] puts them on the network.
+
+pub mod icrc;
+pub mod qp;
+pub mod train;
+pub mod ud;
+pub mod wire;
+
+mod address_handle;
+mod holder;
+mod icrc_check;
+mod membership;
+mod port;
+mod socket;
+#[allow(unsafe_code)]
+mod sys;
+mod table;
+mod underlay;
+mod worker;
+
+pub use port::{SoftConfig, SoftPort};
+pub use underlay::{GidChoice, LinkMtu};

@@ -1,2 +1,70 @@
-//! `ibtap-perf`.
-fn main() {}
+//! `ibtap-perf`: reference carriers that ibtap is measured against, and the load generators that
+//! measure them.
+//!
+//! The carriers are as small as they can be and still move super-frames from end to end: what they
+//! reach is what this machine allows. Every load generator prints one line of JSON.
+
+#![deny(unsafe_code)]
+
+mod carrier;
+mod rr;
+mod socket;
+mod tap;
+mod tap_tap;
+mod tap_udp;
+mod udp_recv;
+mod udp_send;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Reference carriers and load generators of ibtap.
+#[derive(Parser)]
+#[command(name = "ibtap-perf", version, max_term_width = 80)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    TapTap(tap_tap::TapTapArgs),
+    TapUdp(tap_udp::TapUdpArgs),
+    UdpSend(udp_send::UdpSendArgs),
+    UdpRecv(udp_recv::UdpRecvArgs),
+    RrServer(rr::ServerArgs),
+    RrClient(rr::ClientArgs),
+}
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(e) => {
+            // Help and version are answers, not errors; a failed print has nowhere to go.
+            let _ = e.print();
+            return ExitCode::from(u8::from(e.use_stderr()));
+        }
+    };
+    let outcome = match args.command {
+        Command::TapTap(a) => tap_tap::run(&a),
+        Command::TapUdp(a) => tap_udp::run(&a),
+        Command::UdpSend(a) => udp_send::run(&a),
+        Command::UdpRecv(a) => udp_recv::run(&a),
+        Command::RrServer(a) => rr::serve(&a),
+        Command::RrClient(a) => rr::measure(&a),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ibtap-perf: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Prints a result as one line of JSON.
+fn print_json(result: &impl serde::Serialize) -> anyhow::Result<()> {
+    println!("{}", serde_json::to_string(result)?);
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! Names of numbers in management datagrams.
+
+use super::{class, cm, method, sa};
+
+/// The class's short name.
+pub const fn class_name(class: u8) -> Option<&'static str> {
+    Some(match class {
+        class::SUBN_LID_ROUTED => "SM",
+        class::SUBN_DIRECTED_ROUTE => "SM-DR",
+        class::SUBN_ADM => "SA",
+        class::PERF => "PerfMgt",
+        class::BM => "BM",
+        class::DEV_MGMT => "DevMgt",
+        class::COM_MGT => "CM",
+        class::SNMP => "SNMP",
+        0x09..=0x0f | 0x30..=0x4f => "Vendor",
+        0x10..=0x2f => "Application",
+        _ => return None,
+    })
+}
+
+/// The method's name (IBA vol. 1, 13.4.5 and 15.2.2).
+pub const fn method_name(method: u8) -> Option<&'static str> {
+    Some(match method {
+        method::GET => "Get",
+        method::SET => "Set",
+        method::SEND => "Send",
+        0x05 => "Trap",
+        0x06 => "Report",
+        0x07 => "TrapRepress",
+        method::GET_TABLE => "GetTable",
+        0x13 => "GetTraceTable",
+        0x14 => "GetMulti",
+        method::DELETE => "Delete",
+        method::GET_RESP => "GetResp",
+        0x86 => "ReportResp",
+        0x92 => "GetTableResp",
+        0x94 => "GetMultiResp",
+        0x95 => "DeleteResp",
+        _ => return None,
+    })
+}
+
+/// The attribute's name, which depends on the class (IBA vol. 1, 13.4.8, 12.6, 15.2.5, 16.1.3).
+pub const fn attribute_name(class: u8, attribute: u16) -> Option<&'static str> {
+    match (class, attribute) {
+        (_, 0x0001) => Some("ClassPortInfo"),
+        (_, 0x0002) => Some("Notice"),
+        (_, 0x0003) => Some("InformInfo"),
+        (class::COM_MGT, _) => cm_attribute_name(attribute),
+        (class::SUBN_ADM, _) => sa_attribute_name(attribute),
+        (class::PERF, 0x0010) => Some("PortSamplesControl"),
+        (class::PERF, 0x0011) => Some("PortSamplesResult"),
+        (class::PERF, 0x0012) => Some("PortCounters"),
+        (class::PERF, 0x001d) => Some("PortCountersExtended"),
+        _ => None,
+    }
+}
+
+const fn cm_attribute_name(attribute: u16) -> Option<&'static str> {
+    Some(match attribute {
+        cm::REQ => "ConnectRequest",
+        cm::MRA => "MsgRcptAck",
+        cm::REJ => "ConnectReject",
+        cm::REP => "ConnectReply",
+        cm::RTU => "ReadyToUse",
+        cm::DREQ => "DisconnectRequest",
+        cm::DREP => "DisconnectReply",
+        cm::SIDR_REQ => "ServiceIDResReq",
+        cm::SIDR_REP => "ServiceIDResReqResp",
+        cm::LAP => "LoadAlternatePath",
+        cm::APR => "AlternatePathResponse",
+        _ => return None,
+    })
+}
+
+const fn sa_attribute_name(attribute: u16) -> Option<&'static str> {
+    Some(match attribute {
+        0x0011 => "NodeRecord",
+        0x0012 => "PortInfoRecord",
+        0x0031 => "ServiceRecord",
+        0x0033 => "PKeyTableRecord",
+        sa::PATH_RECORD => "PathRecord",
+        sa::MC_MEMBER_RECORD => "MCMemberRecord",
+        0x003a => "MultiPathRecord",
+        0x00f3 => "InformInfoRecord",
+        _ => return None,
+    })
+}
+
+/// What a status says: the class's own part (IBA vol. 1, 15.2.4, table 184) before the common one
+/// (13.4.7, table 115).
+pub const fn status_name(class: u8, status: u16) -> Option<&'static str> {
+    if class == class::SUBN_ADM && status >> 8 != 0 {
+        return Some(match status >> 8 {
+            1 => "no resources",
+            2 => "request invalid",
+            3 => "no records",
+            4 => "too many records",
+            5 => "invalid GID",
+            6 => "insufficient components",
+            7 => "request denied",
+            8 => "priority suggested",
+            _ => return None,
+        });
+    }
+    Some(match status {
+        0x0000 => "ok",
+        0x0001 => "busy",
+        0x0002 => "redirect",
+        0x0004 => "unsupported version",
+        0x0008 => "unsupported method",
+        0x000c => "unsupported method and attribute",
+        0x001c => "invalid attribute value",
+        _ => return None,
+    })
+}
+
+/// The reason in a ConnectReject (IBA vol. 1, 12.6.7.2, table 108).
+pub const fn reject_reason(reason: u16) -> Option<&'static str> {
+    Some(match reason {
+        1 => "no QP available",
+        2 => "no EEC available",
+        3 => "no resources available",
+        4 => "timeout",
+        5 => "unsupported request",
+        6 => "invalid communication ID",
+        7 => "invalid communication instance",
+        8 => "invalid service ID",
+        9 => "invalid transport service type",
+        10 => "stale connection",
+        11 => "RDC does not exist",
+        12 => "primary remote port GID rejected",
+        13 => "primary remote port LID rejected",
+        14 => "invalid primary SL",
+        15 => "invalid primary traffic class",
+        16 => "invalid primary hop limit",
+        17 => "invalid primary packet rate",
+        18 => "alternate remote port GID rejected",
+        19 => "alternate remote port LID rejected",
+        20 => "invalid alternate SL",
+        21 => "invalid alternate traffic class",
+        22 => "invalid alternate hop limit",
+        23 => "invalid alternate packet rate",
+        24 => "port and CM redirection",
+        25 => "port redirection",
+        26 => "invalid path MTU",
+        27 => "insufficient responder resources",
+        28 => "consumer reject",
+        29 => "RNR retry count reject",
+        30 => "duplicate local communication ID",
+        31 => "unsupported class version",
+        32 => "invalid primary flow label",
+        33 => "invalid alternate flow label",
+        _ => return None,
+    })
+}

@@ -1,0 +1,587 @@
+//! The control side: the port, its endpoints and groups, and what happens to its underlay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rtnl::{Group, Monitor, Requests};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::holder::{self, Lock, Locked};
+use super::membership::Memberships;
+use super::qp::{QueuePair, Service};
+use super::socket::{self, Binding};
+use super::table::{Endpoint, Shared, Sockets, Table};
+use super::underlay::{self, GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
+use super::worker::{DELIVERIES, SoftWorker};
+use crate::port::{
+    Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
+    PortEvent, PortState, QueuePairInfo, Resources, UdEndpoint, UdInit,
+};
+use crate::types::{Gid, PKey, Psn, QKey, Qpn};
+use crate::worker::Worker;
+
+/// Groups that may be attached.
+const GROUPS_MAX: usize = 8192;
+
+/// How to open a port.
+#[derive(Clone, Debug)]
+pub struct SoftConfig {
+    /// The interface that carries the fabric.
+    pub underlay: String,
+    /// Which of its addresses is the GID.
+    pub gid: GidChoice,
+    /// Where copies of multicast packets go, instead of to multicast groups. Empty: the underlay
+    /// carries multicast.
+    pub peers: Vec<IpAddr>,
+    /// The P_Key table; empty means the default partition alone.
+    pub pkeys: Vec<PKey>,
+    /// How large a UD payload may be.
+    pub link_mtu: LinkMtu,
+    /// How many workers there are, at least one.
+    pub workers: usize,
+    /// How long to wait for the underlay to have a usable GID.
+    pub gid_wait: Duration,
+}
+
+impl SoftConfig {
+    /// The defaults, on this underlay: its link-local address, one worker.
+    pub fn new(underlay: impl Into<String>) -> SoftConfig {
+        SoftConfig {
+            underlay: underlay.into(),
+            gid: GidChoice::Auto,
+            peers: Vec::new(),
+            pkeys: vec![PKey::DEFAULT],
+            link_mtu: LinkMtu::Auto,
+            workers: 1,
+            gid_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A port of the software RoCEv2 fabric.
+///
+/// It makes sockets whenever a group is joined or the underlay returns, so all calls must come from
+/// threads in the network namespace in which it was opened. Its workers may run anywhere.
+pub struct SoftPort {
+    config: SoftConfig,
+    _lock: Lock,
+    monitor: Monitor,
+    requests: Requests,
+    shared: Arc<Shared>,
+    wakes: Vec<Arc<OwnedFd>>,
+    workers: Vec<Box<dyn Worker>>,
+    /// What the underlay was when it was last usable.
+    usable: Usable,
+    /// Why it is not usable now.
+    trouble: Option<Unusable>,
+    sockets: Arc<[Sockets]>,
+    memberships: Memberships,
+    endpoints: BTreeMap<u32, Endpoint>,
+    attachments: BTreeMap<Gid, BTreeSet<u32>>,
+    gsi: QueuePair,
+    next_endpoint: u32,
+}
+
+impl SoftPort {
+    /// Opens the port in the network namespace of the calling thread. Waits up to
+    /// [`SoftConfig::gid_wait`] for the underlay.
+    ///
+    /// # Errors
+    /// [`FabricError::Unusable`] with a sentence that says what is missing or who is in the way,
+    /// and how to get on; [`FabricError::Os`].
+    pub fn open(mut config: SoftConfig) -> Result<SoftPort, FabricError> {
+        config.workers = config.workers.max(1);
+        if config.pkeys.is_empty() {
+            config.pkeys.push(PKey::DEFAULT);
+        }
+        let lock = lock(&config.underlay)?;
+        let groups = [Group::Link, Group::Ipv4Address, Group::Ipv6Address];
+        let mut monitor = Monitor::new(&groups).map_err(netlink)?;
+        let mut requests = Requests::new().map_err(netlink)?;
+        let usable = wait_usable(&config, &mut monitor, &mut requests)?;
+        check_peers(&mut config, &usable)?;
+        let binding = binding(&usable);
+        socket::probe(binding.ifindex).map_err(|e| match e.kind() {
+            io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
+            _ => os("the RoCEv2 port cannot be bound", e),
+        })?;
+        let sockets = open_sockets(&binding, config.workers, false)?;
+        let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, 0, QKey::GSI, random_psn())?;
+        let wakes = (0..config.workers)
+            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|e| os("no eventfd can be made", e.into()))?;
+        let mut port = SoftPort {
+            config,
+            _lock: lock,
+            monitor,
+            requests,
+            shared: Arc::default(),
+            wakes,
+            workers: Vec::new(),
+            memberships: Memberships::new(usable.ifindex),
+            usable,
+            trouble: None,
+            sockets,
+            endpoints: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+            gsi,
+            next_endpoint: 1,
+        };
+        port.publish();
+        let make = |(i, wake): (usize, &Arc<OwnedFd>)| -> Box<dyn Worker> {
+            let (shared, wake) = (Arc::clone(&port.shared), Arc::clone(wake));
+            Box::new(SoftWorker::new(i, shared, wake))
+        };
+        port.workers = port.wakes.iter().enumerate().map(make).collect();
+        Ok(port)
+    }
+
+    /// Tells the workers how things are now.
+    fn publish(&self) {
+        let mut table = Table {
+            gid: self.usable.gid(),
+            ifindex: self.usable.ifindex,
+            payload_max: self.usable.ud_payload_max as usize,
+            send_max: self.usable.send_max,
+            pkeys: self.config.pkeys.clone(),
+            endpoints: self.endpoints.values().copied().collect(),
+            peers: self.config.peers.clone(),
+            sockets: Arc::clone(&self.sockets),
+            ..Table::default()
+        };
+        // No copy comes home, unless an endpoint there waits for one of a sibling.
+        table.peers.retain(|&p| p != self.usable.address);
+        if self.needs_loopback() {
+            table.peers.push(self.usable.address);
+        }
+        table.copies = !self.config.peers.is_empty();
+        let place = |id: &u32| table.endpoints.binary_search_by_key(id, |e| e.id.0).ok();
+        let qpns = table.endpoints.iter().enumerate();
+        table.by_qpn = qpns.map(|(at, e)| (e.qp.qpn(), at)).collect();
+        let groups = self.attachments.iter();
+        table.groups = groups
+            .map(|(mgid, ids)| (*mgid, ids.iter().filter_map(place).collect()))
+            .collect();
+        self.shared.publish(table);
+    }
+
+    /// Wakes the workers, so that they wait on the new sockets.
+    fn wake_workers(&self) {
+        for wake in &self.wakes {
+            if let Err(e) = rustix::io::write(wake, &1u64.to_ne_bytes()) {
+                log::error!("a worker cannot be woken: {e}");
+            }
+        }
+    }
+
+    /// A queue pair number that is not in use, and hardly was before a restart: a peer that still
+    /// knows the old one must not reach another queue pair.
+    fn free_qpn(&self) -> Qpn {
+        loop {
+            let qpn = Qpn::new(random() as u32);
+            let reserved = qpn.get() <= Qpn::GSI.get() || qpn == Qpn::MULTICAST;
+            if !reserved && self.endpoints.values().all(|e| e.qp.qpn() != qpn) {
+                return qpn;
+            }
+        }
+    }
+
+    /// The address to join for a group; none if multicast goes to a list of peers.
+    fn group_address(&self, mgid: Gid) -> Result<Option<IpAddr>, FabricError> {
+        if !mgid.is_multicast() {
+            return Err(FabricError::BadGroup(mgid));
+        }
+        if !self.config.peers.is_empty() {
+            return Ok(None);
+        }
+        let group = mgid.to_ip();
+        if group.is_ipv4() != self.usable.address.is_ipv4() {
+            return Err(FabricError::BadGroup(mgid));
+        }
+        Ok(Some(group))
+    }
+
+    fn endpoint(&self, id: EndpointId) -> Result<&Endpoint, FabricError> {
+        self.endpoints
+            .get(&id.0)
+            .ok_or(FabricError::NoSuchEndpoint(id))
+    }
+
+    /// Takes an endpoint out of a group; the group is left when it was the last one.
+    fn leave(&mut self, id: EndpointId, mgid: Gid) {
+        let Some(ids) = self.attachments.get_mut(&mgid) else {
+            return;
+        };
+        ids.remove(&id.0);
+        if ids.is_empty() {
+            self.attachments.remove(&mgid);
+            self.memberships.leave(mgid.to_ip());
+        }
+    }
+
+    /// Whether some group has two endpoints here. Only then does the host need to hear its own
+    /// multicast: a packet reaches every attached queue pair but its sender (IBA vol. 1, 10.5.2).
+    fn needs_loopback(&self) -> bool {
+        self.attachments.values().any(|ids| ids.len() > 1)
+    }
+
+    fn update_loopback(&self, before: bool) {
+        let now = self.needs_loopback();
+        if now == before {
+            return;
+        }
+        for s in self.sockets.iter() {
+            if let Err(e) = socket::multicast_loopback(&s.transmit, self.usable.address, now) {
+                log::warn!("multicast between own endpoints cannot be switched: {e}");
+            }
+        }
+    }
+
+    /// The underlay is usable: sockets and memberships follow it.
+    fn follow(&mut self, now: Usable) -> Result<Vec<PortEvent>, FabricError> {
+        let before = self.usable.clone();
+        let moved = self.sockets.is_empty() || binding(&before) != binding(&now);
+        if moved {
+            let loopback = self.needs_loopback();
+            self.sockets = open_sockets(&binding(&now), self.config.workers, loopback)?;
+        }
+        let was_down = self.trouble.take().is_some();
+        self.usable = now;
+        let mut events = Vec::new();
+        if self.memberships.ifindex() != self.usable.ifindex {
+            self.memberships = Memberships::new(self.usable.ifindex);
+            self.join_all();
+        }
+        if moved || self.usable != before {
+            self.publish();
+        }
+        if moved {
+            self.wake_workers();
+        }
+        if self.usable.address != before.address {
+            events.push(PortEvent::GidChange(self.usable.gid()));
+        }
+        if self.usable.ud_payload_max != before.ud_payload_max {
+            events.push(PortEvent::MtuChange(self.usable.ud_payload_max));
+        }
+        if was_down {
+            events.push(PortEvent::Active);
+        }
+        Ok(events)
+    }
+
+    fn join_all(&mut self) {
+        if !self.config.peers.is_empty() {
+            return;
+        }
+        for mgid in self.attachments.keys() {
+            if let Err(e) = self.memberships.join(mgid.to_ip()) {
+                log::error!("{} cannot join {mgid} again: {e}", self.config.underlay);
+            }
+        }
+    }
+
+    /// The underlay is not usable.
+    fn lose(&mut self, why: Unusable) -> Vec<PortEvent> {
+        if self.trouble.as_ref() == Some(&why) {
+            return Vec::new();
+        }
+        let was_missing = matches!(self.trouble, Some(Unusable::Missing(_)));
+        let event = match &why {
+            Unusable::Missing(_) => PortEvent::Removed,
+            Unusable::Waiting(s) | Unusable::Wrong(s) => PortEvent::Down(s.clone()),
+        };
+        if matches!(why, Unusable::Missing(_)) && !was_missing {
+            // They are bound to an interface index that will not come back.
+            self.sockets = Arc::default();
+            self.memberships = Memberships::new(0);
+            self.publish();
+            self.wake_workers();
+        }
+        self.trouble = Some(why);
+        vec![event]
+    }
+}
+
+impl Port for SoftPort {
+    fn attributes(&self) -> PortAttributes {
+        PortAttributes {
+            name: format!("soft/{}", self.config.underlay),
+            state: match self.trouble {
+                None => PortState::Active,
+                Some(_) => PortState::Down,
+            },
+            state_reason: self.trouble.as_ref().map(|t| t.reason().to_owned()),
+            gid: self.usable.gid(),
+            guid: self.usable.guid,
+            lid: None,
+            pkeys: self.config.pkeys.clone(),
+            ud_payload_max: self.usable.ud_payload_max,
+            underlay_mtu: Some(self.usable.mtu),
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let payload = self.usable.ud_payload_max;
+        let packets = underlay::train_packets(payload, self.usable.send_max);
+        Capabilities {
+            lanes: self.config.workers,
+            train_bytes: packets * payload as usize,
+            train_packets: super::train::PACKETS_MAX,
+            multicast: self.config.peers.is_empty(),
+            groups_max: GROUPS_MAX,
+        }
+    }
+
+    fn event_fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
+    }
+
+    fn process(&mut self) -> Vec<PortEvent> {
+        if self.monitor.drain().is_empty() {
+            return Vec::new();
+        }
+        let seen = match see(&self.config.underlay, &mut self.requests) {
+            Ok(seen) => seen,
+            Err(e) => {
+                log::warn!("{} cannot be looked at: {e}", self.config.underlay);
+                return Vec::new();
+            }
+        };
+        let current = Some(self.usable.address);
+        match evaluate_for(&self.config, &seen, current) {
+            Err(why) => self.lose(why),
+            Ok(now) => self
+                .follow(now)
+                .unwrap_or_else(|e| self.lose(Unusable::Waiting(e.to_string()))),
+        }
+    }
+
+    fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
+        std::mem::take(&mut self.workers)
+    }
+
+    fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
+        let table = self.config.pkeys.iter().enumerate();
+        let (index, &pkey) = table
+            .filter(|(_, k)| k.is_valid() && k.full() == init.pkey.full())
+            .max_by_key(|(_, k)| k.is_full())
+            .ok_or(FabricError::NoSuchPKey(init.pkey))?;
+        let qpn = self.free_qpn();
+        let qp = QueuePair::ready(Service::Ud, qpn, index as u16, init.qkey, random_psn())?;
+        let id = EndpointId(self.next_endpoint);
+        self.next_endpoint += 1;
+        self.endpoints.insert(id.0, Endpoint { id, qp, pkey });
+        self.publish();
+        Ok(UdEndpoint { id, qpn, pkey })
+    }
+
+    fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        let loopback = self.needs_loopback();
+        let groups: Vec<Gid> = self.attachments.keys().copied().collect();
+        for mgid in groups {
+            self.leave(id, mgid);
+        }
+        self.endpoints.remove(&id.0);
+        self.update_loopback(loopback);
+        self.publish();
+        Ok(())
+    }
+
+    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        let group = self.group_address(mgid)?;
+        if !self.attachments.contains_key(&mgid) {
+            if self.attachments.len() == GROUPS_MAX {
+                return Err(FabricError::Limit(format!(
+                    "a port attaches to {GROUPS_MAX} multicast groups at most"
+                )));
+            }
+            // While the underlay is gone there is nothing to join; it is made up for.
+            if let (Some(group), 1..) = (group, self.memberships.ifindex()) {
+                let what = || format!("{} cannot join {mgid}", self.config.underlay);
+                self.memberships.join(group).map_err(|e| os(&what(), e))?;
+            }
+        }
+        let loopback = self.needs_loopback();
+        if self.attachments.entry(mgid).or_default().insert(id.0) {
+            self.update_loopback(loopback);
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        let loopback = self.needs_loopback();
+        self.leave(id, mgid);
+        self.update_loopback(loopback);
+        self.publish();
+        Ok(())
+    }
+
+    fn resources(&self) -> Resources {
+        let lanes = self.config.workers;
+        let gsi = QueuePairInfo {
+            qpn: Qpn::GSI,
+            kind: "GSI",
+            state: self.gsi.state().name(),
+            pkey: self.config.pkeys[0],
+            qkey: self.gsi.qkey(),
+            lanes,
+            endpoint: EndpointId(0),
+        };
+        let endpoints = self.endpoints.values().map(|e| QueuePairInfo {
+            qpn: e.qp.qpn(),
+            kind: "UD",
+            state: e.qp.state().name(),
+            pkey: e.pkey,
+            qkey: e.qp.qkey(),
+            lanes,
+            endpoint: e.id,
+        });
+        let qpn = |id: &u32| self.endpoints.get(id).map(|e| e.qp.qpn());
+        let groups = self.attachments.iter().flat_map(|(&mgid, ids)| {
+            ids.iter()
+                .filter_map(qpn)
+                .map(move |qpn| GroupInfo { mgid, qpn })
+        });
+        Resources {
+            queue_pairs: std::iter::once(gsi).chain(endpoints).collect(),
+            completion_queues: (0..lanes as u32)
+                .map(|worker| CompletionQueueInfo {
+                    cqn: worker,
+                    cqe: DELIVERIES as u32,
+                    worker,
+                })
+                .collect(),
+            groups: groups.collect(),
+        }
+    }
+}
+
+fn os(what: &str, source: io::Error) -> FabricError {
+    FabricError::Os {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+fn netlink(e: rtnl::Error) -> FabricError {
+    FabricError::Unusable(e.to_string())
+}
+
+/// 64 bits that differ from run to run: the keys that the standard library draws for its hashes.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+fn random_psn() -> Psn {
+    Psn::new(random() as u32)
+}
+
+fn binding(usable: &Usable) -> Binding {
+    Binding {
+        ifindex: usable.ifindex,
+        address: usable.address,
+    }
+}
+
+fn lock(underlay: &str) -> Result<Lock, FabricError> {
+    Lock::take(underlay).map_err(|e| match e {
+        Locked::By(pid) => FabricError::Unusable(holder::locked_sentence(underlay, pid)),
+        Locked::Os(e) => os(&format!("the lock of {underlay} cannot be made"), e),
+    })
+}
+
+fn open_sockets(
+    binding: &Binding,
+    workers: usize,
+    loopback: bool,
+) -> Result<Arc<[Sockets]>, FabricError> {
+    socket::open_all(binding, workers, loopback)
+        .map(Arc::from)
+        .map_err(|e| {
+            os(
+                &format!("the sockets of {} cannot be made", binding.address),
+                e,
+            )
+        })
+}
+
+/// Copies go to addresses of the GID's family.
+fn check_peers(config: &mut SoftConfig, usable: &Usable) -> Result<(), FabricError> {
+    let family = usable.address.is_ipv4();
+    if let Some(other) = config.peers.iter().find(|p| p.is_ipv4() != family) {
+        return Err(FabricError::Unusable(format!(
+            "the peer {other} cannot be reached from the GID {}: both must be IPv4 or both IPv6",
+            usable.gid()
+        )));
+    }
+    Ok(())
+}
+
+/// Looks at the underlay.
+fn see(name: &str, requests: &mut Requests) -> Result<Seen, rtnl::Error> {
+    let link = match requests.link_by_name(name) {
+        Ok(link) => link,
+        Err(e) if e.is_not_found() => return Ok(Seen::default()),
+        Err(e) => return Err(e),
+    };
+    let setting = |key: &str| {
+        let path = format!("/proc/sys/net/ipv6/conf/{name}/{key}");
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
+    };
+    Ok(Seen {
+        addresses: requests.addresses(link.index)?,
+        link: Some(link),
+        ipv6_disabled: setting("disable_ipv6"),
+        no_link_local: setting("addr_gen_mode"),
+    })
+}
+
+fn evaluate_for(
+    config: &SoftConfig,
+    seen: &Seen,
+    current: Option<IpAddr>,
+) -> Result<Usable, Unusable> {
+    evaluate(&config.underlay, seen, config.gid, config.link_mtu, current)
+}
+
+/// Waits until the underlay can be used.
+fn wait_usable(
+    config: &SoftConfig,
+    monitor: &mut Monitor,
+    requests: &mut Requests,
+) -> Result<Usable, FabricError> {
+    let deadline = Instant::now() + config.gid_wait;
+    loop {
+        monitor.drain();
+        let seen = see(&config.underlay, requests).map_err(netlink)?;
+        let why = match evaluate_for(config, &seen, None) {
+            Ok(usable) => return Ok(usable),
+            Err(why) => why,
+        };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
+            return Err(FabricError::Unusable(why.reason().to_owned()));
+        }
+        log::info!("waiting: {}", why.reason());
+        let timeout = Timespec::try_from(left).unwrap_or(Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        });
+        match poll(&mut [PollFd::new(monitor, PollFlags::IN)], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(os("waiting for the underlay failed", e.into())),
+        }
+    }
+}

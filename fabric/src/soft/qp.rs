@@ -1,0 +1,318 @@
+//! Queue pair states and the modify verb for unreliable datagrams (IBA vol. 1, 10.3.1 and
+//! 11.2.4.2; the attribute masks are those of kernel drivers/infiniband/core/verbs.c,
+//! `qp_state_table`).
+
+use crate::port::FabricError;
+use crate::types::{Psn, QKey, Qpn};
+
+/// The state of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// Just made, or reset.
+    Reset,
+    /// Receive requests may be posted; nothing is processed.
+    Init,
+    /// Ready to receive.
+    Rtr,
+    /// Ready to send.
+    Rts,
+    /// The send queue is drained: requests queue up and are not started.
+    Sqd,
+    /// A send failed: sends are flushed, receiving goes on.
+    Sqe,
+    /// Everything is flushed.
+    Err,
+}
+
+impl State {
+    /// The name in `rdma resource show qp`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Reset => "RESET",
+            State::Init => "INIT",
+            State::Rtr => "RTR",
+            State::Rts => "RTS",
+            State::Sqd => "SQD",
+            State::Sqe => "SQE",
+            State::Err => "ERR",
+        }
+    }
+}
+
+/// The service of a queue pair, as far as this module serves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// Unreliable datagram.
+    Ud,
+    /// The general services interface, QP1: unreliable datagrams with a fixed number and Q_Key.
+    Gsi,
+}
+
+/// What a modify verb brings; absent attributes are not touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Attributes {
+    /// Index into the port's P_Key table.
+    pub pkey_index: Option<u16>,
+    /// The physical port, from 1.
+    pub port: Option<u8>,
+    /// The Q_Key.
+    pub qkey: Option<QKey>,
+    /// The first PSN to send.
+    pub sq_psn: Option<Psn>,
+    /// The state that the consumer believes the queue pair is in.
+    pub current_state: Option<State>,
+    /// Whether an event tells that the send queue is drained.
+    pub sqd_notify: Option<bool>,
+}
+
+/// Attribute sets, one bit each.
+mod mask {
+    pub const PKEY_INDEX: u8 = 1;
+    pub const PORT: u8 = 2;
+    pub const QKEY: u8 = 4;
+    pub const SQ_PSN: u8 = 8;
+    pub const CUR_STATE: u8 = 16;
+    pub const SQD_NOTIFY: u8 = 32;
+
+    pub const NAMES: [(u8, &str); 6] = [
+        (PKEY_INDEX, "PKEY_INDEX"),
+        (PORT, "PORT"),
+        (QKEY, "QKEY"),
+        (SQ_PSN, "SQ_PSN"),
+        (CUR_STATE, "CUR_STATE"),
+        (SQD_NOTIFY, "EN_SQD_ASYNC_NOTIFY"),
+    ];
+}
+
+impl Attributes {
+    fn mask(&self) -> u8 {
+        let bit = |present: bool, bit: u8| if present { bit } else { 0 };
+        bit(self.pkey_index.is_some(), mask::PKEY_INDEX)
+            | bit(self.port.is_some(), mask::PORT)
+            | bit(self.qkey.is_some(), mask::QKEY)
+            | bit(self.sq_psn.is_some(), mask::SQ_PSN)
+            | bit(self.current_state.is_some(), mask::CUR_STATE)
+            | bit(self.sqd_notify.is_some(), mask::SQD_NOTIFY)
+    }
+}
+
+/// Required and optional attributes of a transition, or `None` where there is no such transition.
+fn rule(service: Service, from: State, to: State) -> Option<(u8, u8)> {
+    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
+    use mask::{CUR_STATE, PKEY_INDEX, PORT, QKEY, SQ_PSN, SQD_NOTIFY};
+    // QP1 belongs to its port already.
+    let port = match service {
+        Service::Ud => PORT,
+        Service::Gsi => 0,
+    };
+    Some(match (from, to) {
+        (_, Reset) => (0, 0),
+        (Reset, Err) => return None,
+        (_, Err) => (0, 0),
+        (Reset, Init) => (PKEY_INDEX | port | QKEY, 0),
+        (Init, Init) => (0, PKEY_INDEX | port | QKEY),
+        (Init, Rtr) => (0, PKEY_INDEX | QKEY),
+        (Rtr, Rts) => (SQ_PSN, CUR_STATE | QKEY),
+        (Rts | Sqd | Sqe, Rts) => (0, CUR_STATE | QKEY),
+        (Rts, Sqd) => (0, SQD_NOTIFY),
+        (Sqd, Sqd) => (0, PKEY_INDEX | QKEY),
+        _ => return None,
+    })
+}
+
+/// What happens to a posted send or receive request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posted {
+    /// Refused at once.
+    Refused,
+    /// Taken; it waits for another state.
+    Queued,
+    /// Taken and processed.
+    Processed,
+    /// Completes with WR_FLUSH_ERR.
+    Flushed,
+}
+
+/// A UD or GSI queue pair: its number, state and attributes.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuePair {
+    service: Service,
+    qpn: Qpn,
+    state: State,
+    pkey_index: u16,
+    qkey: QKey,
+    sq_psn: Psn,
+    sqd_notify: bool,
+}
+
+impl QueuePair {
+    /// A queue pair in RESET.
+    pub const fn new(service: Service, qpn: Qpn) -> QueuePair {
+        QueuePair {
+            service,
+            qpn,
+            state: State::Reset,
+            pkey_index: 0,
+            qkey: QKey::new(0),
+            sq_psn: Psn::new(0),
+            sqd_notify: false,
+        }
+    }
+
+    /// Takes a new queue pair through INIT and RTR to RTS.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    pub fn ready(
+        service: Service,
+        qpn: Qpn,
+        pkey_index: u16,
+        qkey: QKey,
+        sq_psn: Psn,
+    ) -> Result<QueuePair, FabricError> {
+        let mut qp = QueuePair::new(service, qpn);
+        let init = Attributes {
+            pkey_index: Some(pkey_index),
+            port: (service == Service::Ud).then_some(1),
+            qkey: Some(qkey),
+            ..Attributes::default()
+        };
+        qp.modify(State::Init, &init)?;
+        qp.modify(State::Rtr, &Attributes::default())?;
+        let rts = Attributes {
+            sq_psn: Some(sq_psn),
+            ..Attributes::default()
+        };
+        qp.modify(State::Rts, &rts)?;
+        Ok(qp)
+    }
+
+    /// The modify verb.
+    ///
+    /// # Errors
+    /// [`FabricError::IllegalTransition`] if there is no such transition for this service,
+    /// [`FabricError::BadAttributes`] if a required attribute is missing, one is present that is
+    /// neither required nor optional, or the stated current state is not the actual one. The queue
+    /// pair is then as it was.
+    pub fn modify(&mut self, to: State, attributes: &Attributes) -> Result<(), FabricError> {
+        let from = self.state;
+        let Some((required, optional)) = rule(self.service, from, to) else {
+            return Err(FabricError::IllegalTransition {
+                from: from.name(),
+                to: to.name(),
+            });
+        };
+        let bad = |what: String| FabricError::BadAttributes {
+            from: from.name(),
+            to: to.name(),
+            what,
+        };
+        let given = attributes.mask();
+        for (bit, name) in mask::NAMES {
+            if required & bit != 0 && given & bit == 0 {
+                return Err(bad(format!("needs the attribute {name}")));
+            }
+            if given & bit & !(required | optional) != 0 {
+                return Err(bad(format!("does not take the attribute {name}")));
+            }
+        }
+        if let Some(current) = attributes.current_state
+            && current != from
+        {
+            return Err(bad(format!(
+                "was asked for in the belief that it is in {}",
+                current.name()
+            )));
+        }
+        self.apply(to, attributes);
+        Ok(())
+    }
+
+    fn apply(&mut self, to: State, attributes: &Attributes) {
+        if to == State::Reset {
+            *self = QueuePair::new(self.service, self.qpn);
+            return;
+        }
+        self.state = to;
+        self.pkey_index = attributes.pkey_index.unwrap_or(self.pkey_index);
+        self.qkey = attributes.qkey.unwrap_or(self.qkey);
+        self.sq_psn = attributes.sq_psn.unwrap_or(self.sq_psn);
+        self.sqd_notify = attributes.sqd_notify.unwrap_or(self.sqd_notify);
+    }
+
+    /// A send failed in the provider: RTS becomes SQE (IBA vol. 1, 10.3.1.6).
+    pub fn send_failed(&mut self) {
+        if self.state == State::Rts {
+            self.state = State::Sqe;
+        }
+    }
+
+    /// What a send request meets.
+    pub const fn post_send(&self) -> Posted {
+        match self.state {
+            State::Reset | State::Init | State::Rtr => Posted::Refused,
+            State::Rts => Posted::Processed,
+            State::Sqd => Posted::Queued,
+            State::Sqe | State::Err => Posted::Flushed,
+        }
+    }
+
+    /// What a receive request meets.
+    pub const fn post_recv(&self) -> Posted {
+        match self.state {
+            State::Reset => Posted::Refused,
+            State::Init => Posted::Queued,
+            State::Rtr | State::Rts | State::Sqd | State::Sqe => Posted::Processed,
+            State::Err => Posted::Flushed,
+        }
+    }
+
+    /// Whether packets for it are processed.
+    pub const fn receives(&self) -> bool {
+        matches!(self.post_recv(), Posted::Processed)
+    }
+
+    /// The queue pair number.
+    pub const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The state.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The service.
+    pub const fn service(&self) -> Service {
+        self.service
+    }
+
+    /// The index into the port's P_Key table.
+    pub const fn pkey_index(&self) -> u16 {
+        self.pkey_index
+    }
+
+    /// The Q_Key.
+    pub const fn qkey(&self) -> QKey {
+        self.qkey
+    }
+
+    /// The first PSN to send.
+    pub const fn sq_psn(&self) -> Psn {
+        self.sq_psn
+    }
+
+    /// The Q_Key that a send carries: the one of the request, or the queue pair's own if the
+    /// request's is controlled (IBA vol. 1, 10.2.5). QP1 always sends its own.
+    pub const fn qkey_to_send(&self, requested: QKey) -> QKey {
+        if requested.is_controlled() || matches!(self.service, Service::Gsi) {
+            self.qkey
+        } else {
+            requested
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "qp_tests.rs"]
+mod tests;

@@ -1,0 +1,184 @@
+//! The sockets of one worker: one that receives on the RoCEv2 port, one that sends.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::OwnedFd;
+
+use rustix::net::sockopt::{
+    self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_socket_recv_buffer_size,
+    set_socket_recv_buffer_size_force, set_socket_reuseport, set_socket_send_buffer_size,
+    set_socket_send_buffer_size_force,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+use super::sys::set_option;
+use super::table::Sockets;
+use super::wire::ROCE_V2_PORT;
+
+/// Source ports that RoCEv2 senders use (kernel include/rdma/ib_verbs.h,
+/// IB_ROCE_UDP_ENCAP_VALID_PORT_MIN).
+const SOURCE_PORTS: std::ops::RangeInclusive<u16> = 0xc000..=0xffff;
+
+/// Room for received packets that wait, in bytes.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
+/// Room for packets that the underlay has not sent yet, in bytes.
+const SEND_BUFFER: usize = 4 << 20;
+
+/// Hop limit of packets, as rdma_cm asks for.
+const HOP_LIMIT: u8 = 64;
+
+/// Where the sockets of a port belong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Binding {
+    /// The underlay's interface index.
+    pub ifindex: u32,
+    /// The GID as an address.
+    pub address: IpAddr,
+}
+
+fn udp(family: AddressFamily) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(family, SocketType::DGRAM, flags, None)?)
+}
+
+fn to_interface(fd: &OwnedFd, ifindex: u32) -> io::Result<()> {
+    set_option(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_BINDTOIFINDEX,
+        ifindex.cast_signed(),
+    )
+}
+
+/// Whether the RoCEv2 port of the interface is free. A socket without SO_REUSEPORT finds out: with
+/// it, one would silently join another's group.
+///
+/// # Errors
+/// EADDRINUSE if it is not free.
+pub fn probe(ifindex: u32) -> io::Result<()> {
+    let fd = udp(AddressFamily::INET6)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    to_interface(&fd, ifindex)?;
+    Ok(bind(&fd, &wildcard())?)
+}
+
+const fn wildcard() -> SocketAddrV6 {
+    SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, ROCE_V2_PORT, 0, 0)
+}
+
+/// The sockets of `workers` workers.
+///
+/// # Errors
+/// What the first call that failed says.
+pub fn open_all(binding: &Binding, workers: usize, loopback: bool) -> io::Result<Vec<Sockets>> {
+    (0..workers)
+        .map(|worker| {
+            let receive = receive_socket(binding.ifindex, worker == 0)?;
+            let (transmit, source) = transmit_socket(binding)?;
+            multicast_loopback(&transmit, binding.address, loopback)?;
+            Ok(Sockets {
+                receive,
+                transmit,
+                source,
+            })
+        })
+        .collect()
+}
+
+/// A receiving socket for IPv6 and IPv4 (mapped). A multicast packet reaches every socket of the
+/// port that does not refuse it, so one worker alone `hears_groups`.
+fn receive_socket(ifindex: u32, hears_groups: bool) -> io::Result<OwnedFd> {
+    let fd = udp(AddressFamily::INET6)?;
+    sockopt::set_ipv6_v6only(&fd, false)?;
+    set_socket_reuseport(&fd, true)?;
+    to_interface(&fd, ifindex)?;
+    let all = i32::from(hears_groups);
+    set_option(&fd, libc::SOL_IPV6, libc::IPV6_MULTICAST_ALL, all)?;
+    set_option(&fd, libc::SOL_IP, libc::IP_MULTICAST_ALL, all)?;
+    set_option(&fd, libc::SOL_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
+    // rdma_rxe sends IPv6 without UDP checksums, which the kernel would drop (RFC 6935).
+    set_option(&fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+    set_option(&fd, libc::SOL_UDP, libc::UDP_GRO, 1)?;
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+    set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER)
+        .or_else(|_| set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER))?;
+    bind(&fd, &wildcard())?;
+    Ok(fd)
+}
+
+/// A sending socket, bound to the GID and a source port that is free. It is never connected: only
+/// so is the identification of its IPv4 packets known, which the ICRC covers (include/net/ip.h,
+/// `ip_select_ident_segs`).
+fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
+    let fd = match binding.address {
+        IpAddr::V6(_) => {
+            let fd = udp(AddressFamily::INET6)?;
+            sockopt::set_ipv6_v6only(&fd, true)?;
+            sockopt::set_ipv6_mtu_discover(&fd, Ipv6PathMtuDiscovery::PROBE)?;
+            sockopt::set_ipv6_multicast_hops(&fd, HOP_LIMIT.into())?;
+            sockopt::set_ipv6_unicast_hops(&fd, Some(HOP_LIMIT))?;
+            sockopt::set_ipv6_multicast_if(&fd, binding.ifindex)?;
+            fd
+        }
+        IpAddr::V4(address) => {
+            let fd = udp(AddressFamily::INET)?;
+            sockopt::set_ip_mtu_discover(&fd, Ipv4PathMtuDiscovery::PROBE)?;
+            sockopt::set_ip_multicast_ttl(&fd, HOP_LIMIT.into())?;
+            sockopt::set_ip_ttl(&fd, HOP_LIMIT.into())?;
+            let any = Ipv4Addr::UNSPECIFIED;
+            sockopt::set_ip_multicast_if_with_ifindex(&fd, &any, &address, binding.ifindex)?;
+            fd
+        }
+    };
+    to_interface(&fd, binding.ifindex)?;
+    set_socket_send_buffer_size_force(&fd, SEND_BUFFER)
+        .or_else(|_| set_socket_send_buffer_size(&fd, SEND_BUFFER))?;
+    // Nothing is ever read from it.
+    set_socket_recv_buffer_size(&fd, 0)?;
+    let source = bind_to_free_port(&fd, binding)?;
+    Ok((fd, source))
+}
+
+fn bind_to_free_port(fd: &OwnedFd, binding: &Binding) -> io::Result<SocketAddr> {
+    let size = SOURCE_PORTS.len() as u64;
+    let first = RandomState::new().hash_one(0) % size;
+    for k in 0..size {
+        let port = SOURCE_PORTS.start() + ((first + k) % size) as u16;
+        let source = match binding.address {
+            IpAddr::V6(a) => {
+                SocketAddr::V6(SocketAddrV6::new(a, port, 0, scope(a, binding.ifindex)))
+            }
+            IpAddr::V4(a) => SocketAddr::V4(SocketAddrV4::new(a, port)),
+        };
+        match bind(fd, &source) {
+            Ok(()) => return Ok(source),
+            Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// The scope id of an address: only link-local ones have one.
+pub fn scope(address: Ipv6Addr, ifindex: u32) -> u32 {
+    let link_local_group = address.is_multicast() && matches!(address.octets()[1] & 0xf, 1 | 2);
+    if address.is_unicast_link_local() || link_local_group {
+        ifindex
+    } else {
+        0
+    }
+}
+
+/// Whether the host hears what it sends to groups itself.
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub fn multicast_loopback(fd: &OwnedFd, address: IpAddr, on: bool) -> io::Result<()> {
+    match address {
+        IpAddr::V6(_) => sockopt::set_ipv6_multicast_loop(fd, on)?,
+        IpAddr::V4(_) => sockopt::set_ip_multicast_loop(fd, on)?,
+    }
+    Ok(())
+}

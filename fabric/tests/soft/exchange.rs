@@ -1,0 +1,116 @@
+//! Datagrams arrive, whole and once.
+
+use std::net::IpAddr;
+
+use fabric::soft::{GidChoice, SoftConfig};
+use fabric::{Gid, Port, Qpn, Sent};
+
+use crate::net::Cable;
+use crate::node::{Node, QKEY, payloads};
+
+const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
+
+fn config() -> SoftConfig {
+    SoftConfig::new("u0")
+}
+
+fn ipv4(peer: &str) -> SoftConfig {
+    SoftConfig {
+        gid: GidChoice::Ipv4,
+        peers: vec![peer.parse::<IpAddr>().unwrap()],
+        ..config()
+    }
+}
+
+/// Sends a train from one to the other; it arrives in the order it was sent, in one run.
+fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, last: usize) {
+    let (s, r) = (from.endpoint(), to.endpoint());
+    let sent = payloads(count, len, last);
+    let runs = to.counter("rx_trains");
+    let (gid, qpn) = (to.gid(), r.qpn);
+    assert_eq!(from.send(&s, gid, qpn, QKEY, &sent), Sent::Done);
+    let got = to.receive(sent.len());
+    let bytes: Vec<_> = got.iter().map(|g| g.2.clone()).collect();
+    assert!(bytes == sent, "{:?}", to.workers[0].counters());
+    for (_, d, _) in &got {
+        assert_eq!(
+            (d.endpoint, d.src_qpn, d.src_gid),
+            (r.id, s.qpn, from.gid())
+        );
+        assert_eq!((d.dst_gid, d.multicast, d.pkey), (gid, false, r.pkey));
+    }
+    assert_eq!(
+        to.counter("rx_trains") - runs,
+        1,
+        "a train arrives as one run"
+    );
+}
+
+fn both_ways(a: &mut Node<'_>, b: &mut Node<'_>) {
+    unicast(a, b, 14, 4096, 1001);
+    unicast(b, a, 14, 4096, 4096);
+    unicast(b, a, 0, 4096, 5);
+    unicast(a, b, 62, 64, 63);
+}
+
+#[test]
+fn unicast_trains_over_ipv6() {
+    let cable = Cable::new(9000);
+    let mut a = Node::open(&cable.a, config());
+    let mut b = Node::open(&cable.b, config());
+    assert_eq!(a.port.attributes().ud_payload_max, 4096);
+    both_ways(&mut a, &mut b);
+}
+
+#[test]
+fn unicast_trains_over_ipv4() {
+    let cable = Cable::new(9000);
+    let mut a = Node::open(&cable.a, ipv4("192.0.2.2"));
+    let mut b = Node::open(&cable.b, ipv4("192.0.2.1"));
+    assert_eq!(a.gid(), "192.0.2.1".parse::<Gid>().unwrap());
+    both_ways(&mut a, &mut b);
+}
+
+fn multicast(a: &mut Node<'_>, b: &mut Node<'_>, dst_gid: Gid) {
+    let mgid: Gid = BROADCAST.parse().unwrap();
+    let (s, r, other) = (a.endpoint(), b.endpoint(), b.endpoint());
+    a.attach(&s, mgid);
+    b.attach(&r, mgid);
+    let sent = payloads(5, 2000, 100);
+    assert_eq!(a.send(&s, mgid, Qpn::MULTICAST, QKEY, &sent), Sent::Done);
+    let got = b.receive_for_a_while();
+    let mine: Vec<_> = got.iter().filter(|g| g.1.endpoint == r.id).collect();
+    assert!(
+        mine.iter().map(|g| &g.2).eq(&sent),
+        "one copy of each: {:?}",
+        b.workers[0].counters()
+    );
+    for (_, d, _) in &got {
+        assert_eq!((d.dst_gid, d.multicast, d.src_qpn), (dst_gid, true, s.qpn));
+    }
+    let theirs = got.iter().filter(|g| g.1.endpoint == other.id).count();
+    // A copy does not name its group, so it goes to everyone with its keys.
+    assert_eq!(theirs, if dst_gid == mgid { 0 } else { sent.len() });
+    assert!(a.receive_for_a_while().is_empty(), "no echo");
+}
+
+#[test]
+fn multicast_over_ipv6_reaches_a_group_once_however_many_workers() {
+    let cable = Cable::new(9000);
+    let two = || SoftConfig {
+        workers: 2,
+        ..config()
+    };
+    let mut a = Node::open(&cable.a, two());
+    let mut b = Node::open(&cable.b, two());
+    multicast(&mut a, &mut b, BROADCAST.parse().unwrap());
+}
+
+#[test]
+fn multicast_over_ipv4_goes_to_the_peers() {
+    let cable = Cable::new(9000);
+    let mut a = Node::open(&cable.a, ipv4("192.0.2.2"));
+    let mut b = Node::open(&cable.b, ipv4("192.0.2.1"));
+    let own = b.gid();
+    multicast(&mut a, &mut b, own);
+}

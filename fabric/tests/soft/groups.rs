@@ -1,0 +1,76 @@
+//! Multicast groups: many of them, and siblings in one.
+
+use fabric::soft::SoftConfig;
+use fabric::{Gid, Port, Qpn, Sent};
+
+use crate::net::Cable;
+use crate::node::{Node, QKEY, payloads};
+
+fn mgid(n: u16) -> Gid {
+    format!("ff12:401b:ffff::{n:x}").parse().unwrap()
+}
+
+#[test]
+fn thousands_of_groups() {
+    const COUNT: u16 = 2500;
+    let cable = Cable::new(1500);
+    let mut a = Node::open(&cable.a, SoftConfig::new("u0"));
+    let mut b = Node::open(&cable.b, SoftConfig::new("u0"));
+    let (s, r) = (a.endpoint(), b.endpoint());
+    let port = &mut b.port;
+    cable
+        .b
+        .run(|| (1..=COUNT).for_each(|n| port.attach(r.id, mgid(n)).unwrap()));
+    assert_eq!(b.port.resources().groups.len(), COUNT.into());
+    let one = payloads(0, 20, 20);
+    for n in [1, 1000, 1001, COUNT, COUNT + 1] {
+        assert_eq!(a.send(&s, mgid(n), Qpn::MULTICAST, QKEY, &one), Sent::Done);
+    }
+    let to: Vec<Gid> = b
+        .receive_for_a_while()
+        .iter()
+        .map(|g| g.1.dst_gid)
+        .collect();
+    assert_eq!(to, [1, 1000, 1001, COUNT].map(mgid));
+    b.port.detach(r.id, mgid(1000)).unwrap();
+    assert_eq!(
+        a.send(&s, mgid(1000), Qpn::MULTICAST, QKEY, &one),
+        Sent::Done
+    );
+    assert!(b.receive_for_a_while().is_empty());
+}
+
+/// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.
+#[test]
+fn t44_siblings_hear_each_other() {
+    let cable = Cable::new(1500);
+    for peers in [vec![], vec!["fe80::99".parse().unwrap()]] {
+        let config = SoftConfig {
+            peers,
+            ..SoftConfig::new("u0")
+        };
+        let mut a = Node::open(&cable.a, config);
+        let (x, y) = (a.endpoint(), a.endpoint());
+        a.attach(&x, mgid(1));
+        a.attach(&y, mgid(1));
+        a.receive_for_a_while();
+        let two = payloads(1, 20, 20);
+        assert_eq!(a.send(&x, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
+        let got = a.receive_for_a_while();
+        assert!(got.iter().all(|g| g.1.endpoint == y.id), "{got:?}");
+        assert_eq!(got.len(), 2, "{:?}", a.workers[0].counters());
+        // Unicast to a sibling, too.
+        let own = a.gid();
+        assert_eq!(a.send(&x, own, y.qpn, QKEY, &two), Sent::Done);
+        assert_eq!(a.receive(2).len(), 2, "{:?}", a.workers[0].counters());
+        a.port.destroy_ud(y.id).unwrap();
+        let echoes = a.counter("rx_own_echo") + a.counter("rx_not_member");
+        assert_eq!(a.send(&x, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
+        assert!(a.receive_for_a_while().is_empty());
+        assert_eq!(
+            a.counter("rx_own_echo") + a.counter("rx_not_member"),
+            echoes,
+            "not looped"
+        );
+    }
+}

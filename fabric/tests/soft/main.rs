@@ -1,0 +1,8 @@
+//! The soft port on real sockets: pairs of ports in network namespaces of their own.
+
+mod events;
+mod exchange;
+mod groups;
+mod net;
+mod node;
+mod refusals;

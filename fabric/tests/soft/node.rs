@@ -1,0 +1,124 @@
+//! A port with its workers, driven by hand.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fabric::port::UdEndpoint;
+use fabric::soft::{SoftConfig, SoftPort};
+use fabric::{
+    AhAttributes, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination, UdInit, UdReceived,
+    Worker,
+};
+
+use crate::net::Namespace;
+
+pub const QKEY: QKey = QKey::new(0x0b1b);
+
+pub struct Node<'n> {
+    ns: &'n Namespace,
+    pub port: SoftPort,
+    pub workers: Vec<Box<dyn Worker>>,
+}
+
+/// A datagram and the worker that received it.
+pub type Got = (usize, UdReceived, Vec<u8>);
+
+impl<'n> Node<'n> {
+    pub fn open(ns: &'n Namespace, config: SoftConfig) -> Node<'n> {
+        let mut port = ns.run(|| SoftPort::open(config)).unwrap();
+        let workers = port.take_workers();
+        Node { ns, port, workers }
+    }
+
+    pub fn gid(&self) -> Gid {
+        self.port.attributes().gid
+    }
+
+    pub fn endpoint(&mut self) -> UdEndpoint {
+        let pkey = PKey::DEFAULT;
+        self.port.create_ud(UdInit { pkey, qkey: QKEY }).unwrap()
+    }
+
+    /// Attaches from a thread of the port's namespace, where a daemon is at home.
+    pub fn attach(&mut self, to: &UdEndpoint, mgid: Gid) {
+        let port = &mut self.port;
+        self.ns.run(|| port.attach(to.id, mgid)).unwrap();
+    }
+
+    /// What the port makes of what happened outside.
+    pub fn process(&mut self) -> Vec<PortEvent> {
+        let port = &mut self.port;
+        self.ns.run(|| port.process())
+    }
+
+    /// Sends `payloads` in one train from worker 0.
+    pub fn send(
+        &mut self,
+        from: &UdEndpoint,
+        dgid: Gid,
+        qpn: Qpn,
+        qkey: QKey,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
+        let w = &mut self.workers[0];
+        let ah = w.create_ah(&AhAttributes::to(dgid)).unwrap();
+        let mut train = w.train(payloads[0].len()).unwrap();
+        for p in payloads {
+            train.next(p.len()).unwrap().copy_from_slice(p);
+        }
+        let ticket = train.finish();
+        let sent = w.send(from.id, &UdDestination { ah, qpn, qkey }, ticket);
+        w.destroy_ah(ah);
+        sent
+    }
+
+    /// What arrives at any worker until `count` datagrams are there, or for a second.
+    pub fn receive(&mut self, count: usize) -> Vec<Got> {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        let mut all = Vec::new();
+        while all.len() < count && Instant::now() < deadline {
+            self.poll_into(&mut all);
+            sleep(Duration::from_millis(1));
+        }
+        all
+    }
+
+    /// What arrives within a tenth of a second.
+    pub fn receive_for_a_while(&mut self) -> Vec<Got> {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            self.poll_into(&mut all);
+            sleep(Duration::from_millis(5));
+        }
+        all
+    }
+
+    fn poll_into(&mut self, all: &mut Vec<Got>) {
+        for (i, w) in self.workers.iter_mut().enumerate() {
+            let batch = w.poll().unwrap();
+            all.extend(batch.datagrams().map(|(r, p)| (i, r.clone(), p.to_vec())));
+        }
+    }
+
+    /// A counter, summed over the workers.
+    pub fn counter(&self, name: &str) -> u64 {
+        let counters = self.workers.iter().flat_map(|w| w.counters());
+        let values: Vec<u64> = counters.filter(|c| c.0 == name).map(|c| c.1).collect();
+        assert_eq!(
+            values.len(),
+            self.workers.len(),
+            "every worker counts {name}"
+        );
+        values.iter().sum()
+    }
+}
+
+/// `count` payloads of `len` bytes and a last one of `last`, all different.
+pub fn payloads(count: usize, len: usize, last: usize) -> Vec<Vec<u8>> {
+    (0..=count)
+        .map(|k| {
+            let n = if k < count { len } else { last };
+            (0..n).map(|i| (k * 31 + i * 7 + i / 256) as u8).collect()
+        })
+        .collect()
+}

@@ -1,0 +1,189 @@
+//! Bad packets are dropped and counted, bad requests refused with a sentence.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use fabric::port::UdEndpoint;
+use fabric::soft::{GidChoice, LinkMtu, SoftConfig, SoftPort};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Sent, UdDestination, UdInit};
+
+use crate::net::{Cable, Namespace};
+use crate::node::{Node, QKEY, payloads};
+
+fn config() -> SoftConfig {
+    SoftConfig::new("u0")
+}
+
+fn refusal(ns: &Namespace, config: SoftConfig) -> String {
+    match ns.run(|| SoftPort::open(config)) {
+        Ok(_) => panic!("the port opened"),
+        Err(e) => e.to_string(),
+    }
+}
+
+#[test]
+fn foreign_keys_and_numbers_are_counted() {
+    let cable = Cable::new(9000);
+    let keys = || SoftConfig {
+        pkeys: vec![PKey::DEFAULT, PKey::new(0x8001), PKey::new(0x0001)],
+        ..config()
+    };
+    let mut a = Node::open(&cable.a, keys());
+    let mut b = Node::open(&cable.b, keys());
+    let (s, r) = (a.endpoint(), b.endpoint());
+    let pkey = PKey::new(1);
+    let other = a.port.create_ud(UdInit { pkey, qkey: QKEY }).unwrap();
+    assert_eq!(
+        other.pkey,
+        PKey::new(0x8001),
+        "full membership is preferred"
+    );
+    let gid = b.gid();
+    let two = payloads(1, 500, 500);
+    let mut send = |from: &UdEndpoint, qpn, qkey| {
+        assert_eq!(a.send(from, gid, qpn, qkey, &two), Sent::Done);
+    };
+    send(&other, r.qpn, QKEY);
+    send(&s, r.qpn, QKey::new(1));
+    send(&s, Qpn::new(r.qpn.get() ^ 1), QKEY);
+    send(&s, Qpn::GSI, QKey::GSI);
+    // A controlled Q_Key goes out as the endpoint's own.
+    send(&s, r.qpn, QKey::new(0x8000_0000));
+    assert_eq!(b.receive(2).len(), 2);
+    assert!(b.receive_for_a_while().is_empty());
+    assert_eq!(b.counter("rx_pkey_violations"), 2);
+    assert_eq!(b.counter("rx_unknown_qpn"), 2);
+    // Two with a wrong key, and the management datagrams: a controlled key does not leave an
+    // ordinary queue pair (conformance item 36).
+    assert_eq!(b.counter("rx_qkey_violations"), 4);
+    assert_eq!(b.counter("rx_mads_unhandled"), 0);
+}
+
+#[test]
+fn junk_from_the_network_is_counted() {
+    let cable = Cable::new(1500);
+    let mut b = Node::open(&cable.b, config());
+    b.endpoint();
+    let socket = cable.a.run(|| UdpSocket::bind("192.0.2.1:0")).unwrap();
+    for len in [0, 1, 11, 28, 1400] {
+        socket.send_to(&vec![0x64; len], "192.0.2.2:4791").unwrap();
+    }
+    assert!(b.receive_for_a_while().is_empty());
+    let dropped = b.counter("rx_truncated")
+        + b.counter("rx_length_errors")
+        + b.counter("rx_bad_version")
+        + b.counter("rx_unknown_qpn")
+        + b.counter("rx_not_our_gid");
+    assert_eq!(dropped, 5, "{:?}", b.workers[0].counters());
+}
+
+/// Conformance item 42.
+#[test]
+fn t42_a_send_over_the_mtu_never_leaves() {
+    let cable = Cable::new(1500);
+    let mut a = Node::open(&cable.a, config());
+    let s = a.endpoint();
+    let w = &mut a.workers[0];
+    assert!(w.train(1428).unwrap().room() > 0);
+    let mut train = w.train(1429).unwrap();
+    assert_eq!(train.room(), 0);
+    assert!(train.next(1429).is_none());
+    let ticket = fabric::TrainTicket {
+        count: 1,
+        payload: 1429,
+        last: 1429,
+    };
+    let ah = w
+        .create_ah(&fabric::AhAttributes::to("fe80::9".parse().unwrap()))
+        .unwrap();
+    let to = UdDestination {
+        ah,
+        qpn: s.qpn,
+        qkey: QKEY,
+    };
+    assert_eq!(w.send(s.id, &to, ticket), Sent::Failed);
+    assert_eq!(a.counter("tx_too_big"), 1);
+    assert_eq!(a.counter("tx_packets"), 0);
+}
+
+#[test]
+fn a_second_port_names_the_first() {
+    let cable = Cable::new(1500);
+    let _a = Node::open(&cable.a, config());
+    let text = refusal(&cable.a, config());
+    assert!(
+        text.contains("another ibtapd") && text.contains("u0"),
+        "{text}"
+    );
+    assert!(text.contains(&std::process::id().to_string()), "{text}");
+}
+
+#[test]
+fn a_taken_port_names_its_process() {
+    let cable = Cable::new(1500);
+    let socket = cable.a.run(|| UdpSocket::bind("[::]:4791")).unwrap();
+    let text = refusal(&cable.a, config());
+    assert!(text.contains("UDP port 4791 of u0 is taken"), "{text}");
+    assert!(
+        text.contains(&format!("process {}", std::process::id())),
+        "{text}"
+    );
+    drop(socket);
+    Node::open(&cable.a, config());
+}
+
+#[test]
+fn an_unusable_underlay_is_explained() {
+    let cable = Cable::new(1500);
+    let soon = || SoftConfig {
+        gid_wait: Duration::from_millis(50),
+        ..config()
+    };
+    let missing = SoftConfig {
+        underlay: "nope0".into(),
+        ..soon()
+    };
+    assert!(refusal(&cable.a, missing).contains("no interface nope0"));
+    let big = SoftConfig {
+        link_mtu: LinkMtu::Bytes(2048),
+        ..soon()
+    };
+    assert!(refusal(&cable.a, big).contains("at most 1428"));
+    let elsewhere = GidChoice::Address("2001:db8::1".parse().unwrap());
+    let foreign = SoftConfig {
+        gid: elsewhere,
+        ..soon()
+    };
+    assert!(refusal(&cable.a, foreign).contains("2001:db8::1"));
+    let mixed = SoftConfig {
+        peers: vec!["192.0.2.2".parse().unwrap()],
+        ..soon()
+    };
+    assert!(refusal(&cable.a, mixed).contains("192.0.2.2"));
+    cable
+        .a
+        .run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1").unwrap());
+    assert!(refusal(&cable.a, soon()).contains("disable_ipv6=0"));
+    cable.a.ip(&["link", "set", "u0", "down"]);
+    assert!(refusal(&cable.a, soon()).contains("ip link set u0 up"));
+}
+
+#[test]
+fn the_control_side_refuses_what_it_does_not_know() {
+    let cable = Cable::new(1500);
+    let mut a = Node::open(&cable.a, config());
+    let s = a.endpoint();
+    let pkey = PKey::new(0x8001);
+    let made = a.port.create_ud(UdInit { pkey, qkey: QKEY });
+    assert!(matches!(made, Err(FabricError::NoSuchPKey(k)) if k == pkey));
+    let group = |g: &str| g.parse::<Gid>().unwrap();
+    for bad in ["fe80::1", "239.1.2.3"] {
+        let attached = a.port.attach(s.id, group(bad));
+        assert!(matches!(attached, Err(FabricError::BadGroup(_))), "{bad}");
+    }
+    a.port.destroy_ud(s.id).unwrap();
+    let gone = a.port.destroy_ud(s.id);
+    assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == s.id));
+    let sent = a.send(&s, group("fe80::1"), s.qpn, QKEY, &payloads(0, 8, 8));
+    assert_eq!(sent, Sent::Failed);
+}

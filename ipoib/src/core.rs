@@ -1,0 +1,257 @@
+//! The protocol machine.
+
+mod incoming;
+mod learning;
+mod outgoing;
+mod types;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use fabric::{AddressHandle, Gid, Qpn};
+
+use crate::address::{HardwareAddress, Mac, peer_mac};
+use crate::counters::Counters;
+use crate::group::{BROADCAST, Groups};
+use crate::multicast::{broadcast_mgid, mgid};
+use crate::neighbour::{Link, Neighbours};
+use crate::own::{Announcer, write_announcement, write_question};
+use crate::resolve::{HeldFrame, Resolver};
+
+pub use types::{
+    Config, GroupInfo, Incoming, Limits, Meta, NeighbourInfo, Outgoing, Target, Time, Update,
+};
+
+/// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its
+/// options may grow by.
+const SCRATCH_LEN: usize = 2048;
+/// Updates kept between two drains.
+const UPDATES_MAX: usize = 4096;
+
+/// One replica of an interface's protocol state.
+///
+/// A [`Target`] that a call returns is good until the next call that learns or sends: use it at
+/// once.
+pub struct Ipoib {
+    config: Config,
+    neighbours: Neighbours,
+    groups: Groups,
+    resolver: Resolver,
+    announcer: Announcer,
+    updates: Vec<Update>,
+    counters: Counters,
+    /// The source of the last datagram, which is mostly that of the next.
+    last_source: Option<(Gid, Qpn, Link, Mac)>,
+    scratch: Vec<u8>,
+}
+
+impl Ipoib {
+    /// An empty state. All memory for the tables is reserved here.
+    pub fn new(config: Config) -> Ipoib {
+        let broadcast = broadcast_mgid(config.pkey, config.scope);
+        Ipoib {
+            neighbours: Neighbours::new(config.limits.neighbours),
+            groups: Groups::new(broadcast, config.limits.groups),
+            resolver: Resolver::new(&config.limits),
+            announcer: Announcer::default(),
+            updates: Vec::new(),
+            counters: Counters::default(),
+            last_source: None,
+            scratch: vec![0; SCRATCH_LEN],
+            config,
+        }
+    }
+
+    /// Our own address.
+    pub fn local(&self) -> HardwareAddress {
+        self.config.local
+    }
+
+    /// The port's GID or the queue pair changed. Neighbours and groups stay; announce the host's
+    /// addresses to tell the peers.
+    pub fn set_local(&mut self, local: HardwareAddress) {
+        self.config.local = local;
+        self.last_source = None;
+        if let Some(slot) = self.neighbours.by_address(local.gid(), local.qpn()) {
+            self.neighbours.forget(slot);
+        }
+    }
+
+    /// The TAP's own Ethernet address changed. A peer that had it gets another when it speaks again.
+    pub fn set_mac(&mut self, mac: Mac) {
+        self.config.mac = mac;
+        if let Some(slot) = self.neighbours.by_mac(mac) {
+            let address = self.neighbours.get(slot).address;
+            self.neighbours.forget(slot);
+            self.publish(Update::Forgotten { address });
+        }
+    }
+
+    /// Where a target is: a GID, and the queue pair there.
+    pub fn address(&self, to: Target) -> (Gid, Qpn) {
+        match to {
+            Target::Group(slot) => (self.groups.get(slot).mgid, Qpn::MULTICAST),
+            Target::Neighbour(slot) => {
+                let a = &self.neighbours.get(slot).address;
+                (a.gid(), a.qpn())
+            }
+        }
+    }
+
+    /// The address handle that [`Ipoib::set_ah`] gave to a target.
+    pub fn ah(&self, to: Target) -> Option<AddressHandle> {
+        match to {
+            Target::Group(slot) => self.groups.get(slot).ah,
+            Target::Neighbour(slot) => self.neighbours.get(slot).ah,
+        }
+    }
+
+    /// Keeps an address handle for a target. It comes back through [`Ipoib::pop_released_ah`] when
+    /// the target makes room for another, or is given a new handle.
+    pub fn set_ah(&mut self, to: Target, ah: AddressHandle) {
+        let (place, released) = match to {
+            Target::Group(slot) => (&mut self.groups.get_mut(slot).ah, None),
+            Target::Neighbour(slot) => (&mut self.neighbours.get_mut(slot).ah, Some(())),
+        };
+        let Some(old) = place.replace(ah).filter(|old| *old != ah) else {
+            return;
+        };
+        match released {
+            Some(()) => self.neighbours.released.push(old),
+            None => self.groups.released.push(old),
+        }
+    }
+
+    /// An address handle that is no longer named, to be ended by the caller.
+    pub fn pop_released_ah(&mut self) -> Option<AddressHandle> {
+        self.neighbours.released.pop().or_else(|| self.groups.released.pop())
+    }
+
+    /// Gives up all address handles, for [`Ipoib::pop_released_ah`].
+    pub fn release_all(&mut self) {
+        for slot in 0..self.neighbours.slots() {
+            let ah = self.neighbours.get_mut(slot).ah.take();
+            self.neighbours.released.extend(ah);
+        }
+        let handles: Vec<AddressHandle> = self.groups.iter_mut().filter_map(|g| g.ah.take()).collect();
+        self.groups.released.extend(handles);
+    }
+
+    /// The next packet of our own: a complete IB payload, encapsulation included.
+    pub fn poll_transmit(&mut self, now: Time) -> Option<(Target, &[u8])> {
+        let local = self.config.local;
+        let written = if let Some(ip) = self.announcer.next(now) {
+            self.counters.announcements_sent += 1;
+            write_announcement(&mut self.scratch, &local, ip)
+        } else {
+            let (target, source) = self.resolver.next_question(now)?;
+            self.counters.resolutions_sent += 1;
+            write_question(&mut self.scratch, &local, source, target)?
+        };
+        let to = match self.mgid_for(written.group) {
+            Some(mgid) => self.group(now, mgid),
+            None => Target::Group(BROADCAST),
+        };
+        Some((to, &self.scratch[..written.len]))
+    }
+
+    /// A frame whose destination is known now, or can be asked for again: to be given to
+    /// [`Ipoib::from_tap`].
+    pub fn pop_released(&mut self) -> Option<HeldFrame> {
+        self.resolver.pop_released()
+    }
+
+    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`] should be called next.
+    pub fn next_deadline(&self) -> Option<Time> {
+        let own = self.announcer.next_deadline();
+        own.into_iter().chain(self.resolver.next_deadline()).min()
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Time) {
+        let (failed, lost) = self.resolver.handle_timeout(now);
+        self.counters.resolutions_failed += failed;
+        self.counters.held_dropped += lost;
+    }
+
+    /// Tells the link about an address of the host, now and once again a second later: a gratuitous
+    /// ARP request or an unsolicited neighbour advertisement. Addresses that are no unicast
+    /// addresses are ignored.
+    pub fn announce(&mut self, ip: IpAddr) {
+        if learning::is_claimable(ip) {
+            self.announcer.announce(ip);
+        }
+    }
+
+    /// The multicast GID of an IP group on this link.
+    pub fn mgid_for(&self, group: IpAddr) -> Option<Gid> {
+        mgid(group, self.config.pkey, self.config.scope)
+    }
+
+    /// The broadcast GID of this link.
+    pub fn broadcast_mgid(&self) -> Gid {
+        self.groups.get(BROADCAST).mgid
+    }
+
+    fn group(&mut self, now: Time, mgid: Gid) -> Target {
+        let slot = self.groups.for_sending(now, mgid);
+        self.counters.groups_evicted = self.groups.evicted;
+        Target::Group(slot)
+    }
+
+    /// Says which groups the interface is a member of; all others are only sent to.
+    pub fn set_joined(&mut self, now: Time, groups: &[Gid]) {
+        self.groups.set_joined(now, groups);
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The neighbour table.
+    pub fn neighbours(&self) -> impl Iterator<Item = NeighbourInfo> {
+        let mut ips: HashMap<(u32, u32), Vec<IpAddr>> = HashMap::new();
+        for e in self.neighbours.ips.entries() {
+            let owner = (e.owner.slot, e.owner.generation);
+            ips.entry(owner).or_default().push(e.ip);
+        }
+        self.neighbours.live().map(move |(link, n)| {
+            let mut ips = ips.remove(&(link.slot, link.generation)).unwrap_or_default();
+            ips.sort_unstable();
+            NeighbourInfo {
+                mac: n.mac,
+                address: n.address,
+                ips,
+                confirmed: n.confirmed,
+                superseded: n.successor.is_some(),
+                ah: n.ah,
+                used: n.used,
+            }
+        })
+    }
+
+    /// The group table, broadcast group first.
+    pub fn groups(&self) -> impl Iterator<Item = GroupInfo> {
+        self.groups.iter().map(|g| GroupInfo {
+            mgid: g.mgid,
+            send_only: !g.joined,
+            created: g.created,
+            ah: g.ah,
+        })
+    }
+
+    /// Ethernet address that stands for `address`, whether the table knows it or not.
+    fn mac_of(&self, address: &HardwareAddress) -> Mac {
+        if address.same_peer(&self.config.local) {
+            return self.config.mac;
+        }
+        match self.neighbours.by_address(address.gid(), address.qpn()) {
+            Some(slot) => self.neighbours.get(slot).mac,
+            None => peer_mac(address),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

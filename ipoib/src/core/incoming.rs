@@ -1,0 +1,232 @@
+//! From the fabric to the TAP.
+
+use std::net::IpAddr;
+
+use super::{Incoming, Ipoib, Meta, Time};
+use crate::address::{HardwareAddress, MAC_BROADCAST, Mac, peer_mac};
+use crate::arp::{Arp, ETHERNET_ARP_LEN, REQUEST};
+use crate::counters::DropReason;
+use crate::multicast::group_mac;
+use crate::nd::{self, Kind, Message, put_mac};
+use crate::wire::{
+    ENCAP_LEN, ETHERNET_LEN, IpHeader, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP,
+    TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header,
+};
+
+/// Neighbour discovery that crossed a router is forged (RFC 4861, section 6.1).
+const ND_HOP_LIMIT: u8 = 255;
+
+enum Step {
+    /// Ethernet header; how much of the payload behind the encapsulation header is the packet.
+    Packet([u8; ETHERNET_LEN], usize),
+    /// A frame of this length in the scratch space.
+    Frame(usize),
+}
+
+fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
+    let mut e = [0; ETHERNET_LEN];
+    e[..6].copy_from_slice(&destination);
+    e[6..12].copy_from_slice(&source);
+    e[12..].copy_from_slice(&ethertype.to_be_bytes());
+    e
+}
+
+fn sender(meta: &Meta) -> HardwareAddress {
+    HardwareAddress::new(0, meta.src_qpn, meta.src_gid)
+}
+
+impl Ipoib {
+    /// Decides on a datagram: `payload` from the encapsulation header on.
+    pub fn from_fabric<'p>(&mut self, now: Time, meta: &Meta, payload: &'p [u8]) -> Incoming<'_, 'p> {
+        match self.receive(now, meta, payload) {
+            Ok(Step::Packet(ethernet, len)) => Incoming::Packet {
+                ethernet,
+                l3: &payload[ENCAP_LEN..ENCAP_LEN + len],
+            },
+            Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
+            Err(reason) => {
+                self.counters.drop_rx(reason);
+                Incoming::Dropped(reason)
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, now: Time, meta: &Meta, payload: &[u8]) -> Result<Step, DropReason> {
+        if payload.len() < ENCAP_LEN {
+            return Err(DropReason::Malformed);
+        }
+        let local = &self.config.local;
+        if meta.src_qpn == local.qpn() && meta.src_gid == local.gid() {
+            return Err(DropReason::SelfEcho);
+        }
+        // The reserved half of the header is ignored (RFC 4391, section 6).
+        let ethertype = be16(payload, 0);
+        let l3 = &payload[ENCAP_LEN..];
+        match ethertype {
+            TYPE_IPV4 | TYPE_IPV6 => self.ip_in(now, meta, ethertype, l3),
+            TYPE_ARP | TYPE_RARP => self.arp_in(now, meta, ethertype, l3),
+            _ => Err(DropReason::UnsupportedType),
+        }
+    }
+
+    #[inline]
+    fn ip_in(&mut self, now: Time, meta: &Meta, ethertype: u16, l3: &[u8]) -> Result<Step, DropReason> {
+        let header = ip_header(ethertype, l3)?;
+        let destination = self.destination(meta, &header)?;
+        let packet = &l3[..header.len];
+        if ethertype == TYPE_IPV6
+            && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
+            && let Some(message) = nd::parse(packet)?
+        {
+            return self.nd_in(now, meta, destination, header, &message);
+        }
+        let source = self.source(now, meta, header.source);
+        let ethernet = ethernet(destination, source, ethertype);
+        Ok(Step::Packet(ethernet, header.len))
+    }
+
+    /// The Ethernet destination. What came to the broadcast GID was broadcast; other groups follow
+    /// from the IP destination, and so does everything that came as a unicast copy.
+    #[inline]
+    fn destination(&self, meta: &Meta, header: &IpHeader) -> Result<Mac, DropReason> {
+        if !meta.multicast {
+            return Ok(self.config.mac);
+        }
+        if meta.dst_gid == self.broadcast_mgid() {
+            return Ok(MAC_BROADCAST);
+        }
+        match header.destination {
+            ip if ip.is_multicast() => Ok(group_mac(ip)),
+            IpAddr::V4(ip) if ip.is_broadcast() => Ok(MAC_BROADCAST),
+            // A unicast copy of a subnet's broadcast.
+            IpAddr::V4(_) if !meta.dst_gid.is_multicast() => Ok(MAC_BROADCAST),
+            _ => Err(DropReason::NotAGroup),
+        }
+    }
+
+    /// The Ethernet address that stands for the sender of data, learned if it is new.
+    #[inline]
+    fn source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
+        if let Some((gid, qpn, link, mac)) = self.last_source
+            && qpn == meta.src_qpn
+            && gid == meta.src_gid
+            && let Some(slot) = self.neighbours.follow(link)
+        {
+            self.neighbours.touch(slot, now);
+            return mac;
+        }
+        self.look_up_source(now, meta, ip)
+    }
+
+    fn look_up_source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
+        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
+        let address = sender(meta);
+        let Some(slot) = known.or_else(|| self.data_from(now, &address, ip)) else {
+            return peer_mac(&address);
+        };
+        self.neighbours.touch(slot, now);
+        let mac = self.neighbours.get(slot).mac;
+        let link = self.neighbours.link(slot);
+        self.last_source = Some((meta.src_gid, meta.src_qpn, link, mac));
+        mac
+    }
+
+    fn nd_in(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        destination: Mac,
+        header: IpHeader,
+        message: &Message<'_>,
+    ) -> Result<Step, DropReason> {
+        if message.hop_limit() != ND_HOP_LIMIT {
+            return Err(DropReason::BadHopLimit);
+        }
+        // The checksum is computed anew below: a wrong one must not become a right one.
+        if !message.checksum_is_right() {
+            return Err(DropReason::BadChecksum);
+        }
+        self.learn_from_nd(now, meta, message)?;
+        let source = self.source(now, meta, header.source);
+        let ethernet = ethernet(destination, source, TYPE_IPV6);
+        let signed = message.is_signed();
+        self.counters.nd_signed += u64::from(signed);
+        if signed || !message.has_link_address() {
+            return Ok(Step::Packet(ethernet, header.len));
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let written = message.rewrite(&mut scratch[ETHERNET_LEN..], |option, out| {
+            let mac = self.mac_of(&option.hardware_address()?);
+            Some(put_mac(option.kind, mac, out))
+        });
+        self.scratch = scratch;
+        let (len, stripped) = written?;
+        self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet);
+        self.counters.nd_options_stripped += stripped;
+        self.counters.nd_translated += 1;
+        Ok(Step::Frame(ETHERNET_LEN + len))
+    }
+
+    fn learn_from_nd(&mut self, now: Time, meta: &Meta, message: &Message<'_>) -> Result<(), DropReason> {
+        let (wanted, ip) = message.claim();
+        let mut claimed = false;
+        for option in message.options() {
+            let Some(address) = option.hardware_address() else {
+                continue;
+            };
+            if !address.is_unicast() {
+                return Err(DropReason::BadAddress);
+            }
+            if option.kind == wanted {
+                claimed = true;
+                self.heard_from(now, &address, Some(ip));
+            }
+        }
+        // An advertisement without an option answers a unicast solicitation: its sender has the
+        // address (RFC 4861, section 4.4).
+        if !claimed && message.kind == Kind::NeighbourAdvertisement {
+            self.heard_from(now, &sender(meta), Some(ip));
+        }
+        Ok(())
+    }
+
+    fn arp_in(&mut self, now: Time, meta: &Meta, ethertype: u16, l3: &[u8]) -> Result<Step, DropReason> {
+        let arp = Arp::<HardwareAddress>::parse(l3).ok_or(DropReason::BadArp)?;
+        if !arp.sender.is_unicast() {
+            return Err(DropReason::BadAddress);
+        }
+        // A reverse request tells no address: its sender does not know one.
+        let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
+        self.heard_from(now, &arp.sender, ip);
+        let sender = self.mac_of(&arp.sender);
+        let destination = if meta.multicast { MAC_BROADCAST } else { self.config.mac };
+        let mut packet = [0; ETHERNET_ARP_LEN];
+        Arp {
+            operation: arp.operation,
+            sender,
+            sender_ip: arp.sender_ip,
+            target: self.arp_target_in(&arp, ethertype),
+            target_ip: arp.target_ip,
+        }
+        .write(&mut packet);
+        let len = ETHERNET_LEN + ETHERNET_ARP_LEN;
+        self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet(destination, sender, ethertype));
+        self.scratch[ETHERNET_LEN..len].copy_from_slice(&packet);
+        self.counters.arp_translated += 1;
+        Ok(Step::Frame(len))
+    }
+
+    /// The target of a request is what it asks for; a reply's is who asked.
+    fn arp_target_in(&self, arp: &Arp<HardwareAddress>, ethertype: u16) -> Mac {
+        if ethertype == TYPE_ARP && arp.operation == REQUEST {
+            [0; 6]
+        } else if arp.target.is_unicast() {
+            self.mac_of(&arp.target)
+        } else if arp.target.qpn() == fabric::Qpn::MULTICAST {
+            MAC_BROADCAST
+        } else {
+            [0; 6]
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Learning neighbours, from the fabric and from other replicas.
+
+use std::net::IpAddr;
+
+use super::{Ipoib, Time, UPDATES_MAX, Update};
+use crate::address::{HardwareAddress, Mac};
+use crate::neighbour::Claim;
+
+/// Whether a host can have the address.
+pub fn is_claimable(ip: IpAddr) -> bool {
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    !(ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || broadcast)
+}
+
+impl Ipoib {
+    /// A neighbour said by ARP or neighbour discovery that it is there and, maybe, has `ip`.
+    pub(super) fn heard_from(&mut self, now: Time, address: &HardwareAddress, ip: Option<IpAddr>) {
+        let ip = ip.filter(|ip| is_claimable(*ip));
+        let Some((slot, mut news)) = self.learn(now, address, true, None) else {
+            return;
+        };
+        // It speaks, so nothing has taken its place.
+        news |= self.neighbours.get_mut(slot).successor.take().is_some();
+        let mut lost_to = None;
+        if let Some(ip) = ip {
+            match self.claim(ip, slot, false) {
+                Claim::Known => {}
+                Claim::New => news = true,
+                Claim::From(old) => {
+                    news = true;
+                    lost_to = self.supersede(old, slot);
+                }
+            }
+        }
+        if news {
+            let mac = self.neighbours.get(slot).mac;
+            self.publish(Update::Learned { address: *address, mac, ip });
+        }
+        if let Some(old) = lost_to {
+            self.publish(Update::Superseded { old, new: *address });
+        }
+    }
+
+    /// Data came from a queue pair that the table does not know. Its IP address is a hint only: the
+    /// packet may have been routed.
+    pub(super) fn data_from(&mut self, now: Time, address: &HardwareAddress, ip: IpAddr) -> Option<u32> {
+        let (slot, _) = self.learn(now, address, false, None)?;
+        if is_claimable(ip) {
+            self.claim(ip, slot, true);
+        }
+        Some(slot)
+    }
+
+    fn learn(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        confirmed: bool,
+        wish: Option<Mac>,
+    ) -> Option<(u32, bool)> {
+        if address.same_peer(&self.config.local) || !address.is_unicast() {
+            return None;
+        }
+        let before = self.neighbours.len();
+        let own = self.config.mac;
+        let Some(learned) = self.neighbours.learn(now, address, confirmed, wish, own) else {
+            self.counters.neighbours_refused += 1;
+            return None;
+        };
+        self.counters.mac_collisions += u64::from(learned.collided);
+        self.counters.neighbours_evicted += u64::from(learned.evicted);
+        let grown = learned.evicted || self.neighbours.len() > before;
+        self.counters.neighbours_learned += u64::from(grown);
+        Some((learned.slot, learned.news))
+    }
+
+    fn claim(&mut self, ip: IpAddr, slot: u32, weak: bool) -> Claim {
+        let claim = self.neighbours.claim_ip(ip, slot, weak);
+        self.resolver.resolved(ip);
+        claim
+    }
+
+    fn supersede(&mut self, old: u32, new: u32) -> Option<HardwareAddress> {
+        let address = self.neighbours.get(old).address;
+        self.neighbours.supersede(old, new).then(|| {
+            self.counters.neighbours_superseded += 1;
+            address
+        })
+    }
+
+    pub(super) fn publish(&mut self, update: Update) {
+        if self.updates.len() < UPDATES_MAX {
+            self.updates.push(update);
+        } else {
+            self.counters.updates_lost += 1;
+        }
+    }
+
+    /// Whether [`Ipoib::drain_updates`] has something.
+    pub fn has_updates(&self) -> bool {
+        !self.updates.is_empty()
+    }
+
+    /// News for the other replicas, in order.
+    pub fn drain_updates(&mut self) -> impl Iterator<Item = Update> {
+        self.updates.drain(..)
+    }
+
+    /// Takes in the news of another replica; makes none of its own.
+    pub fn apply(&mut self, now: Time, update: &Update) {
+        match update {
+            Update::Learned { address, mac, ip } => {
+                let Some((slot, _)) = self.learn(now, address, true, Some(*mac)) else {
+                    return;
+                };
+                self.neighbours.get_mut(slot).successor = None;
+                if let Some(ip) = ip {
+                    self.claim(*ip, slot, false);
+                }
+            }
+            Update::Superseded { old, new } => {
+                let slot = |a: &HardwareAddress| self.neighbours.by_address(a.gid(), a.qpn());
+                if let (Some(old), Some(new)) = (slot(old), slot(new)) {
+                    self.supersede(old, new);
+                }
+            }
+            Update::Forgotten { address } => {
+                if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
+                    self.neighbours.forget(slot);
+                }
+            }
+        }
+    }
+}

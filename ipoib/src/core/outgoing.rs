@@ -1,0 +1,276 @@
+//! From the TAP to the fabric.
+
+use std::net::IpAddr;
+
+use super::learning::is_claimable;
+use super::{Ipoib, Outgoing, Target, Time};
+use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
+use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
+use crate::counters::DropReason;
+use crate::group::BROADCAST;
+use crate::nd::{self, Message, OPTION_SOURCE, put_hardware_address};
+use crate::wire::{
+    ENCAP_LEN, ETHERNET_LEN, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV4,
+    TYPE_IPV6, TYPE_RARP, array, be16, encap, ip_header, ipv4_at, ipv6_at,
+};
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field holds
+/// the pseudo-header's sum only (VIRTIO 1.2, section 5.1.6).
+const NEEDS_CHECKSUM: u8 = 1;
+
+/// A frame from the TAP with its virtio-net header.
+#[derive(Clone, Copy)]
+struct Tap<'f> {
+    prefix: &'f [u8; 12],
+    frame: &'f [u8],
+}
+
+impl<'f> Tap<'f> {
+    fn l3(&self) -> &'f [u8] {
+        &self.frame[ETHERNET_LEN..]
+    }
+
+    fn destination(&self) -> Mac {
+        array(self.frame, 0)
+    }
+}
+
+enum Step {
+    Forward(Target, u16),
+    Rewritten(Target, usize),
+    Held,
+}
+
+const fn is_group(mac: Mac) -> bool {
+    mac[0] & 1 != 0
+}
+
+/// Source and destination of an IP packet of at least header length.
+fn endpoints(ethertype: u16, l3: &[u8]) -> (IpAddr, IpAddr) {
+    match ethertype {
+        TYPE_IPV4 => (ipv4_at(l3, 12).into(), ipv4_at(l3, 16).into()),
+        _ => (ipv6_at(l3, 8).into(), ipv6_at(l3, 24).into()),
+    }
+}
+
+impl Ipoib {
+    /// Decides on a frame that the host sent: `frame` from the Ethernet destination on, as large as
+    /// the TAP gives it. `prefix` is its virtio-net header, given back with a held frame.
+    pub fn from_tap(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
+        match self.step(now, Tap { prefix, frame }) {
+            Ok(Step::Forward(to, ethertype)) => Outgoing::Forward {
+                to,
+                encap: encap(ethertype),
+            },
+            Ok(Step::Rewritten(to, len)) => Outgoing::Rewritten {
+                to,
+                packet: &self.scratch[..len],
+            },
+            Ok(Step::Held) => {
+                self.counters.frames_held += 1;
+                Outgoing::Held
+            }
+            Err(reason) => {
+                self.counters.drop_tx(reason);
+                Outgoing::Dropped(reason)
+            }
+        }
+    }
+
+    #[inline]
+    fn step(&mut self, now: Time, tap: Tap<'_>) -> Result<Step, DropReason> {
+        if tap.frame.len() < ETHERNET_LEN {
+            return Err(DropReason::Malformed);
+        }
+        let ethertype = be16(tap.frame, 12);
+        let header_len = match ethertype {
+            TYPE_IPV4 => 20,
+            TYPE_IPV6 => 40,
+            TYPE_ARP | TYPE_RARP => return self.arp_out(now, tap, ethertype),
+            _ => return Err(DropReason::UnsupportedType),
+        };
+        let l3 = tap.l3();
+        if l3.len() < header_len {
+            return Err(DropReason::Malformed);
+        }
+        if ethertype == TYPE_IPV6 && matches!(l3[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT) {
+            return self.icmpv6_out(now, tap);
+        }
+        self.forward(now, tap, ethertype)
+    }
+
+    #[inline]
+    fn forward(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {
+        Ok(match self.ip_target(now, tap, ethertype)? {
+            Some(to) => Step::Forward(to, ethertype),
+            None => Step::Held,
+        })
+    }
+
+    /// The target of an IP packet; `None` when the frame is held.
+    #[inline]
+    fn ip_target(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Option<Target>, DropReason> {
+        let mac = tap.destination();
+        if is_group(mac) {
+            return self.ip_group(now, mac, endpoints(ethertype, tap.l3()).1).map(Some);
+        }
+        if let Some(to) = self.peer(now, mac) {
+            return Ok(Some(to));
+        }
+        let (source, destination) = endpoints(ethertype, tap.l3());
+        self.unknown(now, tap, source, destination)
+    }
+
+    /// The multicast GID follows from the IP destination: the Ethernet address has too few bits
+    /// (RFC 4391, section 4). What is broadcast on Ethernet and no group for IP is a subnet's
+    /// broadcast address.
+    fn ip_group(&mut self, now: Time, mac: Mac, destination: IpAddr) -> Result<Target, DropReason> {
+        match self.mgid_for(destination) {
+            Some(mgid) => Ok(self.group(now, mgid)),
+            None if mac == MAC_BROADCAST && destination.is_ipv4() => Ok(Target::Group(BROADCAST)),
+            None => Err(DropReason::NotAGroup),
+        }
+    }
+
+    /// The peer that an Ethernet address stands for.
+    #[inline]
+    fn peer(&mut self, now: Time, mac: Mac) -> Option<Target> {
+        let slot = self.neighbours.by_mac(mac)?;
+        let current = self.neighbours.current(slot)?;
+        self.neighbours.touch(slot, now);
+        if current != slot {
+            self.neighbours.touch(current, now);
+        }
+        Some(Target::Neighbour(current))
+    }
+
+    /// Nobody has the Ethernet address (any more): goes by the IP address, or asks for it.
+    fn unknown(
+        &mut self,
+        now: Time,
+        tap: Tap<'_>,
+        source: IpAddr,
+        destination: IpAddr,
+    ) -> Result<Option<Target>, DropReason> {
+        if tap.destination() == self.config.mac {
+            return Err(DropReason::ToSelf);
+        }
+        if let Some(slot) = self.neighbours.by_ip(destination) {
+            self.neighbours.touch(slot, now);
+            return Ok(Some(Target::Neighbour(slot)));
+        }
+        if !is_claimable(source) || !is_claimable(destination) {
+            return Err(DropReason::Unresolvable);
+        }
+        self.resolver.hold(now, destination, source, tap.prefix, tap.frame)?;
+        Ok(None)
+    }
+
+    fn icmpv6_out(&mut self, now: Time, tap: Tap<'_>) -> Result<Step, DropReason> {
+        let header = ip_header(TYPE_IPV6, tap.l3())?;
+        let packet = &tap.l3()[..header.len];
+        let Some(message) = nd::parse(packet)? else {
+            return self.forward(now, tap, TYPE_IPV6);
+        };
+        if message.is_signed() {
+            self.counters.nd_signed += 1;
+            return self.forward(now, tap, TYPE_IPV6);
+        }
+        if !message.has_link_address() {
+            return self.forward(now, tap, TYPE_IPV6);
+        }
+        if tap.prefix[0] & NEEDS_CHECKSUM == 0 && !message.checksum_is_right() {
+            return Err(DropReason::BadChecksum);
+        }
+        let Some(to) = self.ip_target(now, tap, TYPE_IPV6)? else {
+            return Ok(Step::Held);
+        };
+        Ok(Step::Rewritten(to, self.nd_out(&message)?))
+    }
+
+    fn nd_out(&mut self, message: &Message<'_>) -> Result<usize, DropReason> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let written = message.rewrite(&mut scratch[ENCAP_LEN..], |option, out| {
+            let mac = option.mac()?;
+            // A source is always we; a redirect's target may be a third host.
+            let address = if option.kind == OPTION_SOURCE || message.kind != nd::Kind::Redirect {
+                self.config.local
+            } else {
+                self.hardware_of(mac)?
+            };
+            Some(put_hardware_address(option.kind, &address, out))
+        });
+        self.scratch = scratch;
+        let (len, stripped) = written?;
+        self.scratch[..ENCAP_LEN].copy_from_slice(&encap(TYPE_IPV6));
+        self.counters.nd_options_stripped += stripped;
+        self.counters.nd_translated += 1;
+        Ok(ENCAP_LEN + len)
+    }
+
+    fn arp_out(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {
+        let arp = Arp::<Mac>::parse(tap.l3()).ok_or(DropReason::BadArp)?;
+        let Some(to) = self.arp_target(now, tap, ethertype, &arp)? else {
+            return Ok(Step::Held);
+        };
+        let broadcast_request = arp.operation == REQUEST && to == Target::Group(BROADCAST);
+        let target = if broadcast_request { None } else { self.hardware_of(arp.target) };
+        let mut packet = [0; INFINIBAND_ARP_LEN];
+        Arp {
+            operation: arp.operation,
+            sender: self.config.local,
+            sender_ip: arp.sender_ip,
+            target: target.unwrap_or(HardwareAddress([0; 20])),
+            target_ip: arp.target_ip,
+        }
+        .write(&mut packet);
+        let len = ENCAP_LEN + INFINIBAND_ARP_LEN;
+        self.scratch[..ENCAP_LEN].copy_from_slice(&encap(ethertype));
+        self.scratch[ENCAP_LEN..len].copy_from_slice(&packet);
+        self.counters.arp_translated += 1;
+        Ok(Step::Rewritten(to, len))
+    }
+
+    fn arp_target(
+        &mut self,
+        now: Time,
+        tap: Tap<'_>,
+        ethertype: u16,
+        arp: &Arp<Mac>,
+    ) -> Result<Option<Target>, DropReason> {
+        let mac = tap.destination();
+        if is_group(mac) {
+            return Ok(Some(Target::Group(BROADCAST)));
+        }
+        if let Some(to) = self.peer(now, mac) {
+            return Ok(Some(to));
+        }
+        if mac == self.config.mac {
+            return Err(DropReason::ToSelf);
+        }
+        if ethertype == TYPE_ARP && arp.operation == REQUEST {
+            // The host checks on a peer that we have forgotten, as after our own restart. Asking
+            // everybody teaches us the peer and tells the host that it is alive.
+            let known = self.neighbours.by_ip(arp.target_ip.into());
+            return Ok(Some(known.map_or(Target::Group(BROADCAST), Target::Neighbour)));
+        }
+        if ethertype == TYPE_RARP {
+            return Err(DropReason::Unresolvable);
+        }
+        self.unknown(now, tap, arp.sender_ip.into(), arp.target_ip.into())
+    }
+
+    /// The 20-byte address behind an Ethernet one, if we know it.
+    fn hardware_of(&self, mac: Mac) -> Option<HardwareAddress> {
+        if mac == self.config.mac {
+            return Some(self.config.local);
+        }
+        if mac == MAC_BROADCAST {
+            let qpn = fabric::Qpn::MULTICAST;
+            return Some(HardwareAddress::new(0, qpn, self.broadcast_mgid()));
+        }
+        let slot = self.neighbours.by_mac(mac)?;
+        let current = self.neighbours.current(slot)?;
+        Some(self.neighbours.get(current).address)
+    }
+}

@@ -1,0 +1,181 @@
+//! Why packets were dropped, and what else was seen.
+
+/// Why a frame or a datagram was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum DropReason {
+    /// Shorter than its headers, or its lengths contradict each other.
+    Malformed,
+    /// An EtherType that IPoIB does not carry here: 802.1Q, LLDP, STP, TIPC and others.
+    UnsupportedType,
+    /// From the TAP, to our own Ethernet address.
+    ToSelf,
+    /// An Ethernet group address over a destination that is no group, or the reverse.
+    NotAGroup,
+    /// The destination is unknown and did not answer lately.
+    Unreachable,
+    /// The destination is unknown and enough frames wait for it, or for all such destinations.
+    HoldFull,
+    /// The destination is unknown and cannot be asked for (no usable source address).
+    Unresolvable,
+    /// Our own multicast come back.
+    SelfEcho,
+    /// ARP with other than 20-byte (from the fabric) or 6-byte (from the TAP) hardware addresses,
+    /// or other than 4-byte protocol addresses.
+    BadArp,
+    /// Neighbour discovery with options whose lengths lie.
+    BadNdOption,
+    /// Neighbour discovery with a wrong ICMPv6 checksum.
+    BadChecksum,
+    /// Neighbour discovery from the fabric with a hop limit other than 255: it was forwarded.
+    BadHopLimit,
+    /// Fragmented neighbour discovery (RFC 6980).
+    FragmentedNd,
+    /// A link-layer address that cannot be one.
+    BadAddress,
+    /// Neighbour discovery too long to be rewritten.
+    TooLong,
+}
+
+impl DropReason {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [DropReason; 15] = [
+        DropReason::Malformed,
+        DropReason::UnsupportedType,
+        DropReason::ToSelf,
+        DropReason::NotAGroup,
+        DropReason::Unreachable,
+        DropReason::HoldFull,
+        DropReason::Unresolvable,
+        DropReason::SelfEcho,
+        DropReason::BadArp,
+        DropReason::BadNdOption,
+        DropReason::BadChecksum,
+        DropReason::BadHopLimit,
+        DropReason::FragmentedNd,
+        DropReason::BadAddress,
+        DropReason::TooLong,
+    ];
+
+    const NAMES: [[&'static str; 2]; 15] = [
+        ["tx_malformed", "rx_malformed"],
+        ["tx_unsupported_type", "rx_unsupported_type"],
+        ["tx_to_self", "rx_to_self"],
+        ["tx_not_a_group", "rx_not_a_group"],
+        ["tx_unreachable", "rx_unreachable"],
+        ["tx_hold_full", "rx_hold_full"],
+        ["tx_unresolvable", "rx_unresolvable"],
+        ["tx_self_echo", "rx_self_echo"],
+        ["tx_bad_arp", "rx_bad_arp"],
+        ["tx_bad_nd_option", "rx_bad_nd_option"],
+        ["tx_bad_checksum", "rx_bad_checksum"],
+        ["tx_bad_hop_limit", "rx_bad_hop_limit"],
+        ["tx_fragmented_nd", "rx_fragmented_nd"],
+        ["tx_bad_address", "rx_bad_address"],
+        ["tx_too_long", "rx_too_long"],
+    ];
+}
+
+/// Counters of one replica; plain numbers that only grow.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    tx_dropped: [u64; DropReason::ALL.len()],
+    rx_dropped: [u64; DropReason::ALL.len()],
+    /// ARP and RARP packets rewritten, both ways.
+    pub arp_translated: u64,
+    /// Neighbour-discovery packets rewritten, both ways.
+    pub nd_translated: u64,
+    /// Signed neighbour discovery (SEND, RFC 3971), passed untouched.
+    pub nd_signed: u64,
+    /// Link-layer address options of another link's size, taken out.
+    pub nd_options_stripped: u64,
+    /// Neighbours learned.
+    pub neighbours_learned: u64,
+    /// Neighbours that made room for others.
+    pub neighbours_evicted: u64,
+    /// Sources that the full table had no room for.
+    pub neighbours_refused: u64,
+    /// Neighbours replaced by another queue pair of the same port.
+    pub neighbours_superseded: u64,
+    /// Synthetic Ethernet addresses that were taken already.
+    pub mac_collisions: u64,
+    /// Send-only groups that made room for others.
+    pub groups_evicted: u64,
+    /// ARP requests and neighbour solicitations of our own.
+    pub resolutions_sent: u64,
+    /// Destinations that never answered.
+    pub resolutions_failed: u64,
+    /// Frames that waited for a destination.
+    pub frames_held: u64,
+    /// Held frames dropped because nobody answered.
+    pub held_dropped: u64,
+    /// Announcements of our own addresses.
+    pub announcements_sent: u64,
+    /// Updates for other replicas that did not fit between two drains.
+    pub updates_lost: u64,
+}
+
+impl Counters {
+    pub(crate) fn drop_tx(&mut self, reason: DropReason) {
+        self.tx_dropped[reason as usize] += 1;
+    }
+
+    pub(crate) fn drop_rx(&mut self, reason: DropReason) {
+        self.rx_dropped[reason as usize] += 1;
+    }
+
+    /// Frames from the TAP dropped for `reason`.
+    pub fn tx_dropped(&self, reason: DropReason) -> u64 {
+        self.tx_dropped[reason as usize]
+    }
+
+    /// Datagrams from the fabric dropped for `reason`.
+    pub fn rx_dropped(&self, reason: DropReason) -> u64 {
+        self.rx_dropped[reason as usize]
+    }
+
+    /// Names and values.
+    pub fn named(&self) -> Vec<(&'static str, u64)> {
+        let mut all = vec![
+            ("arp_translated", self.arp_translated),
+            ("nd_translated", self.nd_translated),
+            ("nd_signed", self.nd_signed),
+            ("nd_options_stripped", self.nd_options_stripped),
+            ("neighbours_learned", self.neighbours_learned),
+            ("neighbours_evicted", self.neighbours_evicted),
+            ("neighbours_refused", self.neighbours_refused),
+            ("neighbours_superseded", self.neighbours_superseded),
+            ("mac_collisions", self.mac_collisions),
+            ("groups_evicted", self.groups_evicted),
+            ("resolutions_sent", self.resolutions_sent),
+            ("resolutions_failed", self.resolutions_failed),
+            ("frames_held", self.frames_held),
+            ("held_dropped", self.held_dropped),
+            ("announcements_sent", self.announcements_sent),
+            ("updates_lost", self.updates_lost),
+        ];
+        let tx = DropReason::NAMES.iter().zip(&self.tx_dropped);
+        all.extend(tx.map(|([name, _], n)| (*name, *n)));
+        let rx = DropReason::NAMES.iter().zip(&self.rx_dropped);
+        all.extend(rx.map(|([_, name], n)| (*name, *n)));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_counts_under_its_own_name() {
+        for (i, reason) in DropReason::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, i);
+            let mut c = Counters::default();
+            c.drop_tx(reason);
+            c.drop_rx(reason);
+            let hit: Vec<_> = c.named().into_iter().filter(|(_, n)| *n == 1).collect();
+            assert_eq!(hit.len(), 2);
+            assert_eq!(hit[0].0.trim_start_matches("tx"), hit[1].0.trim_start_matches("rx"));
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who has which IP address, as far as neighbours said so.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use foldhash::fast::RandomState;
+
+use crate::neighbour::Link;
+
+/// Entries looked at for one that may go when the table is full.
+const PROBES: usize = 32;
+
+#[derive(Clone, Copy)]
+pub struct IpEntry {
+    pub ip: IpAddr,
+    pub owner: Link,
+    /// Known only as the source address of data.
+    pub weak: bool,
+}
+
+/// What one address takes, its place in the map included.
+pub const ENTRY_BYTES: usize = size_of::<IpEntry>() + size_of::<(IpAddr, u32)>() + 2;
+
+pub struct IpTable {
+    slots: Vec<IpEntry>,
+    by_ip: HashMap<IpAddr, u32, RandomState>,
+    max: usize,
+    hand: usize,
+}
+
+impl IpTable {
+    pub fn new(max: usize) -> IpTable {
+        IpTable {
+            slots: Vec::with_capacity(max),
+            by_ip: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            max,
+            hand: 0,
+        }
+    }
+
+    pub fn get(&self, ip: IpAddr) -> Option<IpEntry> {
+        let slot = *self.by_ip.get(&ip)?;
+        Some(self.slots[slot as usize])
+    }
+
+    pub fn entries(&self) -> impl Iterator<Item = &IpEntry> {
+        self.slots.iter()
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.by_ip.len()
+    }
+
+    pub fn set(&mut self, ip: IpAddr, owner: Link, weak: bool) {
+        let new = IpEntry { ip, owner, weak };
+        if let Some(slot) = self.by_ip.get(&ip) {
+            self.slots[*slot as usize] = new;
+            return;
+        }
+        let slot = if self.slots.len() < self.max {
+            self.slots.push(new);
+            self.slots.len() - 1
+        } else {
+            let slot = self.victim();
+            self.by_ip.remove(&self.slots[slot].ip);
+            self.slots[slot] = new;
+            slot
+        };
+        self.by_ip.insert(ip, slot as u32);
+    }
+
+    /// The next weak entry, or else simply the next one: a clock's hand, so that the cost is
+    /// bounded and no entry is hit twice in one round.
+    fn victim(&mut self) -> usize {
+        let n = self.slots.len();
+        let found = (0..PROBES.min(n))
+            .map(|i| (self.hand + i) % n)
+            .find(|i| self.slots[*i].weak)
+            .unwrap_or(self.hand % n);
+        self.hand = (found + 1) % n;
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_bounded_and_weak_entries_go_first() {
+        let mut t = IpTable::new(4);
+        let owner = Link { slot: 0, generation: 0 };
+        let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
+        for n in 0..4 {
+            t.set(ip(n), owner, n == 2);
+        }
+        t.set(ip(9), owner, false);
+        assert!(t.get(ip(2)).is_none() && t.get(ip(9)).is_some());
+        for n in 100..1000 {
+            t.set(ip(n), owner, false);
+        }
+        assert_eq!((t.len(), t.entries().count()), (4, 4));
+        assert!(t.get(ip(999)).is_some());
+    }
+}

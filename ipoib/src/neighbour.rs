@@ -1,0 +1,402 @@
+//! The neighbour table: peers by address and by the Ethernet address that stands for them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use fabric::{AddressHandle, Gid, Qpn};
+use foldhash::fast::RandomState;
+
+use crate::Time;
+use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
+use crate::ip_table::IpTable;
+use crate::lru::{Lru, Place, Places};
+
+/// Use is noted at most this often for one neighbour.
+const TOUCH_MS: u64 = 1000;
+
+/// A neighbour's slot, with the slot's generation: a link to an entry that has made room for
+/// another leads nowhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Link {
+    pub slot: u32,
+    pub generation: u32,
+}
+
+pub struct Neighbour {
+    pub address: HardwareAddress,
+    pub mac: Mac,
+    /// Spoke ARP or neighbour discovery, and did not only send data.
+    pub confirmed: bool,
+    pub ah: Option<AddressHandle>,
+    /// The queue pair that took this one's place after a restart.
+    pub successor: Option<Link>,
+    pub used: Time,
+    generation: u32,
+    live: bool,
+    place: Place,
+}
+
+/// One entry with its places in the two maps and one IP address must stay under this.
+const _: () = assert!(
+    size_of::<Neighbour>() + 2 * size_of::<((u128, u32), u32)>() + crate::ip_table::ENTRY_BYTES
+        < 512
+);
+
+impl Places for Vec<Neighbour> {
+    fn place(&mut self, slot: u32) -> &mut Place {
+        &mut self[slot as usize].place
+    }
+}
+
+type Key = (u128, u32);
+
+fn key(gid: Gid, qpn: Qpn) -> Key {
+    (u128::from_ne_bytes(gid.0), qpn.get())
+}
+
+/// What learning did.
+pub struct Learned {
+    pub slot: u32,
+    /// Something that other replicas should know: a new entry, or one now confirmed.
+    pub news: bool,
+    pub collided: bool,
+    pub evicted: bool,
+}
+
+pub struct Neighbours {
+    slots: Vec<Neighbour>,
+    by_mac: HashMap<u64, u32, RandomState>,
+    by_address: HashMap<Key, u32, RandomState>,
+    free: Vec<u32>,
+    confirmed: Lru,
+    heard: Lru,
+    max: usize,
+    pub ips: IpTable,
+    /// Address handles of entries that made room, for the caller to end.
+    pub released: Vec<AddressHandle>,
+}
+
+impl Neighbours {
+    pub fn new(max: usize) -> Neighbours {
+        let max = max.clamp(1, 1 << 24);
+        Neighbours {
+            slots: Vec::with_capacity(max),
+            by_mac: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            by_address: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            free: Vec::new(),
+            confirmed: Lru::new(),
+            heard: Lru::new(),
+            max,
+            ips: IpTable::new(2 * max),
+            released: Vec::new(),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// Slots in use or freed; every smaller number is a slot.
+    pub fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub fn get(&self, slot: u32) -> &Neighbour {
+        &self.slots[slot as usize]
+    }
+
+    pub fn get_mut(&mut self, slot: u32) -> &mut Neighbour {
+        &mut self.slots[slot as usize]
+    }
+
+    pub fn live(&self) -> impl Iterator<Item = (Link, &Neighbour)> {
+        self.slots.iter().enumerate().filter(|(_, n)| n.live).map(|(i, n)| {
+            let link = Link {
+                slot: i as u32,
+                generation: n.generation,
+            };
+            (link, n)
+        })
+    }
+
+    pub fn by_mac(&self, mac: Mac) -> Option<u32> {
+        self.by_mac.get(&mac_key(mac)).copied()
+    }
+
+    pub fn by_address(&self, gid: Gid, qpn: Qpn) -> Option<u32> {
+        self.by_address.get(&key(gid, qpn)).copied()
+    }
+
+    pub fn link(&self, slot: u32) -> Link {
+        Link {
+            slot,
+            generation: self.get(slot).generation,
+        }
+    }
+
+    pub fn follow(&self, link: Link) -> Option<u32> {
+        let n = self.slots.get(link.slot as usize)?;
+        (n.live && n.generation == link.generation).then_some(link.slot)
+    }
+
+    /// Where frames for the entry go: to itself, or to what took its place. `None` when that has
+    /// been forgotten meanwhile, so that the peer is as good as unknown.
+    #[inline]
+    pub fn current(&self, slot: u32) -> Option<u32> {
+        match self.get(slot).successor {
+            None => Some(slot),
+            Some(link) => self.follow_chain(link),
+        }
+    }
+
+    fn follow_chain(&self, mut link: Link) -> Option<u32> {
+        // Restarts in quick succession make chains; a loop cannot form, since an entry that gains
+        // an address loses its successor, but the walk is bounded all the same.
+        for _ in 0..16 {
+            let slot = self.follow(link)?;
+            match self.get(slot).successor {
+                None => return Some(slot),
+                Some(next) => link = next,
+            }
+        }
+        None
+    }
+
+    /// The owner of an IP address.
+    pub fn by_ip(&self, ip: IpAddr) -> Option<u32> {
+        let slot = self.follow(self.ips.get(ip)?.owner)?;
+        self.current(slot)
+    }
+
+    /// Notes that the neighbour is alive or in use.
+    #[inline]
+    pub fn touch(&mut self, slot: u32, now: Time) {
+        let n = &mut self.slots[slot as usize];
+        if now.0.saturating_sub(n.used.0) >= TOUCH_MS {
+            n.used = now;
+            let list = if n.confirmed { &mut self.confirmed } else { &mut self.heard };
+            list.touch(&mut self.slots, slot);
+        }
+    }
+
+    /// Finds or makes the entry. `None` when the table is full of confirmed neighbours and this one
+    /// is not.
+    ///
+    /// `wish` is the Ethernet address that another replica chose; `own` is not given to a peer.
+    pub fn learn(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        confirmed: bool,
+        wish: Option<Mac>,
+        own: Mac,
+    ) -> Option<Learned> {
+        if let Some(slot) = self.by_address(address.gid(), address.qpn()) {
+            let news = confirmed && !self.get(slot).confirmed;
+            if news {
+                self.promote(slot);
+            }
+            self.get_mut(slot).address = *address;
+            self.touch(slot, now);
+            return Some(Learned { slot, news, collided: false, evicted: false });
+        }
+        let evicted = self.make_room(confirmed)?;
+        let wanted = peer_mac(address);
+        let mac = self.free_mac(wish.unwrap_or(wanted), own);
+        let slot = self.insert(now, address, confirmed, mac);
+        Some(Learned { slot, news: confirmed, collided: mac != wanted, evicted })
+    }
+
+    fn promote(&mut self, slot: u32) {
+        self.heard.remove(&mut self.slots, slot);
+        self.confirmed.push(&mut self.slots, slot);
+        self.get_mut(slot).confirmed = true;
+    }
+
+    fn make_room(&mut self, confirmed: bool) -> Option<bool> {
+        if self.len() < self.max {
+            return Some(false);
+        }
+        let oldest = match self.heard.oldest() {
+            Some(slot) => slot,
+            None if confirmed => self.confirmed.oldest()?,
+            None => return None,
+        };
+        self.forget(oldest);
+        Some(true)
+    }
+
+    /// Linear probing: ends because the table is far smaller than the 2^40 addresses.
+    fn free_mac(&self, mut mac: Mac, own: Mac) -> Mac {
+        while mac == own || self.by_mac(mac).is_some() {
+            mac = next_peer_mac(mac);
+        }
+        mac
+    }
+
+    fn insert(&mut self, now: Time, address: &HardwareAddress, confirmed: bool, mac: Mac) -> u32 {
+        let mut new = Neighbour {
+            address: *address,
+            mac,
+            confirmed,
+            ah: None,
+            successor: None,
+            used: now,
+            generation: 0,
+            live: true,
+            place: Place::default(),
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                new.generation = self.get(slot).generation.wrapping_add(1);
+                self.slots[slot as usize] = new;
+                slot
+            }
+            None => {
+                self.slots.push(new);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let list = if confirmed { &mut self.confirmed } else { &mut self.heard };
+        list.push(&mut self.slots, slot);
+        self.by_mac.insert(mac_key(mac), slot);
+        self.by_address.insert(key(address.gid(), address.qpn()), slot);
+        slot
+    }
+
+    /// Removes an entry; links to it lead nowhere from now on.
+    pub fn forget(&mut self, slot: u32) {
+        let n = &mut self.slots[slot as usize];
+        n.live = false;
+        self.released.extend(n.ah.take());
+        let (mac, address, confirmed) = (n.mac, n.address, n.confirmed);
+        let list = if confirmed { &mut self.confirmed } else { &mut self.heard };
+        list.remove(&mut self.slots, slot);
+        self.by_mac.remove(&mac_key(mac));
+        self.by_address.remove(&key(address.gid(), address.qpn()));
+        self.free.push(slot);
+    }
+
+    /// Gives an IP address to an entry. Tells the entry that lost it, if any that is still known.
+    ///
+    /// A `weak` claim (a source address of data, which may be routed) never takes an address away.
+    pub fn claim_ip(&mut self, ip: IpAddr, slot: u32, weak: bool) -> Claim {
+        let link = self.link(slot);
+        let before = self.ips.get(ip).filter(|e| self.follow(e.owner).is_some());
+        match before {
+            Some(e) if e.owner == link => {
+                if e.weak && !weak {
+                    self.ips.set(ip, link, false);
+                    return Claim::New;
+                }
+                Claim::Known
+            }
+            Some(_) if weak => Claim::Known,
+            Some(e) => {
+                let loser = e.owner.slot;
+                self.ips.set(ip, link, weak);
+                Claim::From(loser)
+            }
+            None => {
+                self.ips.set(ip, link, weak);
+                Claim::New
+            }
+        }
+    }
+
+    /// Lets `new` stand in for `old` where both are queue pairs of one port: what a restart of the
+    /// peer looks like. The Ethernet address of `old` goes on working.
+    pub fn supersede(&mut self, old: u32, new: u32) -> bool {
+        if old == new || self.get(old).address.gid() != self.get(new).address.gid() {
+            return false;
+        }
+        let link = self.link(new);
+        self.get_mut(new).successor = None;
+        self.get_mut(old).successor = Some(link);
+        true
+    }
+}
+
+/// What a claim of an IP address changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Claim {
+    Known,
+    New,
+    /// The slot that had it.
+    From(u32),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Mac = [6; 6];
+
+    fn address(n: u32) -> HardwareAddress {
+        HardwareAddress::new(0, Qpn::new(n), "fe80::1".parse().unwrap())
+    }
+
+    #[test]
+    fn c57_no_two_peers_share_an_address_even_when_hashes_collide() {
+        let mut t = Neighbours::new(8);
+        let wish = Some([2, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        let macs: Vec<Mac> = (2..6)
+            .map(|n| {
+                let l = t.learn(Time(0), &address(n), true, wish, OWN).unwrap();
+                t.get(l.slot).mac
+            })
+            .collect();
+        assert_eq!(macs[0], wish.unwrap());
+        assert_eq!(macs[1..], [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]]);
+        for (n, mac) in macs.iter().enumerate() {
+            let slot = t.by_mac(*mac).unwrap();
+            assert_eq!(t.get(slot).address.qpn().get(), n as u32 + 2);
+        }
+    }
+
+    #[test]
+    fn data_sources_make_room_first_and_never_push_out_confirmed_ones() {
+        let mut t = Neighbours::new(3);
+        let mut learn = |n, c| t.learn(Time(0), &address(n), c, None, OWN).map(|l| l.evicted);
+        assert_eq!(learn(10, true), Some(false));
+        assert_eq!(learn(11, false), Some(false));
+        assert_eq!(learn(12, false), Some(false));
+        assert_eq!(learn(13, true), Some(true));
+        assert_eq!(learn(14, true), Some(true));
+        assert_eq!(learn(15, false), None);
+        assert_eq!(learn(16, true), Some(true));
+        let left = |n| t.by_address(address(n).gid(), Qpn::new(n)).is_some();
+        assert_eq!([10, 11, 12, 13, 14, 15, 16].map(left), [
+            false, false, false, true, true, false, true
+        ]);
+        assert_eq!(t.len(), 3);
+    }
+
+    #[test]
+    fn links_to_a_reused_slot_lead_nowhere() {
+        let mut t = Neighbours::new(1);
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        let a = t.learn(Time(0), &address(2), true, None, OWN).unwrap().slot;
+        assert_eq!(t.claim_ip(ip, a, false), Claim::New);
+        let b = t.learn(Time(0), &address(3), true, None, OWN).unwrap().slot;
+        assert_eq!((a, b), (0, 0));
+        assert_eq!(t.by_ip(ip), None);
+    }
+
+    #[test]
+    fn chains_of_restarts_lead_to_the_last() {
+        let mut t = Neighbours::new(8);
+        let s: Vec<u32> = (2..6)
+            .map(|n| t.learn(Time(0), &address(n), true, None, OWN).unwrap().slot)
+            .collect();
+        for w in s.windows(2) {
+            assert!(t.supersede(w[0], w[1]));
+        }
+        assert!(s.iter().all(|x| t.current(*x) == Some(s[3])));
+        assert!(t.supersede(s[3], s[0]));
+        assert!(s.iter().all(|x| t.current(*x) == Some(s[0])));
+        let elsewhere = HardwareAddress::new(0, Qpn::new(9), "fe80::2".parse().unwrap());
+        let e = t.learn(Time(0), &elsewhere, true, None, OWN).unwrap().slot;
+        assert!(!t.supersede(s[0], e));
+    }
+}

@@ -1,0 +1,60 @@
+//! Offload features of an interface, as `ethtool -k` shows them.
+//!
+//! After `ethtool -K` the kernel sends RTM_NEWLINK for the interface (NETDEV_FEAT_CHANGE, kernel
+//! net/core/rtnetlink.c), so that reading the features again at each [`rtnl::Event::LinkChanged`]
+//! is enough to follow them.
+
+use std::io;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use crate::sys;
+
+// Commands of kernel include/uapi/linux/ethtool.h, each of which gives 0 or 1.
+const ETHTOOL_GRXCSUM: u32 = 0x14;
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_GGRO: u32 = 0x2b;
+
+/// Which offloads an administrator left on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// Generic receive offload: received segments of a flow may be merged.
+    pub gro: bool,
+    /// Generic segmentation offload.
+    pub gso: bool,
+    /// TCP segmentation offload, of any kind.
+    pub tso: bool,
+    /// Receive checksums may be left to this side.
+    pub rx_checksum: bool,
+    /// Transmit checksums may be left to this side, of any kind.
+    pub tx_checksum: bool,
+}
+
+impl Features {
+    /// Reads the features of the interface `name` in the calling thread's network namespace
+    /// (SIOCETHTOOL, kernel net/ethtool/ioctl.c). No privilege is needed.
+    ///
+    /// # Errors
+    /// ENODEV if there is no such interface.
+    pub fn read(name: &str) -> io::Result<Features> {
+        if name.len() > rtnl::NAME_MAX {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let is_on = |command| Ok::<_, io::Error>(sys::ethtool_value(&socket, name, command)? != 0);
+        Ok(Features {
+            gro: is_on(ETHTOOL_GGRO)?,
+            gso: is_on(ETHTOOL_GGSO)?,
+            tso: is_on(ETHTOOL_GTSO)?,
+            rx_checksum: is_on(ETHTOOL_GRXCSUM)?,
+            tx_checksum: is_on(ETHTOOL_GTXCSUM)?,
+        })
+    }
+}

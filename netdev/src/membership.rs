@@ -1,0 +1,168 @@
+//! Which IP groups the host has joined on an interface, from `/proc/net/igmp` and `/proc/net/igmp6`
+//! (kernel net/ipv4/igmp.c, igmp_mc_seq_show; net/ipv6/mcast.c, igmp6_mc_seq_show).
+//!
+//! The files know each group once, however many sockets have joined it, and the groups that the
+//! host joins by itself: all hosts, all nodes, solicited-node. Kernels of 2025 and later announce changes
+//! ([`rtnl::Group::Ipv4Multicast`]); before, the files are polled.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The namespace of the calling thread, where `/proc/net` is that of the process's first one.
+const IGMP: &str = "/proc/thread-self/net/igmp";
+const IGMP6: &str = "/proc/thread-self/net/igmp6";
+
+/// The groups joined on the interface `ifindex` of the calling thread's network namespace; empty
+/// if there is no such interface.
+///
+/// # Errors
+/// If neither file can be read. A kernel without one of the protocols lacks its file.
+pub fn read(ifindex: u32) -> io::Result<BTreeSet<IpAddr>> {
+    let (v4, v6) = (fs::read_to_string(IGMP), fs::read_to_string(IGMP6));
+    if let (Err(e), Err(_)) = (&v4, &v6) {
+        return Err(io::Error::new(
+            e.kind(),
+            format!("reading {IGMP} failed: {e}"),
+        ));
+    }
+    let mut groups = parse_igmp(&v4.unwrap_or_default(), ifindex);
+    groups.append(&mut parse_igmp6(&v6.unwrap_or_default(), ifindex));
+    Ok(groups)
+}
+
+/// The groups of one interface in the text of `/proc/net/igmp`. Lines that are not understood are
+/// left out.
+///
+/// An interface has a line that starts with its index; its groups follow, indented, in
+/// hexadecimal: the address as a number *in host byte order*, so that 224.0.0.1 reads `010000E0` on
+/// a little-endian host.
+pub fn parse_igmp(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
+    let mut groups = BTreeSet::new();
+    let mut ours = false;
+    for line in text.lines() {
+        let first = line.split_whitespace().next().unwrap_or_default();
+        if !line.starts_with(char::is_whitespace) {
+            ours = first.parse() == Ok(ifindex);
+        } else if ours && first.len() == 8 {
+            groups.extend(u32::from_str_radix(first, 16).ok().and_then(|number| {
+                let group = Ipv4Addr::from(number.to_ne_bytes());
+                group.is_multicast().then_some(IpAddr::V4(group))
+            }));
+        }
+    }
+    groups
+}
+
+/// The groups of one interface in the text of `/proc/net/igmp6`: a line for each group, with the
+/// interface's index, its name, and the group in 32 hexadecimal digits in network order. Lines that
+/// are not understood are left out.
+pub fn parse_igmp6(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split_whitespace();
+            let index: u32 = fields.next()?.parse().ok()?;
+            let digits = fields.nth(1).filter(|digits| digits.len() == 32)?;
+            let group = Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?);
+            (index == ifindex && group.is_multicast()).then_some(IpAddr::V6(group))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(groups: &[&str]) -> BTreeSet<IpAddr> {
+        groups.iter().map(|group| group.parse().unwrap()).collect()
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn igmp_addresses_are_host_endian_numbers() {
+        let text = include_str!("../../tests/data/proc-net-igmp.txt");
+        assert_eq!(parse_igmp(text, 1), set(&["224.0.0.1"]));
+        assert_eq!(
+            parse_igmp(text, 3),
+            set(&["239.1.2.3", "224.0.0.251", "224.0.0.1"])
+        );
+        assert!(parse_igmp(text, 4).is_empty());
+    }
+
+    #[test]
+    fn igmp6_addresses_are_in_network_order() {
+        let text = include_str!("../../tests/data/proc-net-igmp6.txt");
+        assert_eq!(parse_igmp6(text, 1), set(&["ff02::1", "ff01::1"]));
+        assert_eq!(
+            parse_igmp6(text, 3),
+            set(&["ff15::1234", "ff02::1:ff00:20", "ff02::1", "ff01::1"])
+        );
+    }
+
+    #[test]
+    fn what_is_no_group_is_left_out() {
+        let igmp = "2\tib0 : 1 V3\n\t\t\t\tXX0000E0 1 0:0 0\n\t\t\t\t0100007F 1\n\t\t\t\tE0 1\n";
+        assert!(parse_igmp(igmp, 2).is_empty());
+        let igmp6 = "2 ib0 fe800000000000000000000000000001 1 0 0\n2 ib0 ff02 1 0 0\n2\n";
+        assert!(parse_igmp6(igmp6, 2).is_empty());
+    }
+
+    /// The two texts as the kernel prints them, by its format strings.
+    fn print(interfaces: &[(u32, Vec<IpAddr>)]) -> (String, String) {
+        let mut igmp =
+            String::from("Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n");
+        let mut igmp6 = String::new();
+        for (index, groups) in interfaces {
+            igmp += &format!("{index}\tdev{index:<7}: {:5}      V3\n", groups.len());
+            for group in groups {
+                match group {
+                    IpAddr::V4(g) => {
+                        let number = u32::from_ne_bytes(g.octets());
+                        igmp += &format!("\t\t\t\t{number:08X} {:5} 0:00000000\t\t0\n", 1);
+                    }
+                    IpAddr::V6(g) => {
+                        let number = u128::from_be_bytes(g.octets());
+                        igmp6 +=
+                            &format!("{index:<4} dev{index:<12} {number:032x}     1 0000000C 0\n");
+                    }
+                }
+            }
+        }
+        (igmp, igmp6)
+    }
+
+    fn group() -> impl Strategy<Value = IpAddr> {
+        prop_oneof![
+            (224u8..240, any::<[u8; 3]>())
+                .prop_map(|(a, [b, c, d])| Ipv4Addr::new(a, b, c, d).into()),
+            any::<[u8; 16]>().prop_map(|mut octets| {
+                octets[0] = 0xff;
+                IpAddr::from(octets)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn each_interface_gets_its_own_groups(
+            listed in proptest::collection::vec(proptest::collection::vec(group(), 0..20), 0..8),
+        ) {
+            let interfaces: Vec<_> = (1..).zip(listed).collect();
+            let (igmp, igmp6) = print(&interfaces);
+            for (index, groups) in &interfaces {
+                let mut found = parse_igmp(&igmp, *index);
+                found.append(&mut parse_igmp6(&igmp6, *index));
+                prop_assert_eq!(found, groups.iter().copied().collect::<BTreeSet<_>>());
+            }
+        }
+
+        #[test]
+        fn any_text_is_survived(text in "[ \\t\\n0-9a-fA-FX:é]{0,400}", ifindex in 0u32..20) {
+            let mut groups = parse_igmp(&text, ifindex);
+            groups.append(&mut parse_igmp6(&text, ifindex));
+            prop_assert!(groups.iter().all(IpAddr::is_multicast));
+        }
+    }
+}

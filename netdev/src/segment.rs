@@ -1,0 +1,275 @@
+//! Segmentation offload in software: what the TAP gives, a frame of up to 64 KiB, becomes packets
+//! that fit the link, with every checksum made.
+//!
+//! The results are those of the kernel's own segmentation (net/ipv4/tcp_offload.c
+//! `tcp_gso_segment`, net/ipv4/udp_offload.c `__udp_gso_segment`, net/ipv4/af_inet.c
+//! `inet_gso_segment`), so that nobody can tell which of the two has cut:
+//!
+//! * IPv4 identification grows by one with each packet;
+//! * TCP: FIN and PSH stand on the last packet only, CWR on the first only;
+//! * UDP: each packet is a datagram of its own, cut where the sender said and nowhere else.
+//!
+//! Nothing is built in between: headers are copied from the frame and patched, the payload is
+//! copied and summed in one pass, and what stays the same in a header is summed once per frame.
+
+mod cut;
+
+use crate::checksum::Sum;
+use crate::ip::{self, ETHERNET_HEADER_LEN, Malformed};
+use crate::vnet::{GsoKind, Offload, PartialChecksum, VnetError, VnetHeader};
+use cut::Cut;
+
+/// The header of the link below IP, put in front of every packet: 4 bytes for IPoIB (RFC 4391, 6),
+/// 14 for Ethernet.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkHeader {
+    bytes: [u8; LinkHeader::MAX_LEN],
+    len: u8,
+}
+
+impl LinkHeader {
+    /// The longest header, in bytes.
+    pub const MAX_LEN: usize = 32;
+
+    /// The header `bytes`.
+    ///
+    /// # Panics
+    /// If it is longer than [`LinkHeader::MAX_LEN`].
+    #[inline]
+    pub const fn new(bytes: &[u8]) -> LinkHeader {
+        assert!(
+            bytes.len() <= LinkHeader::MAX_LEN,
+            "a link header has up to 32 bytes"
+        );
+        let mut header = LinkHeader {
+            bytes: [0; LinkHeader::MAX_LEN],
+            len: bytes.len() as u8,
+        };
+        header
+            .bytes
+            .split_at_mut(bytes.len())
+            .0
+            .copy_from_slice(bytes);
+        header
+    }
+
+    /// The header.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len()]
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+}
+
+/// Why a frame gives no packets. Count it and drop the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SegmentError {
+    /// Lengths in the headers contradict each other or the frame's length.
+    #[error("the frame's headers contradict its length")]
+    Malformed,
+    /// See [`VnetError`].
+    #[error(transparent)]
+    Vnet(#[from] VnetError),
+    /// The checksum lies outside the frame, or not where the protocol to be cut has it.
+    #[error("the checksum to be completed is not inside the packet")]
+    ChecksumPlace,
+    /// Cutting was asked for, but the frame is a fragment, a tunnel, tagged, not the protocol that
+    /// the virtio-net header says, or has extension headers that are not known.
+    #[error("the frame is not of a kind that can be segmented")]
+    NotSegmentable,
+    /// A packet would be longer than the link takes. To be answered with "fragmentation needed" or
+    /// "packet too big" (RFC 1191, RFC 8201).
+    #[error("a packet of {len} bytes does not fit the link")]
+    TooBig {
+        /// The packet's length with its IP header, in bytes.
+        len: usize,
+    },
+}
+
+impl From<Malformed> for SegmentError {
+    fn from(Malformed: Malformed) -> SegmentError {
+        SegmentError::Malformed
+    }
+}
+
+/// A frame on its way to becoming packets.
+#[derive(Clone, Debug)]
+pub struct Segmenter<'a> {
+    link: LinkHeader,
+    job: Job<'a>,
+}
+
+#[derive(Clone, Debug)]
+enum Job<'a> {
+    /// The packet as it is, from its first byte behind the Ethernet header.
+    Whole(&'a [u8], Option<PartialChecksum>),
+    Cut(Cut<'a>),
+    Done,
+}
+
+impl<'a> Segmenter<'a> {
+    /// Looks at a frame: an Ethernet header of 14 bytes and a packet, as it came from the TAP behind
+    /// `vnet`. `mtu` is the largest packet behind `link`, in bytes.
+    ///
+    /// A trailer behind the packet is left out: an IP packet ends where its header says, an ARP
+    /// packet where its address lengths say. Other protocols are carried as they are.
+    ///
+    /// # Errors
+    /// See [`SegmentError`]. Nothing in `vnet` or `frame` is trusted.
+    #[inline]
+    pub fn new(
+        vnet: &VnetHeader,
+        frame: &'a [u8],
+        link: LinkHeader,
+        mtu: usize,
+    ) -> Result<Segmenter<'a>, SegmentError> {
+        let Some((ethernet, packet)) = frame.split_at_checked(ETHERNET_HEADER_LEN) else {
+            return Err(SegmentError::Malformed);
+        };
+        let ethertype = ip::be16(ethernet, 12);
+        let packet = &packet[..length(ethertype, packet)?];
+        let job = match vnet.offload()? {
+            Offload::Whole(checksum) => whole(packet, checksum, mtu)?,
+            Offload::Cut {
+                kind,
+                size,
+                checksum,
+            } => {
+                check_kind(kind, ethertype)?;
+                Job::Cut(Cut::new(kind, packet, size, checksum, mtu)?)
+            }
+        };
+        Ok(Segmenter { link, job })
+    }
+
+    /// Bytes of every packet but the last, link header included: the payload size of the train that
+    /// the packets go into.
+    #[inline]
+    pub fn full_len(&self) -> usize {
+        match &self.job {
+            Job::Whole(packet, _) => self.link.len() + packet.len(),
+            Job::Cut(cut) => self.link.len() + cut.full_len(),
+            Job::Done => 0,
+        }
+    }
+
+    /// Packets to come.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        match &self.job {
+            Job::Whole(..) => 1,
+            Job::Cut(cut) => cut.remaining(),
+            Job::Done => 0,
+        }
+    }
+
+    /// Bytes of the next packet, link header included; `None` when all are written.
+    #[inline]
+    pub fn next_len(&self) -> Option<usize> {
+        match &self.job {
+            Job::Whole(packet, _) => Some(self.link.len() + packet.len()),
+            Job::Cut(cut) => Some(self.link.len() + cut.next_len()),
+            Job::Done => None,
+        }
+    }
+
+    /// Writes the next packet: link header, IP packet, checksums made.
+    ///
+    /// # Panics
+    /// If `out` has not [`Segmenter::next_len`] bytes, or if there is no next packet.
+    #[inline]
+    pub fn write_next(&mut self, out: &mut [u8]) {
+        assert_eq!(
+            Some(out.len()),
+            self.next_len(),
+            "a place as long as the packet"
+        );
+        let (link, packet) = out.split_at_mut(self.link.len());
+        link.copy_from_slice(self.link.as_bytes());
+        let more = match &mut self.job {
+            Job::Whole(whole, checksum) => {
+                write_whole(packet, whole, *checksum);
+                false
+            }
+            Job::Cut(cut) => cut.write_next(packet),
+            Job::Done => false,
+        };
+        if !more {
+            self.job = Job::Done;
+        }
+    }
+}
+
+/// Bytes of the packet without what the Ethernet may have put behind it.
+fn length(ethertype: u16, packet: &[u8]) -> Result<usize, SegmentError> {
+    match ethertype {
+        ip::ETHERTYPE_IPV4 => Ok(ip::ipv4_lengths(packet)?.1),
+        ip::ETHERTYPE_IPV6 => Ok(ip::ipv6_length(packet)?),
+        ip::ETHERTYPE_ARP => {
+            // RFC 826: two addresses of each kind behind the eight fixed bytes.
+            let [_, _, _, _, hardware, protocol, _, _, ..] = *packet else {
+                return Err(SegmentError::Malformed);
+            };
+            let len = 8 + 2 * (usize::from(hardware) + usize::from(protocol));
+            if len > packet.len() {
+                return Err(SegmentError::Malformed);
+            }
+            Ok(len)
+        }
+        _ => Ok(packet.len()),
+    }
+}
+
+fn check_kind(kind: GsoKind, ethertype: u16) -> Result<(), SegmentError> {
+    let fits = match kind {
+        GsoKind::TcpV4 => ethertype == ip::ETHERTYPE_IPV4,
+        GsoKind::TcpV6 => ethertype == ip::ETHERTYPE_IPV6,
+        GsoKind::UdpL4 => matches!(ethertype, ip::ETHERTYPE_IPV4 | ip::ETHERTYPE_IPV6),
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(SegmentError::NotSegmentable)
+    }
+}
+
+fn whole(
+    packet: &[u8],
+    checksum: Option<PartialChecksum>,
+    mtu: usize,
+) -> Result<Job<'_>, SegmentError> {
+    if packet.len() > mtu {
+        return Err(SegmentError::TooBig { len: packet.len() });
+    }
+    let checksum = checksum.map(|c| inside(c, packet.len())).transpose()?;
+    Ok(Job::Whole(packet, checksum))
+}
+
+/// The places counted from the start of the packet instead of the frame, if they are inside.
+fn inside(c: PartialChecksum, len: usize) -> Result<PartialChecksum, SegmentError> {
+    let from_packet = |at: usize| at.checked_sub(ETHERNET_HEADER_LEN);
+    match (from_packet(c.start), from_packet(c.field)) {
+        (Some(start), Some(field)) if field + 2 <= len => Ok(PartialChecksum { start, field }),
+        _ => Err(SegmentError::ChecksumPlace),
+    }
+}
+
+/// Copies a packet and completes its checksum, which is never written as 0, as the kernel's
+/// `skb_checksum_help` (net/core/dev.c) does it for every protocol.
+#[inline]
+fn write_whole(out: &mut [u8], packet: &[u8], checksum: Option<PartialChecksum>) {
+    let Some(PartialChecksum { start, field }) = checksum else {
+        out.copy_from_slice(packet);
+        return;
+    };
+    out[..start].copy_from_slice(&packet[..start]);
+    let sum = Sum::of_copy(&mut out[start..], &packet[start..]);
+    ip::put16(out, field, sum.finish_nonzero());
+}
+
+#[cfg(test)]
+mod tests;

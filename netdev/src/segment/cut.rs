@@ -1,0 +1,337 @@
+//! Cutting one TCP or UDP super-packet.
+
+use super::SegmentError;
+use crate::checksum::{Sum, pseudo_header};
+use crate::ip::{
+    self, ETHERNET_HEADER_LEN, IPV6_HEADER_LEN, TCP_HEADER_LEN, UDP_HEADER_LEN, be16, be32, put16,
+    tcp, udp, v4, v6,
+};
+use crate::vnet::{GsoKind, PartialChecksum};
+
+/// A super-packet, of which a part may be written already.
+#[derive(Clone, Debug)]
+pub(super) struct Cut<'a> {
+    /// IP and transport header as they were.
+    headers: &'a [u8],
+    /// What is still to be sent.
+    payload: &'a [u8],
+    /// Payload bytes of every packet but the last.
+    size: usize,
+    network: Network,
+    /// Bytes of IP header, options and extension headers.
+    network_len: usize,
+    transport: Transport,
+    /// The sum of what is the same in every packet: pseudo header without the length, transport
+    /// header without what [`Transport`] holds.
+    transport_sum: Sum,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Network {
+    V4 {
+        /// Identification of the next packet.
+        id: u16,
+        /// The header's sum without total length, identification and checksum.
+        header_sum: Sum,
+    },
+    V6,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Transport {
+    Tcp {
+        /// Sequence number of the next packet.
+        sequence: u32,
+        /// The flags that the next packet has if it is the last one.
+        flags: u8,
+        /// The byte before the flags: data offset and reserved bits.
+        data_offset: u8,
+    },
+    Udp,
+}
+
+/// Where the headers end, and which addresses the pseudo header has.
+struct Layout {
+    protocol: u8,
+    network_len: usize,
+    source: usize,
+    destination: usize,
+    address_len: usize,
+}
+
+impl<'a> Cut<'a> {
+    /// `packet` is an IP packet whose length was checked and which is of the version that `kind`
+    /// asks for.
+    pub(super) fn new(
+        kind: GsoKind,
+        packet: &'a [u8],
+        size: usize,
+        checksum: Option<PartialChecksum>,
+        mtu: usize,
+    ) -> Result<Cut<'a>, SegmentError> {
+        let is_v4 = packet[0] >> 4 == 4;
+        let layout = if is_v4 {
+            layout_v4(packet)?
+        } else {
+            layout_v6(packet)?
+        };
+        let expected = match kind {
+            GsoKind::TcpV4 | GsoKind::TcpV6 => ip::PROTOCOL_TCP,
+            GsoKind::UdpL4 => ip::PROTOCOL_UDP,
+        };
+        if layout.protocol != expected {
+            return Err(SegmentError::NotSegmentable);
+        }
+        let network_len = layout.network_len;
+        let transport = Transport::of(layout.protocol, &packet[network_len..])?;
+        let (field, transport_len) = match transport {
+            Transport::Tcp { data_offset, .. } => {
+                (tcp::CHECKSUM, usize::from(data_offset >> 4) * 4)
+            }
+            Transport::Udp => (udp::CHECKSUM, UDP_HEADER_LEN),
+        };
+        check_place(checksum, network_len, field)?;
+        let (headers, payload) = packet.split_at(network_len + transport_len);
+        let size = fit(transport, headers.len(), payload.len(), size, mtu)?;
+        let pseudo = pseudo_header(
+            &packet[layout.source..][..layout.address_len],
+            &packet[layout.destination..][..layout.address_len],
+            layout.protocol,
+            0,
+        );
+        let network = if is_v4 {
+            Network::v4(&packet[..network_len])
+        } else {
+            Network::V6
+        };
+        Ok(Cut {
+            headers,
+            payload,
+            size,
+            network,
+            network_len,
+            transport,
+            transport_sum: pseudo.plus(transport.constant_sum(&headers[network_len..])),
+        })
+    }
+
+    pub(super) fn full_len(&self) -> usize {
+        self.headers.len() + self.size
+    }
+
+    pub(super) fn remaining(&self) -> usize {
+        match self.size {
+            // A super-packet without payload is still one packet.
+            0 => 1,
+            size => self.payload.len().div_ceil(size),
+        }
+    }
+
+    pub(super) fn next_len(&self) -> usize {
+        self.headers.len() + self.payload.len().min(self.size)
+    }
+
+    /// Writes the next packet to `out`, which has its length; says whether there is another one.
+    #[inline]
+    pub(super) fn write_next(&mut self, out: &mut [u8]) -> bool {
+        let (now, later) = self.payload.split_at(self.payload.len().min(self.size));
+        let last = later.is_empty();
+        let (head, body) = out.split_at_mut(self.headers.len());
+        head.copy_from_slice(self.headers);
+        let payload_sum = Sum::of_copy(body, now);
+        let (network, transport) = head.split_at_mut(self.network_len);
+        // At most 65535: the packet that it is cut from was no longer.
+        let transport_len = (transport.len() + now.len()) as u16;
+        let sum = self.transport_sum.plus(payload_sum).word(transport_len);
+        self.transport.patch(transport, sum, transport_len, last);
+        self.network.patch(network, transport_len);
+        self.transport.advance(now.len());
+        self.network.advance();
+        self.payload = later;
+        !last
+    }
+}
+
+impl Network {
+    fn v4(header: &[u8]) -> Network {
+        // Subtracting a word is adding its complement.
+        let without = [v4::TOTAL_LEN, v4::ID, v4::CHECKSUM];
+        let header_sum = without
+            .iter()
+            .fold(Sum::of(header), |sum, at| sum.word(!be16(header, *at)));
+        Network::V4 {
+            id: be16(header, v4::ID),
+            header_sum,
+        }
+    }
+
+    #[inline]
+    fn patch(&self, header: &mut [u8], transport_len: u16) {
+        match *self {
+            Network::V4 { id, header_sum } => {
+                let total = header.len() as u16 + transport_len;
+                put16(header, v4::TOTAL_LEN, total);
+                put16(header, v4::ID, id);
+                put16(
+                    header,
+                    v4::CHECKSUM,
+                    header_sum.word(total).word(id).finish(),
+                );
+            }
+            Network::V6 => {
+                let extensions = (header.len() - IPV6_HEADER_LEN) as u16;
+                put16(header, v6::PAYLOAD_LEN, extensions + transport_len);
+            }
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Network::V4 { id, .. } = self {
+            *id = id.wrapping_add(1);
+        }
+    }
+}
+
+impl Transport {
+    /// `segment` is all that follows the IP header.
+    fn of(protocol: u8, segment: &[u8]) -> Result<Transport, SegmentError> {
+        if protocol == ip::PROTOCOL_UDP {
+            if segment.len() < UDP_HEADER_LEN {
+                return Err(SegmentError::Malformed);
+            }
+            return Ok(Transport::Udp);
+        }
+        if segment.len() < TCP_HEADER_LEN {
+            return Err(SegmentError::Malformed);
+        }
+        let data_offset = segment[tcp::DATA_OFFSET];
+        let header = usize::from(data_offset >> 4) * 4;
+        if header < TCP_HEADER_LEN || header > segment.len() {
+            return Err(SegmentError::Malformed);
+        }
+        Ok(Transport::Tcp {
+            sequence: be32(segment, tcp::SEQUENCE),
+            flags: segment[tcp::FLAGS],
+            data_offset,
+        })
+    }
+
+    /// The sum of the header without the fields that differ from packet to packet.
+    fn constant_sum(self, header: &[u8]) -> Sum {
+        let without: &[usize] = match self {
+            Transport::Tcp { .. } => &[
+                tcp::SEQUENCE,
+                tcp::SEQUENCE + 2,
+                tcp::DATA_OFFSET,
+                tcp::CHECKSUM,
+            ],
+            Transport::Udp => &[udp::LEN, udp::CHECKSUM],
+        };
+        without
+            .iter()
+            .fold(Sum::of(header), |sum, at| sum.word(!be16(header, *at)))
+    }
+
+    /// `sum` covers all but the fields written here.
+    #[inline]
+    fn patch(&self, header: &mut [u8], sum: Sum, transport_len: u16, last: bool) {
+        match *self {
+            Transport::Tcp {
+                sequence,
+                flags,
+                data_offset,
+            } => {
+                let flags = if last {
+                    flags
+                } else {
+                    flags & !(tcp::FIN | tcp::PSH)
+                };
+                header[tcp::SEQUENCE..tcp::SEQUENCE + 4].copy_from_slice(&sequence.to_be_bytes());
+                header[tcp::FLAGS] = flags;
+                let sum = sum
+                    .word32(sequence)
+                    .word(u16::from_be_bytes([data_offset, flags]));
+                put16(header, tcp::CHECKSUM, sum.finish());
+            }
+            Transport::Udp => {
+                put16(header, udp::LEN, transport_len);
+                put16(
+                    header,
+                    udp::CHECKSUM,
+                    sum.word(transport_len).finish_nonzero(),
+                );
+            }
+        }
+    }
+
+    fn advance(&mut self, payload: usize) {
+        if let Transport::Tcp {
+            sequence, flags, ..
+        } = self
+        {
+            *sequence = sequence.wrapping_add(payload as u32);
+            *flags &= !tcp::CWR;
+        }
+    }
+}
+
+fn layout_v4(packet: &[u8]) -> Result<Layout, SegmentError> {
+    if be16(packet, v4::FRAGMENT) & v4::FRAGMENTED != 0 {
+        return Err(SegmentError::NotSegmentable);
+    }
+    Ok(Layout {
+        protocol: packet[v4::PROTOCOL],
+        network_len: ip::ipv4_lengths(packet)?.0,
+        source: v4::SOURCE,
+        destination: v4::DESTINATION,
+        address_len: 4,
+    })
+}
+
+fn layout_v6(packet: &[u8]) -> Result<Layout, SegmentError> {
+    let upper = ip::ipv6_upper(packet)?;
+    Ok(Layout {
+        protocol: upper.protocol,
+        network_len: upper.offset,
+        source: v6::SOURCE,
+        destination: upper.destination,
+        address_len: 16,
+    })
+}
+
+/// The checksum that the virtio-net header wants completed must be the one of the header found: in
+/// a tunnel's frame it is that of the inner header.
+fn check_place(
+    checksum: Option<PartialChecksum>,
+    network_len: usize,
+    field: usize,
+) -> Result<(), SegmentError> {
+    let start = ETHERNET_HEADER_LEN + network_len;
+    let found = PartialChecksum {
+        start,
+        field: start + field,
+    };
+    match checksum {
+        Some(asked) if asked != found => Err(SegmentError::ChecksumPlace),
+        _ => Ok(()),
+    }
+}
+
+/// Payload bytes of each packet but the last. A TCP stream may be cut anywhere, so a smaller link only means more
+/// packets; a datagram may not.
+fn fit(
+    transport: Transport,
+    headers: usize,
+    payload: usize,
+    size: usize,
+    mtu: usize,
+) -> Result<usize, SegmentError> {
+    let size = size.min(payload);
+    let largest = headers + size;
+    let room = mtu.saturating_sub(headers);
+    match transport {
+        _ if largest <= mtu => Ok(size),
+        Transport::Tcp { .. } if room > 0 => Ok(size.min(room)),
+        _ => Err(SegmentError::TooBig { len: largest }),
+    }
+}

@@ -1,0 +1,164 @@
+//! The ioctls of TUN/TAP devices and of ethtool, each a safe function: the only unsafe code of the
+//! Linux side. Numbers and argument types are those of kernel include/uapi/linux/if_tun.h and
+//! drivers/net/tun.c (`__tun_chr_ioctl`), and of include/uapi/linux/ethtool.h and
+//! net/ethtool/ioctl.c (`dev_ethtool`).
+
+#![allow(unsafe_code)]
+
+use std::mem::{offset_of, size_of};
+use std::os::fd::AsFd;
+
+use rustix::io;
+use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
+
+const SET_IFF: Opcode = libc::TUNSETIFF as Opcode;
+const GET_IFF: Opcode = libc::TUNGETIFF as Opcode;
+const SET_QUEUE: Opcode = libc::TUNSETQUEUE as Opcode;
+const SET_PERSIST: Opcode = libc::TUNSETPERSIST as Opcode;
+const SET_OFFLOAD: Opcode = libc::TUNSETOFFLOAD as Opcode;
+const SET_HEADER_SIZE: Opcode = libc::TUNSETVNETHDRSZ as Opcode;
+const SET_HEADER_LITTLE_ENDIAN: Opcode = libc::TUNSETVNETLE as Opcode;
+const SET_SEND_BUFFER: Opcode = libc::TUNSETSNDBUF as Opcode;
+const SET_CARRIER: Opcode = libc::TUNSETCARRIER as Opcode;
+const ETHTOOL: Opcode = libc::SIOCETHTOOL as Opcode;
+
+/// Bytes of `struct ifreq` after name and flags.
+const REST: usize = size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<libc::c_short>();
+
+/// `struct ifreq` (netdevice(7)) with its flags.
+#[repr(C)]
+struct FlagsRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: libc::c_short,
+    rest: [u8; REST],
+}
+
+const _: () = assert!(size_of::<FlagsRequest>() == size_of::<libc::ifreq>());
+const _: () = assert!(offset_of!(FlagsRequest, flags) == offset_of!(libc::ifreq, ifr_ifru));
+
+/// `struct ifreq` with its data pointer, for ethtool's commands that take one number.
+#[repr(C)]
+struct ValueRequest {
+    name: [u8; libc::IFNAMSIZ],
+    data: *mut EthtoolValue,
+    rest: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<*mut EthtoolValue>()],
+}
+
+const _: () = assert!(size_of::<ValueRequest>() == size_of::<libc::ifreq>());
+const _: () = assert!(offset_of!(ValueRequest, data) == offset_of!(libc::ifreq, ifr_ifru));
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// A name with its NUL padding; what is over 15 bytes is cut (callers have checked the length).
+fn padded(name: &str) -> [u8; libc::IFNAMSIZ] {
+    let mut padded = [0; libc::IFNAMSIZ];
+    let length = name.len().min(libc::IFNAMSIZ - 1);
+    padded[..length].copy_from_slice(&name.as_bytes()[..length]);
+    padded
+}
+
+fn flags_request(name: &str, flags: i32) -> FlagsRequest {
+    FlagsRequest {
+        name: padded(name),
+        // The flags fill 16 bits, the top one included; the field is signed.
+        flags: flags as libc::c_short,
+        rest: [0; REST],
+    }
+}
+
+/// TUNSETIFF: makes the interface `name`, or attaches to it, with IFF_ flags.
+pub(crate) fn set_interface(tun: impl AsFd, name: &str, flags: i32) -> io::Result<()> {
+    let mut request = flags_request(name, flags);
+    // SAFETY: no safe wrapper exists for this ioctl. The kernel reads and writes one `struct
+    // ifreq`, whose size and field offsets FlagsRequest is asserted to have; every bit pattern that
+    // it may write is valid in integers, and the request outlives the call.
+    unsafe { ioctl(tun, Updater::<SET_IFF, FlagsRequest>::new(&mut request)) }
+}
+
+/// TUNGETIFF: the interface's name as it is now.
+pub(crate) fn interface_name(tun: impl AsFd) -> io::Result<String> {
+    let mut request = flags_request("", 0);
+    // SAFETY: as in `set_interface`; the kernel writes one `struct ifreq`.
+    unsafe { ioctl(tun, Updater::<GET_IFF, FlagsRequest>::new(&mut request))? };
+    let name = request.name.split(|&b| b == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// TUNSETQUEUE with IFF_ATTACH_QUEUE or IFF_DETACH_QUEUE.
+pub(crate) fn set_queue(tun: impl AsFd, attached: bool) -> io::Result<()> {
+    let flags = if attached {
+        libc::IFF_ATTACH_QUEUE
+    } else {
+        libc::IFF_DETACH_QUEUE
+    };
+    // SAFETY: as in `set_interface`; the kernel reads one `struct ifreq`.
+    unsafe {
+        ioctl(
+            tun,
+            Setter::<SET_QUEUE, FlagsRequest>::new(flags_request("", flags)),
+        )
+    }
+}
+
+/// TUNSETPERSIST: whether the interface outlives its last queue.
+pub(crate) fn set_persist(tun: impl AsFd, persist: bool) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the argument is an integer by value, any is valid.
+    unsafe { ioctl(tun, IntegerSetter::<SET_PERSIST>::new_usize(persist.into())) }
+}
+
+/// TUNSETOFFLOAD: the TUN_F_ bits that this side can handle.
+pub(crate) fn set_offload(tun: impl AsFd, features: u32) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the argument is an integer by value, any is valid (unknown
+    // bits give EINVAL).
+    unsafe {
+        ioctl(
+            tun,
+            IntegerSetter::<SET_OFFLOAD>::new_usize(features as usize),
+        )
+    }
+}
+
+/// TUNSETVNETHDRSZ: bytes of the virtio-net header.
+pub(crate) fn set_header_size(tun: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
+    unsafe { ioctl(tun, Setter::<SET_HEADER_SIZE, libc::c_int>::new(bytes)) }
+}
+
+/// TUNSETVNETLE: the header's fields are little-endian on every host.
+pub(crate) fn set_header_little_endian(tun: impl AsFd) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
+    unsafe { ioctl(tun, Setter::<SET_HEADER_LITTLE_ENDIAN, libc::c_int>::new(1)) }
+}
+
+/// TUNSETSNDBUF: bytes of written frames that the host may not have finished with.
+pub(crate) fn set_send_buffer(tun: impl AsFd, bytes: libc::c_int) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
+    unsafe { ioctl(tun, Setter::<SET_SEND_BUFFER, libc::c_int>::new(bytes)) }
+}
+
+/// TUNSETCARRIER: what the host sees as the cable's state.
+pub(crate) fn set_carrier(tun: impl AsFd, carrier: bool) -> io::Result<()> {
+    // SAFETY: no safe wrapper exists; the kernel reads one int, which outlives the call.
+    unsafe { ioctl(tun, Setter::<SET_CARRIER, libc::c_int>::new(carrier.into())) }
+}
+
+/// SIOCETHTOOL with a command that gives one number; `socket` is any socket of the interface's
+/// network namespace.
+pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::Result<u32> {
+    let mut value = EthtoolValue { command, data: 0 };
+    let mut request = ValueRequest {
+        name: padded(name),
+        data: &raw mut value,
+        rest: [0; _],
+    };
+    // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets
+    // asserted above), and through its pointer reads and writes one `struct ethtool_value`; both
+    // live to the end of this function and nothing else refers to them during the call.
+    unsafe { ioctl(socket, Updater::<ETHTOOL, ValueRequest>::new(&mut request))? };
+    Ok(value.data)
+}

@@ -1,0 +1,59 @@
+//! Which process holds a TAP: the driver says so in the file information of each open queue
+//! (kernel drivers/net/tun.c, tun_chr_show_fdinfo; proc_pid_fdinfo(5)).
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// Who holds a TAP.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// This process.
+    Process {
+        /// Its process id.
+        pid: u32,
+        /// Its command name.
+        command: String,
+    },
+    /// A process that this one may not look into, or one that let go a moment ago.
+    Unknown,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Process { pid, command } => write!(f, "process {pid} ({command})"),
+            Holder::Unknown => f.write_str("another process (not visible from here)"),
+        }
+    }
+}
+
+/// Looks through the processes for one that has the TAP `name` open. A TAP of that name in another
+/// namespace is taken for it: the file information does not tell namespaces apart.
+pub(super) fn holder_of(name: &str) -> Holder {
+    let wanted = format!("iff:\t{name}");
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes {
+        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
+            continue;
+        };
+        if holds(&process.path(), &wanted) {
+            let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            return Holder::Process {
+                pid,
+                command: command.trim_end().to_owned(),
+            };
+        }
+    }
+    Holder::Unknown
+}
+
+fn holds(process: &Path, wanted: &str) -> bool {
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten();
+    descriptors.flatten().any(|descriptor| {
+        // The link first: reading every file's information would wake every driver.
+        fs::read_link(descriptor.path()).is_ok_and(|target| target == Path::new(super::DEVICE))
+            && fs::read_to_string(process.join("fdinfo").join(descriptor.file_name()))
+                .is_ok_and(|info| info.lines().any(|line| line == wanted))
+    })
+}

@@ -1,0 +1,202 @@
+//! The header before every frame on a TAP with `IFF_VNET_HDR`: which checksum is still to be made
+//! and how a large frame is to be cut (virtio 1.2, 5.1.6; kernel include/uapi/linux/virtio_net.h).
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of [`VnetHeader`], to be set with `TUNSETVNETHDRSZ`.
+pub const VNET_HEADER_LEN: usize = size_of::<VnetHeader>();
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: sum from `csum_start` to the end, write the complement
+/// `csum_offset` bytes further on. The field holds the sum of the pseudo header.
+pub const FLAG_NEEDS_CSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_F_DATA_VALID`: the checksum was verified.
+pub const FLAG_DATA_VALID: u8 = 2;
+
+/// `VIRTIO_NET_HDR_GSO_NONE`: an ordinary frame.
+pub const GSO_NONE: u8 = 0;
+/// `VIRTIO_NET_HDR_GSO_TCPV4`.
+pub const GSO_TCPV4: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_TCPV6`.
+pub const GSO_TCPV6: u8 = 4;
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`: UDP datagrams of equal length (since Linux 6.2).
+pub const GSO_UDP_L4: u8 = 5;
+/// `VIRTIO_NET_HDR_GSO_ECN`: a TCP frame that carries CWR; beside the type.
+pub const GSO_ECN: u8 = 0x80;
+
+/// `struct virtio_net_hdr_v1`: 12 bytes, the numbers little-endian (`TUNSETVNETLE`).
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Debug,
+    Default,
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+pub struct VnetHeader {
+    /// `FLAG_*`.
+    pub flags: u8,
+    /// `GSO_*`.
+    pub gso_type: u8,
+    /// Bytes of all headers, Ethernet included. Only a hint: the kernel gives the length of the
+    /// linear part of its buffer.
+    pub hdr_len: U16,
+    /// Payload bytes of every packet but the last.
+    pub gso_size: U16,
+    /// From the start of the frame, in bytes.
+    pub csum_start: U16,
+    /// From `csum_start`, in bytes.
+    pub csum_offset: U16,
+    /// For merged receive buffers; a TAP leaves it 0.
+    pub num_buffers: U16,
+}
+
+const _: () = assert!(VNET_HEADER_LEN == 12);
+
+/// A checksum to be completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartialChecksum {
+    /// Where the summed bytes start, from the start of the frame.
+    pub start: usize,
+    /// Where the checksum goes, from the start of the frame.
+    pub field: usize,
+}
+
+/// What large frames are cut into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GsoKind {
+    /// TCP over IPv4.
+    TcpV4,
+    /// TCP over IPv6.
+    TcpV6,
+    /// UDP over either.
+    UdpL4,
+}
+
+/// What a frame from the TAP asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Offload {
+    /// One frame, perhaps with a checksum to be completed.
+    Whole(Option<PartialChecksum>),
+    /// A large frame.
+    Cut {
+        /// Protocol.
+        kind: GsoKind,
+        /// Payload bytes of every packet but the last; never 0.
+        size: usize,
+        /// As the header gives it; Linux always does.
+        checksum: Option<PartialChecksum>,
+    },
+}
+
+/// A header that says something that there is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VnetError {
+    /// A type that was never offered to the kernel, such as `VIRTIO_NET_HDR_GSO_UDP` or a tunnel's.
+    #[error("the virtio-net header has the unknown segmentation type {0:#04x}")]
+    UnknownGsoType(u8),
+    /// Nothing can be cut into pieces of 0 bytes.
+    #[error("the virtio-net header asks for segments of 0 bytes")]
+    ZeroGsoSize,
+}
+
+impl VnetHeader {
+    /// What the header asks for. Offsets are not yet held against a frame.
+    ///
+    /// # Errors
+    /// See [`VnetError`].
+    #[inline]
+    pub fn offload(&self) -> Result<Offload, VnetError> {
+        let checksum = self.partial_checksum();
+        let kind = match self.gso_type {
+            GSO_NONE => return Ok(Offload::Whole(checksum)),
+            t if t & !GSO_ECN == GSO_TCPV4 => GsoKind::TcpV4,
+            t if t & !GSO_ECN == GSO_TCPV6 => GsoKind::TcpV6,
+            GSO_UDP_L4 => GsoKind::UdpL4,
+            unknown => return Err(VnetError::UnknownGsoType(unknown)),
+        };
+        match usize::from(self.gso_size.get()) {
+            0 => Err(VnetError::ZeroGsoSize),
+            size => Ok(Offload::Cut {
+                kind,
+                size,
+                checksum,
+            }),
+        }
+    }
+
+    fn partial_checksum(&self) -> Option<PartialChecksum> {
+        let start = usize::from(self.csum_start.get());
+        (self.flags & FLAG_NEEDS_CSUM != 0).then(|| PartialChecksum {
+            start,
+            field: start + usize::from(self.csum_offset.get()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_is_that_of_virtio_net_hdr_v1() {
+        let bytes = [1, 0x81, 0x42, 0, 0x34, 0x12, 34, 0, 16, 0, 2, 0];
+        let header = VnetHeader::read_from_bytes(&bytes).unwrap();
+        assert_eq!(header.hdr_len.get(), 0x42);
+        assert_eq!(header.gso_size.get(), 0x1234);
+        assert_eq!(header.num_buffers.get(), 2);
+        assert_eq!(header.as_bytes(), bytes);
+        assert_eq!(
+            header.offload(),
+            Ok(Offload::Cut {
+                kind: GsoKind::TcpV4,
+                size: 0x1234,
+                checksum: Some(PartialChecksum {
+                    start: 34,
+                    field: 50
+                }),
+            })
+        );
+    }
+
+    #[test]
+    fn every_type_byte_is_known_or_refused() {
+        for gso_type in 0..=u8::MAX {
+            let header = VnetHeader {
+                gso_type,
+                gso_size: U16::new(1),
+                ..VnetHeader::default()
+            };
+            let known = matches!(gso_type, 0 | 1 | 4 | 5 | 0x81 | 0x84);
+            match header.offload() {
+                Ok(_) => assert!(known, "{gso_type:#x} was taken"),
+                Err(e) => assert!(!known && e == VnetError::UnknownGsoType(gso_type)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_segment_size_of_zero_is_refused() {
+        let header = VnetHeader {
+            gso_type: GSO_TCPV6,
+            ..VnetHeader::default()
+        };
+        assert_eq!(header.offload(), Err(VnetError::ZeroGsoSize));
+    }
+
+    #[test]
+    fn without_the_flag_the_checksum_fields_mean_nothing() {
+        let header = VnetHeader {
+            flags: FLAG_DATA_VALID,
+            csum_start: U16::new(9),
+            ..VnetHeader::default()
+        };
+        assert_eq!(header.offload(), Ok(Offload::Whole(None)));
+    }
+}

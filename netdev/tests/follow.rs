@@ -1,0 +1,123 @@
+//! What an administrator changes on an interface is announced and can be read again.
+
+#[path = "../../rtnl/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use namespace::{in_namespace, run};
+use netdev::ethtool::Features;
+use netdev::membership;
+use netdev::tap::{Tap, TapOptions, TapQueue};
+use rtnl::{Event, Group, Monitor};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Reads one of the features.
+type Read = fn(&Features) -> bool;
+
+fn tap() -> (Tap, Vec<TapQueue>) {
+    let opened = Tap::open(&TapOptions {
+        name: "ib0".to_owned(),
+        queues: 1,
+        persist: false,
+    })
+    .unwrap();
+    run("ip link set ib0 up");
+    run("ip addr add 192.0.2.1/24 dev ib0");
+    opened
+}
+
+/// Sleeps until a notification comes; false after five seconds without one.
+fn notified(monitor: &mut Monitor, wanted: impl Fn(&Event) -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        if monitor.drain().iter().any(&wanted) {
+            return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        let timeout = Timespec::try_from(left).unwrap();
+        poll(&mut [PollFd::new(monitor, PollFlags::IN)], Some(&timeout)).unwrap();
+    }
+}
+
+#[test]
+fn features_follow_ethtool_and_are_announced() {
+    in_namespace(|| {
+        let (tap, _queues) = tap();
+        let all = Features::read("ib0").unwrap();
+        assert!(all.gro && all.gso && all.tso && all.tx_checksum, "{all:?}");
+        let changes: [(&str, Read); 3] = [
+            ("gro", |f| f.gro),
+            ("tso", |f| f.tso),
+            ("tx", |f| f.tx_checksum),
+        ];
+        for (feature, read) in changes {
+            for on in [false, true] {
+                let mut monitor = Monitor::new(&[Group::Link]).unwrap();
+                let state = if on { "on" } else { "off" };
+                run(&format!("ethtool -K ib0 {feature} {state}"));
+                let is_ours =
+                    |e: &Event| matches!(e, Event::LinkChanged(l) if l.index == tap.ifindex());
+                assert!(notified(&mut monitor, is_ours), "{feature} {state}");
+                assert_eq!(
+                    read(&Features::read("ib0").unwrap()),
+                    on,
+                    "{feature} {state}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn features_of_no_interface_are_an_error() {
+    in_namespace(|| {
+        for name in ["nosuch", "a-name-longer-than-any", ""] {
+            let error = Features::read(name).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(libc::ENODEV), "{name:?}");
+        }
+    });
+}
+
+#[test]
+fn joined_groups_are_announced_and_listed() {
+    in_namespace(|| {
+        let (tap, _queues) = tap();
+        let ifindex = tap.ifindex();
+        let groups = [Group::Ipv4Multicast, Group::Ipv6Multicast];
+        let mut monitor = Monitor::new(&groups).unwrap();
+        let announced = groups.iter().all(|&group| monitor.has(group));
+        let before = membership::read(ifindex).unwrap();
+        assert!(before.contains(&IpAddr::from([224, 0, 0, 1])), "{before:?}");
+        assert!(
+            before.contains(&"ff02::1".parse::<IpAddr>().unwrap()),
+            "{before:?}"
+        );
+
+        let (v4, v6) = (
+            Ipv4Addr::new(239, 1, 2, 3),
+            "ff15::1234".parse::<Ipv6Addr>().unwrap(),
+        );
+        let socket4 = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let socket6 = UdpSocket::bind("[::]:0").unwrap();
+        socket4
+            .join_multicast_v4(&v4, &Ipv4Addr::new(192, 0, 2, 1))
+            .unwrap();
+        for (group, join) in [(IpAddr::V4(v4), false), (IpAddr::V6(v6), true)] {
+            if join {
+                socket6.join_multicast_v6(&v6, ifindex).unwrap();
+            }
+            let added = Event::MulticastAdded { ifindex, group };
+            assert!(!announced || notified(&mut monitor, |event| *event == added));
+            assert!(membership::read(ifindex).unwrap().contains(&group));
+        }
+        drop((socket4, socket6));
+        let after = membership::read(ifindex).unwrap();
+        assert!(!after.contains(&IpAddr::V4(v4)) && !after.contains(&IpAddr::V6(v6)));
+        assert!(membership::read(ifindex + 1000).unwrap().is_empty());
+    });
+}

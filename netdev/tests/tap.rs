@@ -1,0 +1,420 @@
+//! Real TAPs, each test in a network namespace of its own.
+
+#[path = "../../rtnl/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::io::{IoSlice, IoSliceMut};
+use std::time::{Duration, Instant};
+
+use namespace::{in_namespace, run};
+use netdev::tap::{
+    Holder, READ_MAX, Tap, TapError, TapOptions, TapQueue, VNET_HEADER_LEN, is_down, is_gone,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::{CapabilitySet, UnshareFlags};
+
+const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn options(queues: usize, persist: bool) -> TapOptions {
+    TapOptions {
+        name: "ib0".to_owned(),
+        queues,
+        persist,
+    }
+}
+
+/// An interface that is up as 192.0.2.1 and knows its neighbour 192.0.2.2.
+fn configured(queues: usize) -> (Tap, Vec<TapQueue>) {
+    let opened = Tap::open(&options(queues, false)).unwrap();
+    run("ip link set ib0 address 02:00:00:00:00:01");
+    run("ip link set ib0 up");
+    run("ip addr add 192.0.2.1/24 dev ib0");
+    run("ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev ib0");
+    opened
+}
+
+/// The first frame out of any queue that `wanted` accepts, within five seconds.
+fn read_until(queues: &[TapQueue], wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    let mut buffer = vec![0; READ_MAX];
+    let deadline = Instant::now() + Duration::from_secs(5);
+    loop {
+        for queue in queues {
+            while let Some(length) = queue.read(&mut buffer).unwrap() {
+                if wanted(&buffer[..length]) {
+                    return buffer[..length].to_vec();
+                }
+            }
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "the frame never came");
+        let mut fds: Vec<_> = queues
+            .iter()
+            .map(|q| PollFd::new(q, PollFlags::IN))
+            .collect();
+        poll(&mut fds, Some(&Timespec::try_from(left).unwrap())).unwrap();
+    }
+}
+
+fn ethernet(ethertype: u16) -> Vec<u8> {
+    [&HOST_MAC[..], &PEER_MAC, &ethertype.to_be_bytes()].concat()
+}
+
+#[test]
+fn two_queues_carry_frames_both_ways() {
+    in_namespace(|| {
+        let (tap, queues) = configured(2);
+        assert_eq!(queues.len(), 2);
+        assert!(!tap.existed());
+        assert_eq!(tap.name().unwrap(), "ib0");
+        let shown = run("ip -d link show ib0");
+        assert!(
+            shown.contains("multi_queue") && shown.contains("vnet_hdr on"),
+            "{shown}"
+        );
+        assert!(shown.contains("persist off"), "{shown}");
+
+        // Who has 192.0.2.1? Tell 192.0.2.2.
+        let mut request = ethernet(0x0806);
+        request.extend([0, 1, 8, 0, 6, 4, 0, 1]);
+        request.extend(PEER_MAC);
+        request.extend([192, 0, 2, 2]);
+        request.extend([0; 6]);
+        request.extend([192, 0, 2, 1]);
+        let header = [0; VNET_HEADER_LEN];
+        for queue in &queues {
+            let parts = [&header[..], &request[..14], &request[14..]].map(IoSlice::new);
+            queue.write_vectored(&parts).unwrap();
+            let reply = read_until(&queues, |frame| frame[24..26] == [8, 6] && frame[33] == 2);
+            assert_eq!(reply[34..40], HOST_MAC);
+            assert_eq!(reply[40..44], [192, 0, 2, 1]);
+        }
+    });
+}
+
+#[test]
+fn a_read_scatters() {
+    in_namespace(|| {
+        let (_tap, queues) = configured(1);
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        socket.send_to(b"payload", "192.0.2.2:9").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let (mut header, mut ethernet, mut rest) = ([0; VNET_HEADER_LEN], [0; 14], [0; 2000]);
+            let mut parts = [
+                IoSliceMut::new(&mut header),
+                IoSliceMut::new(&mut ethernet),
+                IoSliceMut::new(&mut rest),
+            ];
+            match queues[0].read_vectored(&mut parts).unwrap() {
+                Some(length) if ethernet[12..] == [8, 0] && rest[9] == 17 => {
+                    assert_eq!(length, VNET_HEADER_LEN + 14 + 20 + 8 + 7);
+                    assert_eq!(&rest[28..35], b"payload");
+                    return;
+                }
+                _ => assert!(Instant::now() < deadline, "the datagram never came"),
+            }
+        }
+    });
+}
+
+/// The virtio-net header's gso_type and gso_size.
+fn gso(frame: &[u8]) -> (u8, u16) {
+    (frame[1], u16::from_le_bytes([frame[4], frame[5]]))
+}
+
+#[test]
+fn a_segmented_udp_send_is_one_frame() {
+    in_namespace(|| {
+        let (tap, queues) = configured(1);
+        if !tap.offloads().uso {
+            eprintln!("skipped: this kernel (before 6.2) has no USO");
+            return;
+        }
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        let segment: libc::c_int = 1000;
+        // SAFETY: no safe wrapper knows UDP_SEGMENT; the kernel reads one int, which lives.
+        let set = unsafe {
+            libc::setsockopt(
+                std::os::fd::AsRawFd::as_raw_fd(&socket),
+                libc::SOL_UDP,
+                libc::UDP_SEGMENT,
+                (&raw const segment).cast(),
+                size_of_val(&segment) as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0);
+        socket.send_to(&[7; 13500], "192.0.2.2:9").unwrap();
+        let is_udp = |frame: &[u8]| frame[24..26] == [8, 0] && frame[35] == 17;
+        let frame = read_until(&queues, is_udp);
+        assert_eq!(frame.len(), VNET_HEADER_LEN + 14 + 20 + 8 + 13500);
+        assert_eq!(gso(&frame), (5, 1000));
+        // Its checksum is left to us.
+        assert_eq!(frame[0] & 1, 1);
+    });
+}
+
+/// A TCP segment from 192.0.2.2 port 9 with its virtio-net header.
+fn tcp_segment(port: u16, seq: u32, ack: u32, flags: u8, tcp_options: &[u8]) -> Vec<u8> {
+    let length = 40 + tcp_options.len();
+    let mut ip = vec![0x45, 0, 0, length as u8, 0, 0, 0x40, 0, 64, 6, 0, 0];
+    ip.extend([192, 0, 2, 2, 192, 0, 2, 1]);
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]))
+        .sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    // VIRTIO_NET_HDR_F_NEEDS_CSUM: the TCP checksum is not made yet, so the host does not check it
+    // (VIRTIO_NET_HDR_F_DATA_VALID would not do: the TAP ignores it).
+    let mut frame = vec![1, 0, 0, 0, 0, 0, 34, 0, 16, 0, 0, 0];
+    frame.extend(ethernet(0x0800));
+    frame.extend(ip);
+    frame.extend(9u16.to_be_bytes());
+    frame.extend(port.to_be_bytes());
+    frame.extend(seq.to_be_bytes());
+    frame.extend(ack.to_be_bytes());
+    frame.extend([
+        (((20 + tcp_options.len()) / 4) << 4) as u8,
+        flags,
+        0xff,
+        0xff,
+    ]);
+    frame.extend([0; 4]);
+    frame.extend(tcp_options);
+    frame
+}
+
+#[test]
+fn a_large_tcp_send_is_one_frame() {
+    in_namespace(|| {
+        let (_tap, queues) = configured(1);
+        let listener = std::net::TcpListener::bind("192.0.2.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let write = |frame: Vec<u8>| queues[0].write_vectored(&[IoSlice::new(&frame)]).unwrap();
+        let is_tcp = |frame: &[u8]| frame[24..26] == [8, 0] && frame[35] == 6;
+        // SYN with an MSS of 1000 and a window scale of 7; SYN-ACK; ACK.
+        write(tcp_segment(port, 100, 0, 2, &[2, 4, 3, 232, 3, 3, 7, 1]));
+        let answer = read_until(&queues, is_tcp);
+        assert_eq!(answer[59], 0x12);
+        let seq = u32::from_be_bytes(answer[50..54].try_into().unwrap());
+        write(tcp_segment(port, 101, seq.wrapping_add(1), 0x10, &[]));
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut stream, &[7; 8000]).unwrap();
+        let frame = read_until(&queues, |frame| is_tcp(frame) && frame.len() > 100);
+        assert_eq!(gso(&frame), (1, 1000));
+        // How many segments it holds is the congestion window's business.
+        let payload = frame.len() - (VNET_HEADER_LEN + 14 + 40);
+        assert!(payload >= 2000 && payload.is_multiple_of(1000), "{payload}");
+    });
+}
+
+#[test]
+fn the_carrier_is_seen() {
+    in_namespace(|| {
+        let (tap, _queues) = configured(1);
+        for (carrier, shown) in [(false, "NO-CARRIER"), (true, "LOWER_UP")] {
+            tap.set_carrier(carrier).unwrap();
+            assert!(run("ip link show ib0").contains(shown));
+        }
+    });
+}
+
+fn exists() -> bool {
+    run("ip -br link")
+        .lines()
+        .any(|line| line.starts_with("ib0 "))
+}
+
+#[test]
+fn an_ordinary_tap_goes_with_its_last_holder() {
+    in_namespace(|| {
+        let (tap, queues) = Tap::open(&options(2, false)).unwrap();
+        drop(tap);
+        assert!(exists());
+        drop(queues);
+        assert!(!exists());
+    });
+}
+
+#[test]
+fn a_persistent_tap_is_left_and_adopted() {
+    in_namespace(|| {
+        drop(Tap::open(&options(2, true)).unwrap());
+        assert!(exists());
+        let (tap, queues) = Tap::open(&options(2, false)).unwrap();
+        assert!(tap.existed());
+        drop((tap, queues));
+        assert!(exists(), "adopting does not end its persistence");
+        let opened = Tap::open(&options(1, false)).unwrap();
+        assert_eq!(opened.1.len(), 1);
+        opened.0.set_persist(false).unwrap();
+        drop(opened);
+        assert!(!exists());
+    });
+}
+
+#[test]
+fn an_adopted_tap_keeps_its_queue_mode() {
+    in_namespace(|| {
+        run("ip tuntap add dev ib0 mode tap");
+        let (tap, queues) = Tap::open(&options(4, false)).unwrap();
+        assert!(tap.existed());
+        assert_eq!(queues.len(), 1);
+        drop((tap, queues));
+        run("ip link del ib0");
+        run("ip tuntap add dev ib0 mode tap multi_queue");
+        assert_eq!(Tap::open(&options(1, false)).unwrap().1.len(), 1);
+        assert_eq!(Tap::open(&options(4, false)).unwrap().1.len(), 4);
+    });
+}
+
+#[test]
+fn the_holder_is_named() {
+    in_namespace(|| {
+        // A multi-queue TAP would let a second process in.
+        for queues in [1, 2] {
+            let name = format!("held{}x{queues}", std::process::id() % 100_000);
+            let options = TapOptions {
+                name: name.clone(),
+                queues,
+                persist: false,
+            };
+            let _held = Tap::open(&options).unwrap();
+            let error = Tap::open(&options).unwrap_err();
+            assert!(error.is_held(), "{error}");
+            let TapError::Held {
+                holder: Holder::Process { pid, .. },
+                ..
+            } = &error
+            else {
+                panic!("{error}");
+            };
+            assert_eq!(*pid, std::process::id());
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("{name} is in use by process {pid} ("))
+            );
+        }
+    });
+}
+
+#[test]
+fn a_name_that_cannot_be_a_tap_is_refused() {
+    in_namespace(|| {
+        for (make, kind) in [
+            ("ip link add ib0 type veth peer name p0", "veth"),
+            ("ip tuntap add dev ib0 mode tun", "layer 3"),
+        ] {
+            run(make);
+            let error = Tap::open(&options(1, false)).unwrap_err();
+            assert!(matches!(error, TapError::NameTaken { .. }), "{error}");
+            assert!(error.to_string().contains(kind), "{error}");
+            run("ip link del ib0");
+        }
+        for name in ["", "sixteen-bytes-xx", "ib%d", "a b"] {
+            let options = TapOptions {
+                name: name.to_owned(),
+                ..options(1, false)
+            };
+            let error = Tap::open(&options).unwrap_err();
+            assert!(matches!(error, TapError::Name { .. }), "{error}");
+        }
+        for queues in [0, 257] {
+            let error = Tap::open(&options(queues, false)).unwrap_err();
+            assert!(matches!(error, TapError::Queues(_)), "{error}");
+        }
+        assert!(!exists());
+    });
+}
+
+#[test]
+fn without_cap_net_admin_the_sentence_says_so() {
+    in_namespace(|| {
+        let mut capabilities = rustix::thread::capabilities(None).unwrap();
+        capabilities.effective.remove(CapabilitySet::NET_ADMIN);
+        rustix::thread::set_capabilities(None, capabilities).unwrap();
+        let error = Tap::open(&options(1, false)).unwrap_err();
+        assert!(matches!(error, TapError::Permission(_)), "{error}");
+        assert!(error.to_string().contains("CAP_NET_ADMIN"), "{error}");
+    });
+}
+
+#[test]
+fn without_the_driver_the_sentence_says_so() {
+    in_namespace(|| {
+        // SAFETY: as in `in_namespace`; the thread gets a file system view of its own, which
+        // nothing else runs on.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        run("mount --make-rprivate /");
+        run("mount -t tmpfs none /dev/net");
+        let error = Tap::open(&options(1, false)).unwrap_err();
+        assert!(matches!(error, TapError::NoDevice), "{error}");
+        assert!(error.to_string().contains("modprobe tun"), "{error}");
+    });
+}
+
+#[test]
+fn a_down_interface_and_a_deleted_one_differ() {
+    in_namespace(|| {
+        let (tap, queues) = Tap::open(&options(2, false)).unwrap();
+        let frame = [&[0; VNET_HEADER_LEN][..], &ethernet(0x0800), &[0; 46]].concat();
+        let down = queues[0]
+            .write_vectored(&[IoSlice::new(&frame)])
+            .unwrap_err();
+        assert!(is_down(&down) && !is_gone(&down), "{down}");
+        assert_eq!(queues[0].read(&mut [0; 100]).unwrap(), None);
+
+        run("ip link set ib0 up");
+        run("ip link del ib0");
+        let mut fds = [PollFd::new(&queues[1], PollFlags::IN)];
+        poll(&mut fds, None).unwrap();
+        assert!(fds[0].revents().contains(PollFlags::ERR));
+        for queue in &queues {
+            let gone = queue.read(&mut [0; 100]).unwrap_err();
+            assert!(is_gone(&gone) && !is_down(&gone), "{gone}");
+            assert!(is_gone(
+                &queue.write_vectored(&[IoSlice::new(&frame)]).unwrap_err()
+            ));
+        }
+        assert!(is_gone(&tap.name().unwrap_err()));
+        assert!(is_gone(&tap.set_carrier(true).unwrap_err()));
+    });
+}
+
+#[test]
+fn a_detached_queue_is_passed_over() {
+    in_namespace(|| {
+        let (tap, queues) = configured(2);
+        let mut requests = rtnl::Requests::new().unwrap();
+        let mut counts = || {
+            let tun = requests.link_by_index(tap.ifindex()).unwrap().tun.unwrap();
+            (tun.queues, tun.disabled_queues)
+        };
+        assert_eq!(counts(), (2, 0));
+        queues[0].detach().unwrap();
+        assert_eq!(counts(), (1, 1));
+        assert_eq!(tap.name().unwrap(), "ib0");
+        // Every flow now goes to the other queue.
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        for port in 1000..1016 {
+            socket.send_to(b"x", ("192.0.2.2", port)).unwrap();
+            let port: u16 = port;
+            read_until(&queues[1..], |f| {
+                f.len() > 52 && f[48..50] == port.to_be_bytes()
+            });
+        }
+        queues[0].attach().unwrap();
+        assert_eq!(counts(), (2, 0));
+    });
+}
+
+#[test]
+fn a_renamed_tap_knows_its_name() {
+    in_namespace(|| {
+        let (tap, _queues) = Tap::open(&options(1, false)).unwrap();
+        run("ip link set ib0 name storage0");
+        assert_eq!(tap.name().unwrap(), "storage0");
+    });
+}

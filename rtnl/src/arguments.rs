@@ -1,0 +1,107 @@
+//! What a caller may give as names and addresses.
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use netlink_packet_route::address::AddressScope;
+
+use crate::Error;
+
+/// The longest interface name in bytes (IFNAMSIZ without its NUL, netdevice(7)).
+pub const NAME_MAX: usize = 15;
+
+/// Where iproute2 keeps named network namespaces (ip-netns(8)).
+const NAMED_NAMESPACES: &str = "/run/netns";
+
+/// Why no interface can have this name, if so. The kernel has the same rules (net/core/dev.c,
+/// dev_valid_name and dev_alloc_name), but some of its calls cut a long name without a word, and a
+/// `%d` becomes a number of the kernel's choice.
+pub fn name_fault(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.len() > NAME_MAX {
+        Some("it is longer than 15 bytes")
+    } else if name == "." || name == ".." {
+        Some("it names a directory")
+    } else if name.contains('%') {
+        Some("'%' would make the kernel choose a number; give the full name")
+    } else if name.contains(['/', ':', '\0']) || name.contains(char::is_whitespace) {
+        Some("'/', ':' and white space are not allowed")
+    } else {
+        None
+    }
+}
+
+pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
+    match name_fault(name) {
+        None => Ok(()),
+        Some(fault) => Err(Error::Invalid {
+            what: what.to_owned(),
+            reason: format!("{name:?} cannot be an interface name: {fault}"),
+        }),
+    }
+}
+
+/// The scope that `ip address add` gives.
+pub(crate) fn scope_of(ip: IpAddr) -> AddressScope {
+    let link_local = match ip {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    if link_local {
+        AddressScope::Link
+    } else if ip.is_loopback() {
+        AddressScope::Host
+    } else {
+        AddressScope::Universe
+    }
+}
+
+pub(crate) fn open_namespace(what: &str, name: &str) -> Result<File, Error> {
+    if name.is_empty() || name == "." || name == ".." || name.contains('/') {
+        return Err(Error::Invalid {
+            what: what.to_owned(),
+            reason: format!("{name:?} is no namespace; `ip netns list` lists them"),
+        });
+    }
+    File::open(Path::new(NAMED_NAMESPACES).join(name)).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Error::NotFound {
+            what: what.to_owned(),
+            reason: format!(" (make it: ip netns add {name})"),
+        },
+        _ => Error::Invalid {
+            what: what.to_owned(),
+            reason: format!("opening {NAMED_NAMESPACES}/{name} failed: {e}"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_would_refuse_or_change() {
+        for name in ["ib0", "ib0.8001", "fifteen-bytes-x", "\u{e4}"] {
+            assert_eq!(name_fault(name), None, "{name:?}");
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "ib%d",
+            "a/b",
+            "a b",
+            "a:b",
+            "a\tb",
+            "a\0b",
+            "sixteen-bytes-xx",
+            // 15 characters, 16 bytes: the limit counts bytes.
+            "fourteen-bytes\u{e4}",
+        ] {
+            assert!(name_fault(name).is_some(), "{name:?}");
+        }
+    }
+}

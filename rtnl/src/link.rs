@@ -1,0 +1,267 @@
+//! Interfaces as the kernel describes them (RTM_NEWLINK, RTM_DELLINK; kernel net/core/rtnetlink.c).
+
+use std::fmt;
+
+use netlink_packet_route::link::{LinkFlags, LinkHeader};
+
+use crate::attributes::{attributes, text_of, u8_of, u32_of};
+
+/// Bytes of `struct ifinfomsg` (kernel include/uapi/linux/rtnetlink.h).
+const HEADER_LEN: usize = 16;
+
+// Attribute numbers of kernel include/uapi/linux/if_link.h.
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_TXQLEN: u16 = 13;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_CARRIER: u16 = 33;
+const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_NEW_NETNSID: u16 = 45;
+const IFLA_MIN_MTU: u16 = 50;
+const IFLA_MAX_MTU: u16 = 51;
+const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_TUN_TYPE: u16 = 3;
+const IFLA_TUN_VNET_HDR: u16 = 5;
+const IFLA_TUN_PERSIST: u16 = 6;
+const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+const IFLA_TUN_NUM_QUEUES: u16 = 8;
+const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
+
+/// The value of IFLA_TUN_TYPE for a TAP (kernel include/uapi/linux/if_tun.h, IFF_TAP).
+const TYPE_TAP: u8 = 2;
+
+/// The operational state (RFC 2863, 3.1.14; kernel Documentation/networking/operstates.rst).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OperState {
+    /// The driver does not say, as most virtual interfaces; the flags tell.
+    Unknown,
+    /// Some component is missing.
+    NotPresent,
+    /// Administratively down, or no carrier.
+    Down,
+    /// The interface below is down.
+    LowerLayerDown,
+    /// Under test.
+    Testing,
+    /// Waiting for an external event, such as an authentication.
+    Dormant,
+    /// Ready.
+    Up,
+}
+
+impl OperState {
+    fn from_code(code: u8) -> OperState {
+        match code {
+            1 => OperState::NotPresent,
+            2 => OperState::Down,
+            3 => OperState::LowerLayerDown,
+            4 => OperState::Testing,
+            5 => OperState::Dormant,
+            6 => OperState::Up,
+            _ => OperState::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for OperState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OperState::Unknown => "UNKNOWN",
+            OperState::NotPresent => "NOTPRESENT",
+            OperState::Down => "DOWN",
+            OperState::LowerLayerDown => "LOWERLAYERDOWN",
+            OperState::Testing => "TESTING",
+            OperState::Dormant => "DORMANT",
+            OperState::Up => "UP",
+        })
+    }
+}
+
+/// What the kernel tells of a TUN or TAP interface (kernel drivers/net/tun.c, tun_fill_info).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tun {
+    /// Ethernet frames (TAP), not IP packets (TUN).
+    pub tap: bool,
+    /// It outlives its last queue.
+    pub persist: bool,
+    /// Every queue must be opened with IFF_MULTI_QUEUE; else none may be.
+    pub multi_queue: bool,
+    /// Frames carry a virtio-net header.
+    pub vnet_hdr: bool,
+    /// Attached queues; 0 where the kernel does not say (single-queue interfaces).
+    pub queues: u32,
+    /// Queues that are open and detached.
+    pub disabled_queues: u32,
+}
+
+/// One interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// The interface index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The hardware type, ARPHRD_ETHER = 1 (kernel include/uapi/linux/if_arp.h).
+    pub hardware_type: u16,
+    /// The MTU in bytes.
+    pub mtu: u32,
+    /// The smallest MTU that may be set; 0 where the kernel does not say.
+    pub mtu_min: u32,
+    /// The largest MTU that may be set; 0 where there is no limit or the kernel does not say.
+    pub mtu_max: u32,
+    /// IFF_UP: an administrator brought it up.
+    pub up: bool,
+    /// IFF_RUNNING: up, and its operational state allows traffic.
+    pub running: bool,
+    /// IFF_LOWER_UP: up, and it has carrier.
+    pub lower_up: bool,
+    /// The carrier itself, which a down interface may have too.
+    pub carrier: bool,
+    /// IFF_MULTICAST.
+    pub multicast: bool,
+    /// The operational state.
+    pub operstate: OperState,
+    /// The MAC address, where it is one of 6 bytes.
+    pub address: Option<[u8; 6]>,
+    /// The link kind, such as `veth`, `tun` or `vxlan`; none for hardware.
+    pub kind: Option<String>,
+    /// The alias, a free text.
+    pub alias: Option<String>,
+    /// The index of the bridge, bond or VRF that it belongs to.
+    pub master: Option<u32>,
+    /// The largest super-frame that the stack hands to it; 0 where the kernel does not say.
+    pub gso_max_size: u32,
+    /// The same for IPv4, on kernels that tell them apart; else 0.
+    pub gso_ipv4_max_size: u32,
+    /// The largest super-frame that receive offload makes on it; 0 where the kernel does not say.
+    pub gro_max_size: u32,
+    /// The transmit queue length in packets.
+    pub tx_queue_len: u32,
+    /// More on it, if it is a TUN or TAP interface.
+    pub tun: Option<Tun>,
+}
+
+impl Link {
+    /// Whether packets can flow: up, with carrier, and not held back by its operational state.
+    pub fn is_usable(&self) -> bool {
+        self.up && self.running && self.lower_up
+    }
+}
+
+/// What RTM_NEWLINK or RTM_DELLINK tells.
+pub(crate) struct LinkMessage {
+    pub(crate) link: Link,
+    /// With RTM_DELLINK: the interface moved to another namespace and lives on there.
+    pub(crate) moved: bool,
+}
+
+/// Decodes the payload of RTM_NEWLINK or RTM_DELLINK; `None` if it is not about the interface as a
+/// whole. (Bridges report changes of their ports with the same message and another family.)
+pub(crate) fn decode(payload: &[u8]) -> Option<LinkMessage> {
+    let header = LinkHeader::parse(payload).ok()?;
+    if i32::from(u8::from(header.interface_family)) != libc::AF_UNSPEC {
+        return None;
+    }
+    let mut message = LinkMessage {
+        link: from_header(&header),
+        moved: false,
+    };
+    for (kind, value) in attributes(payload.get(HEADER_LEN..)?) {
+        message.set(kind, value);
+    }
+    Some(message)
+}
+
+fn from_header(header: &LinkHeader) -> Link {
+    let has = |flag| header.flags.contains(flag);
+    Link {
+        index: header.index,
+        name: String::new(),
+        hardware_type: header.link_layer_type.into(),
+        mtu: 0,
+        mtu_min: 0,
+        mtu_max: 0,
+        up: has(LinkFlags::Up),
+        running: has(LinkFlags::Running),
+        lower_up: has(LinkFlags::LowerUp),
+        carrier: has(LinkFlags::LowerUp),
+        multicast: has(LinkFlags::Multicast),
+        operstate: OperState::Unknown,
+        address: None,
+        kind: None,
+        alias: None,
+        master: None,
+        gso_max_size: 0,
+        gso_ipv4_max_size: 0,
+        gro_max_size: 0,
+        tx_queue_len: 0,
+        tun: None,
+    }
+}
+
+impl LinkMessage {
+    fn set(&mut self, kind: u16, value: &[u8]) {
+        let number = u32_of(value);
+        let link = &mut self.link;
+        match kind {
+            IFLA_IFNAME => link.name = text_of(value),
+            IFLA_ADDRESS => link.address = value.try_into().ok(),
+            IFLA_OPERSTATE => {
+                link.operstate = u8_of(value).map_or(OperState::Unknown, OperState::from_code);
+            }
+            IFLA_CARRIER => link.carrier = u8_of(value) == Some(1),
+            IFLA_IFALIAS => link.alias = Some(text_of(value)).filter(|alias| !alias.is_empty()),
+            IFLA_MASTER => link.master = number.filter(|&index| index != 0),
+            IFLA_MTU => link.mtu = number.unwrap_or_default(),
+            IFLA_MIN_MTU => link.mtu_min = number.unwrap_or_default(),
+            IFLA_MAX_MTU => link.mtu_max = number.unwrap_or_default(),
+            IFLA_TXQLEN => link.tx_queue_len = number.unwrap_or_default(),
+            IFLA_GSO_MAX_SIZE => link.gso_max_size = number.unwrap_or_default(),
+            IFLA_GSO_IPV4_MAX_SIZE => link.gso_ipv4_max_size = number.unwrap_or_default(),
+            IFLA_GRO_MAX_SIZE => link.gro_max_size = number.unwrap_or_default(),
+            IFLA_LINKINFO => set_info(link, value),
+            IFLA_NEW_NETNSID => self.moved = true,
+            _ => {}
+        }
+    }
+}
+
+fn set_info(link: &mut Link, nested: &[u8]) {
+    let mut data = None;
+    for (kind, value) in attributes(nested) {
+        match kind {
+            IFLA_INFO_KIND => link.kind = Some(text_of(value)),
+            IFLA_INFO_DATA => data = Some(value),
+            _ => {}
+        }
+    }
+    if link.kind.as_deref() == Some("tun") {
+        link.tun = Some(tun(data.unwrap_or_default()));
+    }
+}
+
+fn tun(nested: &[u8]) -> Tun {
+    let mut tun = Tun::default();
+    for (kind, value) in attributes(nested) {
+        let set = u8_of(value) == Some(1);
+        match kind {
+            IFLA_TUN_TYPE => tun.tap = u8_of(value) == Some(TYPE_TAP),
+            IFLA_TUN_VNET_HDR => tun.vnet_hdr = set,
+            IFLA_TUN_PERSIST => tun.persist = set,
+            IFLA_TUN_MULTI_QUEUE => tun.multi_queue = set,
+            IFLA_TUN_NUM_QUEUES => tun.queues = u32_of(value).unwrap_or_default(),
+            IFLA_TUN_NUM_DISABLED_QUEUES => {
+                tun.disabled_queues = u32_of(value).unwrap_or_default();
+            }
+            _ => {}
+        }
+    }
+    tun
+}

@@ -1,0 +1,291 @@
+//! Questions and changes.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::Error;
+use crate::address::{self, Address};
+use crate::arguments::{check_name, open_namespace, scope_of};
+use crate::link::{self, Link};
+use crate::transport::{Message, Transport};
+
+const RTM_NEWLINK: u16 = libc::RTM_NEWLINK;
+const RTM_NEWADDR: u16 = libc::RTM_NEWADDR;
+
+/// Asks the kernel about interfaces and changes them, in the network namespace that the calling
+/// thread was in at [`Requests::new`].
+///
+/// Each call is one exchange with the kernel; it blocks until the answer, at most ten seconds.
+#[derive(Debug)]
+pub struct Requests {
+    transport: Transport,
+}
+
+impl Requests {
+    /// Opens the socket.
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn new() -> Result<Requests, Error> {
+        Ok(Requests {
+            transport: Transport::open()?,
+        })
+    }
+
+    /// The interface with this name.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Invalid`] for a name that no interface can have, and those of
+    /// the socket.
+    pub fn link_by_name(&mut self, name: &str) -> Result<Link, Error> {
+        let what = format!("read interface {name}");
+        check_name(&what, name)?;
+        let mut query = LinkMessage::default();
+        query
+            .attributes
+            .push(LinkAttribute::IfName(name.to_owned()));
+        self.link(what, query)
+    }
+
+    /// The interface with this index.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], and those of the socket.
+    pub fn link_by_index(&mut self, ifindex: u32) -> Result<Link, Error> {
+        self.link(format!("read interface {ifindex}"), link_message(ifindex))
+    }
+
+    fn link(&mut self, what: String, query: LinkMessage) -> Result<Link, Error> {
+        let mut found = None;
+        self.transport
+            .ask(&what, RouteNetlinkMessage::GetLink(query), |message| {
+                found = found.take().or_else(|| link_of(message));
+            })?;
+        found.ok_or_else(|| Error::NotFound {
+            what,
+            reason: String::new(),
+        })
+    }
+
+    /// All interfaces, by index.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        let query = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let mut links = self.transport.dump("list interfaces", query, link_of)?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// The IPv4 and IPv6 addresses of an interface, in the kernel's order; empty if there is no
+    /// such interface.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn addresses(&mut self, ifindex: u32) -> Result<Vec<Address>, Error> {
+        let mut query = AddressMessage::default();
+        query.header.index = ifindex;
+        let addresses = self.transport.dump(
+            &format!("list addresses of interface {ifindex}"),
+            RouteNetlinkMessage::GetAddress(query),
+            |message| {
+                (message.kind == RTM_NEWADDR)
+                    .then(|| address::decode(message.payload))
+                    .flatten()
+                    // A kernel without strict checking lists all interfaces.
+                    .filter(|address| address.ifindex == ifindex)
+            },
+        );
+        match addresses {
+            // A kernel with strict checking says so instead of listing nothing.
+            Err(Error::NotFound { .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+
+    /// Brings an interface up (IFF_UP).
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Permission`], [`Error::Refused`], and those of the socket.
+    pub fn set_up(&mut self, ifindex: u32) -> Result<(), Error> {
+        let mut change = link_message(ifindex);
+        change.header.flags = LinkFlags::Up;
+        change.header.change_mask = LinkFlags::Up;
+        self.change_link(format!("bring interface {ifindex} up"), change)
+    }
+
+    /// Takes an interface down.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn set_down(&mut self, ifindex: u32) -> Result<(), Error> {
+        let mut change = link_message(ifindex);
+        change.header.change_mask = LinkFlags::Up;
+        self.change_link(format!("take interface {ifindex} down"), change)
+    }
+
+    /// Sets the MTU in bytes. The kernel refuses one outside [`Link::mtu_min`] and
+    /// [`Link::mtu_max`] with its own words.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn set_mtu(&mut self, ifindex: u32, mtu: u32) -> Result<(), Error> {
+        self.set(
+            ifindex,
+            format!("set the MTU of interface {ifindex} to {mtu}"),
+            [LinkAttribute::Mtu(mtu)],
+        )
+    }
+
+    /// Renames an interface. Kernels before 6.3 refuse that (EBUSY) while it is up.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the name is taken, [`Error::Invalid`] for a name that no interface can
+    /// have, else as [`Requests::set_up`].
+    pub fn set_name(&mut self, ifindex: u32, name: &str) -> Result<(), Error> {
+        let what = format!("rename interface {ifindex} to {name}");
+        check_name(&what, name)?;
+        self.set(ifindex, what, [LinkAttribute::IfName(name.to_owned())])
+    }
+
+    /// Sets the MAC address.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn set_mac(&mut self, ifindex: u32, address: [u8; 6]) -> Result<(), Error> {
+        self.set(
+            ifindex,
+            format!("set the MAC address of interface {ifindex}"),
+            [LinkAttribute::Address(address.to_vec())],
+        )
+    }
+
+    /// Sets the alias, a free text of at most 255 bytes (`ip link` shows it); empty removes it.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn set_alias(&mut self, ifindex: u32, alias: &str) -> Result<(), Error> {
+        self.set(
+            ifindex,
+            format!("set the alias of interface {ifindex}"),
+            [LinkAttribute::IfAlias(alias.to_owned())],
+        )
+    }
+
+    /// Sets the largest super-frame, in bytes from the IP header on, that the stack hands to the
+    /// interface (IFLA_GSO_MAX_SIZE, since Linux 4.16), for IPv6 and IPv4. Kernels since 6.3 keep
+    /// a limit of its own for IPv4 (IFLA_GSO_IPV4_MAX_SIZE), which is set too where it is known.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`]; a size over the device's `tso_max_size` (65536 for most) is
+    /// refused.
+    pub fn set_gso_max(&mut self, ifindex: u32, bytes: u32) -> Result<(), Error> {
+        let what = format!("set gso_max_size of interface {ifindex} to {bytes}");
+        self.set(ifindex, what.clone(), [LinkAttribute::GsoMaxSize(bytes)])?;
+        let ipv4 = LinkAttribute::GsoIpv4MaxSize(bytes);
+        if let Err(e) = self.set(ifindex, what, [ipv4]) {
+            log::debug!("{e}; this kernel has one limit for IPv4 and IPv6");
+        }
+        Ok(())
+    }
+
+    /// Sets the transmit queue length in packets; of a TAP it sizes the rings too.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn set_tx_queue_len(&mut self, ifindex: u32, packets: u32) -> Result<(), Error> {
+        self.set(
+            ifindex,
+            format!("set the transmit queue length of interface {ifindex} to {packets}"),
+            [LinkAttribute::TxQueueLen(packets)],
+        )
+    }
+
+    /// Adds an address; link-local and loopback addresses get their scopes.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the interface has it, [`Error::Invalid`] for a prefix length that is
+    /// too long, else as [`Requests::set_up`].
+    pub fn add_address(&mut self, ifindex: u32, ip: IpAddr, prefix_len: u8) -> Result<(), Error> {
+        let what = format!("add {ip}/{prefix_len} to interface {ifindex}");
+        let (family, bits) = match ip {
+            IpAddr::V4(_) => (AddressFamily::Inet, 32),
+            IpAddr::V6(_) => (AddressFamily::Inet6, 128),
+        };
+        if prefix_len > bits {
+            let reason = format!("a prefix of this family has at most {bits} bits");
+            return Err(Error::Invalid { what, reason });
+        }
+        let mut change = AddressMessage::default();
+        change.header = AddressHeader {
+            family,
+            prefix_len,
+            scope: scope_of(ip),
+            index: ifindex,
+            ..AddressHeader::default()
+        };
+        change.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+        self.transport.change(
+            &what,
+            RouteNetlinkMessage::NewAddress(change),
+            NLM_F_CREATE | NLM_F_EXCL,
+        )
+    }
+
+    /// Deletes an interface.
+    ///
+    /// # Errors
+    /// As [`Requests::set_up`].
+    pub fn delete_link(&mut self, ifindex: u32) -> Result<(), Error> {
+        let request = RouteNetlinkMessage::DelLink(link_message(ifindex));
+        self.transport
+            .change(&format!("delete interface {ifindex}"), request, 0)
+    }
+
+    /// Moves an interface into a namespace that `ip netns add` made. No reference to the namespace
+    /// is kept.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such namespace, [`Error::Exists`] if it has an interface
+    /// of that name, else as [`Requests::set_up`].
+    pub fn set_netns_by_name(&mut self, ifindex: u32, name: &str) -> Result<(), Error> {
+        let what = format!("move interface {ifindex} to network namespace {name}");
+        let file = open_namespace(&what, name)?;
+        self.set(ifindex, what, [LinkAttribute::NetNsFd(file.as_raw_fd())])
+    }
+
+    fn set<const N: usize>(
+        &mut self,
+        ifindex: u32,
+        what: String,
+        attributes: [LinkAttribute; N],
+    ) -> Result<(), Error> {
+        let mut change = link_message(ifindex);
+        change.attributes = attributes.into();
+        self.change_link(what, change)
+    }
+
+    fn change_link(&mut self, what: String, change: LinkMessage) -> Result<(), Error> {
+        self.transport
+            .change(&what, RouteNetlinkMessage::SetLink(change), 0)
+    }
+}
+
+fn link_of(message: &Message<'_>) -> Option<Link> {
+    if message.kind != RTM_NEWLINK {
+        return None;
+    }
+    link::decode(message.payload).map(|decoded| decoded.link)
+}
+
+fn link_message(ifindex: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = ifindex;
+    message
+}

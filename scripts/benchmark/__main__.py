@@ -1,0 +1,119 @@
+"""Measures carriers of IP between two network namespaces, in alternating runs.
+
+Started by scripts/bench, which builds what this needs.
+"""
+
+import argparse
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import carriers
+import measures
+import report
+from lab import Failure, Lab
+
+
+def parse():
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=5, help="length of each run (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each is run (default 5)")
+    parser.add_argument(
+        "--only",
+        metavar="NAME,...",
+        default="ib0,tap-udp,vxlan,tap-tap",
+        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: all but veth)",
+    )
+    parser.add_argument(
+        "--measure",
+        metavar="NAME,...",
+        default=",".join(measures.ALL),
+        help=f"what to measure, of {', '.join(measures.ALL)} (default: all)",
+    )
+    parser.add_argument("--underlay-mtu", type=int, default=9000, help="of the veth (default 9000)")
+    parser.add_argument("--record", action="store_true", help="keep the results in docs/")
+    parser.add_argument("--programs", type=Path, default=Path("target/release"), help=argparse.SUPPRESS)
+    parser.add_argument("--output", type=Path, default=Path("target/bench"), help=argparse.SUPPRESS)
+    parser.add_argument("--root", type=Path, default=Path("."), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.only = choice(parser, "--only", args.only, carriers.ALL)
+    args.measure = choice(parser, "--measure", args.measure, measures.ALL)
+    if args.rounds < 1 or args.seconds <= 0:
+        parser.error("--rounds and --seconds are positive")
+    return args
+
+
+def choice(parser, option, text, known):
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in known:
+            parser.error(f"{option}: no \"{name}\"; there are {', '.join(known)}")
+    return names
+
+
+def machine(args):
+    """What a figure means nothing without."""
+    model = next(
+        (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.machine(),
+    )
+    commit = subprocess.run(
+        ["git", "-C", args.root, "describe", "--always", "--dirty"], capture_output=True, text=True
+    ).stdout.strip()
+    return {
+        "kernel": platform.release(),
+        "cpu": model,
+        "cpus": os.cpu_count(),
+        "commit": commit,
+        "underlay_mtu": args.underlay_mtu,
+        "seconds": args.seconds,
+        "rounds": args.rounds,
+    }
+
+
+def run(args, results):
+    samples = results["samples"]
+    with Lab(args.underlay_mtu) as lab:
+        running = {name: carriers.ALL[name](lab, args.programs) for name in args.only}
+        context = measures.Context(lab, args.programs, args.seconds)
+        for number in range(args.rounds):
+            # The order turns round every time, so that a drift of the machine favours nobody.
+            order = args.only if number % 2 == 0 else args.only[::-1]
+            for measure in args.measure:
+                for name in order:
+                    found = measures.ALL[measure](context, running[name])
+                    print(f"round {number + 1}/{args.rounds}  {name:8}  {report.one_line(found)}", flush=True)
+                    for key, value in found.items():
+                        samples.setdefault(key, {}).setdefault(name, []).append(value)
+                    lab.check_alive()
+
+
+def main():
+    args = parse()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(130))
+    args.output.mkdir(parents=True, exist_ok=True)
+    results = {"machine": machine(args), "samples": {}}
+    try:
+        run(args, results)
+    except Failure as failure:
+        results["error"] = str(failure)
+    report.summarise(results)
+    (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
+    if "error" in results:
+        print(f"bench: {results['error']}", file=sys.stderr)
+        return 2
+    print()
+    print(report.text_table(results))
+    (args.output / "bench.svg").write_text(report.plot(results))
+    print(f"\n{args.output}/bench.json and bench.svg hold it all")
+    if args.record:
+        report.record(args.root, results)
+    return 0
+
+
+sys.exit(main())

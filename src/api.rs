@@ -1,0 +1,126 @@
+//! What the control socket carries: every request, every reply, every error.
+//!
+//! The JSON is as `ip -j` prints it: lower-case snake-case keys, numbers as numbers, what does not
+//! apply is absent and never null. Keys are only ever added. The same types are written by the
+//! daemon and read by `ibtap`, whose `--json` prints the arrays in them. The description in the
+//! interface definition language of varlink is `control/org.ibtap.Daemon.varlink`.
+
+mod reply;
+mod scalar;
+
+pub use reply::{
+    CompletionQueueInfo, GroupInfo, InterfaceInfo, InterfaceStats, MemberInfo, NeighbourInfo,
+    NeighbourState, PathInfo, PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
+};
+pub use scalar::{Counters, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the varlink interface.
+pub const INTERFACE: &str = "org.ibtap.Daemon";
+
+/// What a client asks for; a method of [`INTERFACE`] with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Which daemon is this?
+    Version,
+    /// Interfaces: all, or the one named.
+    Show(Selection),
+    /// Counters of all interfaces, or of the one named.
+    Stats(Selection),
+    /// The neighbour table of an interface.
+    Neighbours(Interface),
+    /// The multicast groups of an interface.
+    Groups(Interface),
+    /// The paths (address handles) of an interface.
+    Paths(Interface),
+    /// Queue pairs, completion queues and group attachments of all ports.
+    Resources,
+    /// Log this from now on.
+    LogLevel(Level),
+}
+
+/// Parameters of [`Request::Show`] and [`Request::Stats`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Selection {
+    /// Only this interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+/// Parameters of the requests about one interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interface {
+    /// Its name.
+    pub interface: String,
+}
+
+/// Parameters of [`Request::LogLevel`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Level {
+    /// The level.
+    pub level: LogLevel,
+}
+
+/// The daemon's answer; each serialises to the parameters of a varlink reply.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Reply {
+    /// To [`Request::Version`].
+    Version(VersionInfo),
+    /// To [`Request::Show`], in the order of the interfaces' creation.
+    Show {
+        /// The interfaces.
+        interfaces: Vec<InterfaceInfo>,
+    },
+    /// To [`Request::Stats`].
+    Stats {
+        /// One for each interface.
+        stats: Vec<InterfaceStats>,
+    },
+    /// To [`Request::Neighbours`].
+    Neighbours {
+        /// The table.
+        neighbours: Vec<NeighbourInfo>,
+    },
+    /// To [`Request::Groups`].
+    Groups {
+        /// The groups, the broadcast group first.
+        groups: Vec<GroupInfo>,
+    },
+    /// To [`Request::Paths`].
+    Paths {
+        /// The paths.
+        paths: Vec<PathInfo>,
+    },
+    /// To [`Request::Resources`].
+    Resources {
+        /// One for each port.
+        resources: Vec<ResourcesInfo>,
+    },
+    /// To [`Request::LogLevel`].
+    LogLevel {},
+}
+
+/// Why the daemon does not do what it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApiError {
+    /// It serves no interface of this name.
+    #[error("ibtapd serves no interface named {interface:?}")]
+    NoSuchInterface {
+        /// The name.
+        interface: String,
+    },
+    /// It cannot do that; the text is a whole sentence.
+    #[error("{message}")]
+    Refused {
+        /// Why.
+        message: String,
+    },
+    /// Its data threads did not answer in time, or too much output waits for slow clients.
+    #[error("ibtapd is busy; try again")]
+    Busy,
+}

@@ -1,0 +1,345 @@
+//! The objects in replies.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use fabric::{Gid, PKey, QKey, Qpn};
+use serde::{Deserialize, Serialize};
+
+use super::scalar::{Counters, HardwareAddress, MacAddress, Mode};
+
+/// A running daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VersionInfo {
+    /// `ibtapd`.
+    pub product: String,
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// The level it logs at.
+    pub log_level: super::LogLevel,
+}
+
+/// The logical state of a fabric port (IBA vol. 1, 14.2.5.6, as far as a consumer needs it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum PortState {
+    /// No link, or no usable address.
+    Down,
+    /// Packets flow.
+    Active,
+}
+
+impl From<fabric::PortState> for PortState {
+    fn from(state: fabric::PortState) -> PortState {
+        match state {
+            fabric::PortState::Down => PortState::Down,
+            fabric::PortState::Active => PortState::Active,
+        }
+    }
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PortState::Down => "DOWN",
+            PortState::Active => "ACTIVE",
+        })
+    }
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceInfo {
+    /// Its name now.
+    pub name: String,
+    /// Its index in its network namespace.
+    pub ifindex: u32,
+    /// The fabric port, such as `soft/eth0`.
+    pub port: String,
+    /// The Ethernet interface below the port, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub underlay: Option<String>,
+    /// The port's state.
+    pub state: PortState,
+    /// Why the state is not active, or the carrier off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Whether the TAP's carrier is on.
+    pub carrier: bool,
+    /// Transport mode.
+    pub mode: Mode,
+    /// The P_Key in use; bit 15 is full membership.
+    pub pkey: PKey,
+    /// The Q_Key.
+    pub qkey: QKey,
+    /// The UD queue pair.
+    pub qpn: Qpn,
+    /// The port's GID.
+    pub gid: Gid,
+    /// Its IPoIB address.
+    pub address: HardwareAddress,
+    /// Its Ethernet address.
+    pub mac: MacAddress,
+    /// The broadcast group's MGID.
+    pub broadcast: Gid,
+    /// Its IP MTU in bytes.
+    pub mtu: u32,
+    /// The largest UD payload in bytes; the IP MTU may be up to 4 less.
+    pub link_mtu: u32,
+    /// TAP queues.
+    pub queues: u32,
+    /// Whether it stays when the daemon ends.
+    pub persist: bool,
+    /// The daemon's process.
+    pub pid: u32,
+    /// The daemon's version.
+    pub version: String,
+}
+
+/// An interface's counters. The first eight are those of `ethtool -S` on the kernel's IPoIB
+/// (`drivers/infiniband/ulp/ipoib/ipoib_ethtool.c`), in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InterfaceStats {
+    /// The interface.
+    pub name: String,
+    /// Datagrams received.
+    pub rx_packets: u64,
+    /// Datagrams sent.
+    pub tx_packets: u64,
+    /// Bytes received, without the encapsulation header.
+    pub rx_bytes: u64,
+    /// Bytes sent, with the encapsulation header.
+    pub tx_bytes: u64,
+    /// Frames that could not be sent.
+    pub tx_errors: u64,
+    /// Datagrams that the host did not take.
+    pub rx_dropped: u64,
+    /// Frames from the host that were dropped.
+    pub tx_dropped: u64,
+    /// Multicast datagrams received.
+    pub multicast: u64,
+    /// The device's other counters.
+    pub device: Counters,
+    /// What the protocol did and dropped, by reason.
+    pub protocol: Counters,
+    /// The port's workers, which the interfaces of a port share.
+    pub workers: Vec<WorkerStats>,
+}
+
+impl InterfaceStats {
+    /// The eight counters by their kernel names, in the kernel's order.
+    pub fn kernel(&self) -> [(&'static str, u64); 8] {
+        [
+            ("rx_packets", self.rx_packets),
+            ("tx_packets", self.tx_packets),
+            ("rx_bytes", self.rx_bytes),
+            ("tx_bytes", self.tx_bytes),
+            ("tx_errors", self.tx_errors),
+            ("rx_dropped", self.rx_dropped),
+            ("tx_dropped", self.tx_dropped),
+            ("multicast", self.multicast),
+        ]
+    }
+
+    /// Adds counters by name: the kernel's eight to their fields, all others to `device`.
+    pub fn add<'a>(&mut self, counters: impl IntoIterator<Item = (&'a str, u64)>) {
+        for (name, value) in counters {
+            match name {
+                "rx_packets" => self.rx_packets += value,
+                "tx_packets" => self.tx_packets += value,
+                "rx_bytes" => self.rx_bytes += value,
+                "tx_bytes" => self.tx_bytes += value,
+                "tx_errors" => self.tx_errors += value,
+                "rx_dropped" => self.rx_dropped += value,
+                "tx_dropped" => self.tx_dropped += value,
+                "multicast" => self.multicast += value,
+                _ => self.device.add([(name, value)]),
+            }
+        }
+    }
+}
+
+/// One data thread's part of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStats {
+    /// Its number.
+    pub worker: u32,
+    /// The port.
+    pub port: String,
+    /// Its counters.
+    pub counters: Counters,
+}
+
+/// How a neighbour is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NeighbourState {
+    /// By ARP or neighbour discovery.
+    Confirmed,
+    /// Only as the source of data.
+    Learned,
+}
+
+impl fmt::Display for NeighbourState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NeighbourState::Confirmed => "confirmed",
+            NeighbourState::Learned => "learned",
+        })
+    }
+}
+
+/// A neighbour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourInfo {
+    /// The Ethernet address that stands for it on the interface.
+    pub mac: MacAddress,
+    /// Its IPoIB address.
+    pub address: HardwareAddress,
+    /// Its GID.
+    pub gid: Gid,
+    /// Its UD queue pair.
+    pub qpn: Qpn,
+    /// IP addresses that it is known to have.
+    pub ips: Vec<IpAddr>,
+    /// How it is known.
+    pub state: NeighbourState,
+    /// Milliseconds since it was last heard of or sent to.
+    pub idle_ms: u64,
+    /// Frames that wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queuelen: Option<u32>,
+}
+
+/// A multicast group of an interface; the text form is debugfs' `ipoib/<dev>_mcg`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    /// The group.
+    pub mgid: Gid,
+    /// When it was joined or first sent to: ticks of 10 ms (USER_HZ) since boot, where the kernel
+    /// prints jiffies.
+    pub created: u64,
+    /// Packets that wait for the group.
+    pub queuelen: u32,
+    /// Whether there is an address handle for it.
+    pub complete: bool,
+    /// Whether it is only sent to.
+    pub send_only: bool,
+}
+
+/// A path to a GID; the text form is debugfs' `ipoib/<dev>_path`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathInfo {
+    /// The destination.
+    pub gid: Gid,
+    /// Whether there is an address handle for it.
+    pub complete: bool,
+    /// The destination's LID, on an InfiniBand link layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dlid: Option<u16>,
+    /// Service level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sl: Option<u8>,
+    /// Static rate in Mbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_mbps: Option<u32>,
+}
+
+/// What a port has in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcesInfo {
+    /// The port.
+    pub port: String,
+    /// Queue pairs.
+    pub queue_pairs: Vec<QueuePairInfo>,
+    /// Completion queues.
+    pub completion_queues: Vec<CompletionQueueInfo>,
+    /// Attachments to multicast groups.
+    pub groups: Vec<MemberInfo>,
+}
+
+/// A queue pair.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePairInfo {
+    /// Its number.
+    pub qpn: Qpn,
+    /// `UD`, `RC` or `GSI`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
+    pub state: String,
+    /// Its P_Key.
+    pub pkey: PKey,
+    /// Its Q_Key.
+    pub qkey: QKey,
+    /// Lanes, each with a source port of its own.
+    pub lanes: u32,
+    /// The interface it belongs to, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+}
+
+/// A completion queue, or the receive ring that stands for one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompletionQueueInfo {
+    /// Its number.
+    pub cqn: u32,
+    /// Capacity in entries.
+    pub cqe: u32,
+    /// The worker that polls it.
+    pub worker: u32,
+}
+
+/// An attachment of a queue pair to a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberInfo {
+    /// The group.
+    pub mgid: Gid,
+    /// The queue pair.
+    pub qpn: Qpn,
+}
+
+impl ResourcesInfo {
+    /// From what the provider says; `interface` names the device of an endpoint.
+    pub fn new(
+        port: &str,
+        resources: &fabric::Resources,
+        interface: impl Fn(fabric::EndpointId) -> Option<String>,
+    ) -> ResourcesInfo {
+        ResourcesInfo {
+            port: port.to_owned(),
+            queue_pairs: resources
+                .queue_pairs
+                .iter()
+                .map(|qp| QueuePairInfo {
+                    qpn: qp.qpn,
+                    kind: qp.kind.to_owned(),
+                    state: qp.state.to_owned(),
+                    pkey: qp.pkey,
+                    qkey: qp.qkey,
+                    lanes: u32::try_from(qp.lanes).unwrap_or(u32::MAX),
+                    interface: interface(qp.endpoint),
+                })
+                .collect(),
+            completion_queues: resources
+                .completion_queues
+                .iter()
+                .map(|cq| CompletionQueueInfo {
+                    cqn: cq.cqn,
+                    cqe: cq.cqe,
+                    worker: cq.worker,
+                })
+                .collect(),
+            groups: resources
+                .groups
+                .iter()
+                .map(|group| MemberInfo {
+                    mgid: group.mgid,
+                    qpn: group.qpn,
+                })
+                .collect(),
+        }
+    }
+}

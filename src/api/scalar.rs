@@ -1,0 +1,196 @@
+//! Values that the API, the command line and the configuration share.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::{Error, MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// How IP packets travel (RFC 4391: datagram, RFC 4755: connected).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Over an unreliable datagram queue pair.
+    #[default]
+    Datagram,
+    /// Over reliable connections.
+    Connected,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Datagram => "datagram",
+            Mode::Connected => "connected",
+        })
+    }
+}
+
+/// What is logged: this and everything more urgent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum LogLevel {
+    /// What keeps the daemon from doing its work.
+    Error,
+    /// What an administrator should look at.
+    Warn,
+    /// Changes of state.
+    #[default]
+    Info,
+    /// Why those happen.
+    Debug,
+    /// All there is.
+    Trace,
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LogLevel::Error => "error",
+            LogLevel::Warn => "warn",
+            LogLevel::Info => "info",
+            LogLevel::Debug => "debug",
+            LogLevel::Trace => "trace",
+        })
+    }
+}
+
+impl From<LogLevel> for log::LevelFilter {
+    fn from(level: LogLevel) -> log::LevelFilter {
+        match level {
+            LogLevel::Error => log::LevelFilter::Error,
+            LogLevel::Warn => log::LevelFilter::Warn,
+            LogLevel::Info => log::LevelFilter::Info,
+            LogLevel::Debug => log::LevelFilter::Debug,
+            LogLevel::Trace => log::LevelFilter::Trace,
+        }
+    }
+}
+
+/// A link-layer address of `N` bytes in network order, written as `ip link` prints it: two
+/// hexadecimal digits a byte, colons between them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkAddress<const N: usize>(pub [u8; N]);
+
+/// The 6 bytes of the TAP's Ethernet address, or of the one that stands for a neighbour.
+pub type MacAddress = LinkAddress<6>;
+
+/// The 20 bytes of an IPoIB address: flags, QPN, GID (RFC 4391, 9.1.1).
+pub type HardwareAddress = LinkAddress<20>;
+
+impl<const N: usize> fmt::Display for LinkAddress<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(":")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl<const N: usize> fmt::Debug for LinkAddress<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<const N: usize> FromStr for LinkAddress<N> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("{text:?} is not a link-layer address of {N} bytes");
+        let mut bytes = [0; N];
+        let mut parts = text.split(':');
+        for byte in &mut bytes {
+            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(bad)?;
+            *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+        }
+        match parts.next() {
+            None => Ok(LinkAddress(bytes)),
+            Some(_) => Err(bad()),
+        }
+    }
+}
+
+impl<const N: usize> Serialize for LinkAddress<N> {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for LinkAddress<N> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Counters by name, in the order in which they are to be shown; a JSON object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters(pub Vec<(String, u64)>);
+
+impl Counters {
+    /// Adds another set: equal names are summed, new names appended.
+    pub fn add<'a>(&mut self, other: impl IntoIterator<Item = (&'a str, u64)>) {
+        for (name, value) in other {
+            match self.0.iter_mut().find(|(known, _)| known == name) {
+                Some((_, sum)) => *sum += value,
+                None => self.0.push((name.to_owned(), value)),
+            }
+        }
+    }
+
+    /// The counter of this name.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.iter().find(|(n, _)| n == name).map(|&(_, v)| v)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'a> FromIterator<(&'a str, u64)> for Counters {
+    fn from_iter<I: IntoIterator<Item = (&'a str, u64)>>(counters: I) -> Counters {
+        let mut sum = Counters::default();
+        sum.add(counters);
+        sum
+    }
+}
+
+impl Serialize for Counters {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        let mut map = s.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Counters {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Counters;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of counters")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Counters, A::Error> {
+                let mut counters = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    counters.push(entry);
+                }
+                Ok(Counters(counters))
+            }
+        }
+
+        d.deserialize_map(InOrder)
+    }
+}

@@ -1,0 +1,210 @@
+//! The command line of `ibtapd`.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::Parser;
+use fabric::PKey;
+
+use crate::api::{LogLevel, Mode};
+use crate::config::{
+    Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, check_underlay,
+    values::parse_interface, values::parse_mtu, values::parse_peer, values::parse_pkey,
+    values::parse_queues,
+};
+
+/// Where the control socket is unless the user says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";
+
+/// Everything went well.
+pub const EXIT_OK: u8 = 0;
+/// The command line or the configuration is wrong, or names something that does not exist.
+pub const EXIT_USAGE: u8 = 1;
+/// The kernel, the fabric or the daemon refused.
+pub const EXIT_REFUSED: u8 = 2;
+/// The daemon does not answer (only the tool exits with this).
+pub const EXIT_UNREACHABLE: u8 = 3;
+
+const EXIT_STATUS: &str = "\
+Exit status: 0 success, 1 wrong usage or configuration, 2 the kernel or the
+fabric refused.
+
+Several daemons may run on one machine, each with underlays of its own. Give
+each another --socket and another --name; `ibtap --socket PATH` finds them.";
+
+/// Carries IP over InfiniBand (IPoIB) for TAP interfaces, over a software RoCEv2 fabric.
+///
+/// Makes an interface (ib0) whose traffic travels as IPoIB datagrams in RoCEv2 packets, UDP port
+/// 4791, on an Ethernet underlay. Runs in the foreground until SIGTERM or SIGINT. Describe one
+/// interface by options, or any number of them by --config FILE.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ibtapd", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(override_usage = "ibtapd --underlay IF [OPTIONS]\n       \
+    ibtapd --config FILE [OPTIONS]\n       ibtapd --check-config FILE")]
+pub struct Args {
+    /// Ethernet interface that carries the fabric's packets
+    #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
+    #[arg(required_unless_present_any = ["config", "check_config"])]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub underlay: Option<String>,
+
+    /// Name of the interface to make
+    #[arg(long, short, value_name = "NAME", default_value = "ib0", value_parser = parse_interface)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub name: String,
+
+    /// IPoIB transport mode
+    #[arg(long, value_enum, default_value_t)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub mode: Mode,
+
+    /// Partition key, 0x0001 to 0xffff but 0x8000; bit 15 is full membership
+    #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub pkey: PKey,
+
+    /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay]
+    #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub mtu: Option<u32>,
+
+    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4]
+    #[arg(long, value_name = "N", value_parser = parse_queues)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub queues: Option<usize>,
+
+    /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
+    /// address; or an address of the underlay
+    #[arg(long, value_name = "auto|ipv4|ADDRESS", default_value = "auto")]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub gid: GidChoice,
+
+    /// Send multicast as unicast copies to these addresses; required with an IPv4 GID
+    /// [default: IPv6 multicast on the underlay]
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', value_parser = parse_peer)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub peers: Vec<IpAddr>,
+
+    /// Largest UD payload: "auto" is the IB MTU that fits the underlay, but all that fits where
+    /// that IB MTU is below 2048; "exact" is all that fits; or bytes
+    #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub link_mtu: LinkMtu,
+
+    /// Set the interface up once it is made [default: leave that to `ip link set ib0 up`]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub up: bool,
+
+    /// Leave the interface in place at exit, so that a restart keeps its addresses and routes
+    /// [default: remove it]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub persist: bool,
+
+    /// Control socket [default: /run/ibtap/ibtapd.sock]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+
+    /// Read the devices from a TOML file [default: none]
+    #[arg(long, short, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Check a configuration file and exit
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    pub check_config: Option<PathBuf>,
+
+    /// What to log to stderr; `ibtap log LEVEL` changes it later [default: info]
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    pub log_level: Option<LogLevel>,
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Run with this configuration.
+    Run(Config),
+    /// The file is valid and holds this; say so and exit.
+    Checked(PathBuf, Config),
+}
+
+impl Args {
+    /// Reads and checks the configuration that the command line names, or makes it from the
+    /// options. `--socket` and `--log-level` go before what a file says.
+    ///
+    /// # Errors
+    /// A [`ConfigError`] that is one sentence for the user; exit with [`EXIT_USAGE`].
+    pub fn action(self) -> Result<Action, ConfigError> {
+        if let Some(file) = self.check_config {
+            let config = Config::from_file(&file)?;
+            return Ok(Action::Checked(file, config));
+        }
+        let (socket, log_level) = (self.socket.clone(), self.log_level);
+        let mut config = match &self.config {
+            Some(file) => Config::from_file(file)?,
+            None => self.describe()?,
+        };
+        if let Some(socket) = socket {
+            config.socket = socket;
+        }
+        if let Some(level) = log_level {
+            config.log_level = level;
+        }
+        Ok(Action::Run(config))
+    }
+
+    /// The configuration that the options describe: one device on one port.
+    fn describe(self) -> Result<Config, ConfigError> {
+        let underlay = self
+            .underlay
+            .ok_or_else(|| ConfigError::options("--underlay IF is missing"))?;
+        let port = PortConfig {
+            gid: self.gid,
+            peers: self.peers,
+            link_mtu: self.link_mtu,
+            pkeys: None,
+        };
+        port.check().map_err(ConfigError::options)?;
+        check_underlay(&self.name, &underlay).map_err(ConfigError::options)?;
+        let device = DeviceConfig {
+            mode: self.mode,
+            pkey: self.pkey,
+            mtu: self.mtu,
+            queues: self.queues,
+            persist: self.persist,
+            up: self.up,
+            ..DeviceConfig::new(&self.name, &underlay)
+        };
+        Ok(Config {
+            socket: DEFAULT_SOCKET.into(),
+            log_level: LogLevel::default(),
+            ports: [(underlay, port)].into(),
+            devices: vec![device],
+        })
+    }
+}
+
+/// Parses a command line. `Err` holds the exit status: usage errors, `--help` and `--version` have
+/// been printed already. (clap itself would exit with 2 for a usage error.)
+///
+/// # Errors
+/// [`EXIT_OK`] after `--help` and `--version`, [`EXIT_USAGE`] after a usage error.
+pub fn parse_from<P: Parser>(argv: impl IntoIterator<Item = OsString>) -> Result<P, u8> {
+    P::try_parse_from(argv).map_err(|error| {
+        // A closed stdout or stderr is no reason to fail: the exit status still tells.
+        let _ = error.print();
+        exit_status(&error)
+    })
+}
+
+fn exit_status(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        EXIT_USAGE
+    } else {
+        EXIT_OK
+    }
+}
+
+#[cfg(test)]
+mod tests;

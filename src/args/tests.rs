@@ -1,0 +1,175 @@
+use std::net::IpAddr;
+
+use clap::CommandFactory;
+
+use super::*;
+
+fn parse(line: &str) -> Result<Args, clap::Error> {
+    Args::try_parse_from(std::iter::once("ibtapd").chain(line.split_whitespace()))
+}
+
+fn run(line: &str) -> Config {
+    match parse(line).unwrap().action().unwrap() {
+        Action::Run(config) => config,
+        Action::Checked(..) => panic!("{line} checks a file"),
+    }
+}
+
+/// The error's first paragraph, without "error: ".
+fn refusal(line: &str) -> String {
+    let text = match parse(line) {
+        Err(error) => error.render().to_string(),
+        Ok(args) => args.action().unwrap_err().to_string(),
+    };
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    text.split("\n\n").next().unwrap().to_owned()
+}
+
+#[test]
+fn the_command_is_well_formed() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn an_underlay_alone_is_enough() {
+    let config = run("--underlay eth0");
+    assert_eq!(config.socket, PathBuf::from(DEFAULT_SOCKET));
+    assert_eq!(config.log_level, LogLevel::Info);
+    assert_eq!(
+        config.ports,
+        [("eth0".into(), PortConfig::default())].into()
+    );
+    assert_eq!(config.devices, [DeviceConfig::new("ib0", "eth0")]);
+}
+
+#[test]
+fn the_options_say_what_a_file_can_say() {
+    let config = run(
+        "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --mtu 2044 --queues 2 \
+         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --persist --up \
+         --socket /tmp/s --log-level debug",
+    );
+    let file = r#"
+        socket = "/tmp/s"
+        log_level = "debug"
+        [port.eth0]
+        gid = "ipv4"
+        peers = ["192.0.2.2", "192.0.2.3"]
+        link_mtu = "exact"
+        [[device]]
+        name = "st0"
+        underlay = "eth0"
+        mode = "connected"
+        pkey = "0x8001"
+        mtu = 2044
+        queues = 2
+        persist = true
+        up = true
+    "#;
+    assert_eq!(config, Config::parse(file, "file").unwrap());
+}
+
+#[test]
+fn explicit_addresses_are_gids() {
+    let config = run("--underlay eth0 --gid 2001:db8::1 --link-mtu 2048");
+    let address: IpAddr = "2001:db8::1".parse().unwrap();
+    assert_eq!(config.ports["eth0"].gid, GidChoice::Address(address));
+    assert_eq!(config.ports["eth0"].link_mtu, LinkMtu::Bytes(2048));
+}
+
+#[test]
+fn socket_and_level_go_before_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.toml");
+    let text = "log_level = \"warn\"\n[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
+    std::fs::write(&file, text).unwrap();
+    let config = run(&format!(
+        "--config {} --log-level trace --socket /tmp/x",
+        file.display()
+    ));
+    assert_eq!(config.log_level, LogLevel::Trace);
+    assert_eq!(config.socket, PathBuf::from("/tmp/x"));
+    assert_eq!(config.devices[0].name, "ib1");
+
+    let args = parse(&format!("--check-config {}", file.display())).unwrap();
+    match args.action().unwrap() {
+        Action::Checked(checked, config) => {
+            assert_eq!((checked, config.log_level), (file, LogLevel::Warn));
+        }
+        Action::Run(_) => panic!("--check-config must not run"),
+    }
+}
+
+#[test]
+fn refusals_are_sentences() {
+    for (line, expected) in [
+        (
+            "--underlay eth0 --pkey 0",
+            "invalid value '0' for '--pkey <P_KEY>': P_Key 0x0000 names partition 0, which is \
+             invalid; use 0x0001 to 0x7fff or 0x8001 to 0xffff",
+        ),
+        (
+            "--underlay eth0 --pkey 0x10000",
+            "invalid value '0x10000' for '--pkey <P_KEY>': P_Key 0x10000 is out of range; use \
+             0x0001 to 0x7fff or 0x8001 to 0xffff",
+        ),
+        (
+            "--underlay eth0 --name infiniband-number-0",
+            "invalid value 'infiniband-number-0' for '--name <NAME>': the interface name \
+             \"infiniband-number-0\" has 19 characters; the kernel takes at most 15",
+        ),
+        (
+            "--underlay eth0 --mtu 71",
+            "invalid value '71' for '--mtu <BYTES>': an MTU of 71 bytes is out of range; use 72 \
+             to 65520",
+        ),
+        (
+            "--underlay eth0 --gid ipv4",
+            "an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; list the \
+             other hosts' addresses in peers, or use an IPv6 GID",
+        ),
+        (
+            "--underlay ib0",
+            "the device \"ib0\" cannot be its own underlay",
+        ),
+        (
+            "--config /nonexistent/ibtapd.toml",
+            "cannot read the configuration /nonexistent/ibtapd.toml: No such file or directory \
+             (os error 2)",
+        ),
+    ] {
+        assert_eq!(refusal(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn a_file_leaves_no_room_for_device_options() {
+    assert!(parse("--config a.toml --mtu 2044").is_err());
+    assert!(parse("--check-config a.toml --underlay eth0").is_err());
+    assert!(parse("").is_err());
+}
+
+#[test]
+fn exit_statuses_are_ours() {
+    let status = |line: &str| parse(line).err().map(|error| exit_status(&error));
+    assert_eq!(status("--help"), Some(EXIT_OK));
+    assert_eq!(status("--version"), Some(EXIT_OK));
+    assert_eq!(status("--frobnicate"), Some(EXIT_USAGE));
+    assert_eq!(status("--underlay eth0"), None);
+}
+
+#[test]
+fn help_fits_80_columns_and_gives_each_default() {
+    let help = Args::command().render_help().to_string();
+    for line in help.lines() {
+        assert!(line.chars().count() <= 80, "{line:?}");
+    }
+    for option in Args::command().get_opts() {
+        let text = option.get_help().unwrap().to_string();
+        let shown = text.contains("[default: ")
+            || !option.get_default_values().is_empty()
+            // What must be named has no default; a check is an action.
+            || ["underlay", "check_config"].contains(&option.get_id().as_str());
+        assert!(shown, "--{} does not tell its default", option.get_id());
+    }
+}

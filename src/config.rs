@@ -1,0 +1,195 @@
+//! What the daemon is to do: fabric ports and devices. Made from a TOML file ([`Config::from_file`])
+//! or from the command line ([`crate::args::Args::action`]).
+
+mod file;
+pub mod values;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use fabric::{PKey, QKey};
+
+use crate::api::{LogLevel, Mode};
+pub use values::{GidChoice, LinkMtu};
+
+/// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
+/// name or a partition of a port, every device's underlay has an entry in `ports`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Path of the control socket.
+    pub socket: PathBuf,
+    /// What to log.
+    pub log_level: LogLevel,
+    /// Fabric ports by underlay interface name; one for each underlay that a device names.
+    pub ports: BTreeMap<String, PortConfig>,
+    /// Devices, in the order of the file; at least one.
+    pub devices: Vec<DeviceConfig>,
+}
+
+impl Config {
+    /// Reads and checks a TOML file.
+    ///
+    /// # Errors
+    /// One sentence with the file's name, and with line and column where something in it is wrong.
+    pub fn from_file(path: &Path) -> Result<Config, ConfigError> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Config::parse(&text, &name),
+            Err(error) => Err(ConfigError {
+                message: format!("cannot read the configuration {name}: {error}"),
+            }),
+        }
+    }
+
+    /// Checks the text of a TOML file; `name` is how errors call it.
+    ///
+    /// # Errors
+    /// As [`Config::from_file`].
+    pub fn parse(text: &str, name: &str) -> Result<Config, ConfigError> {
+        file::parse(text).map_err(|fault| {
+            let message = match fault.at.map(|at| position(text, at)) {
+                Some((line, column)) => format!("{name}:{line}:{column}: {}", fault.what),
+                None => format!("{name}: {}", fault.what),
+            };
+            ConfigError { message }
+        })
+    }
+}
+
+/// Line and column (in characters), both from 1, of byte `at`.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let line = before.matches('\n').count() + 1;
+    (line, before[line_start..].chars().count() + 1)
+}
+
+/// Settings of the fabric port on one underlay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Which address is the port's GID.
+    pub gid: GidChoice,
+    /// Where multicast goes as unicast copies; empty: multicast on the underlay. Of the same
+    /// address family as the GID.
+    pub peers: Vec<IpAddr>,
+    /// The largest UD payload.
+    pub link_mtu: LinkMtu,
+    /// The P_Key table; `None`: what the devices ask for.
+    pub pkeys: Option<Vec<PKey>>,
+}
+
+impl PortConfig {
+    /// Checks what one value alone cannot show.
+    ///
+    /// # Errors
+    /// A sentence about it.
+    pub fn check(&self) -> Result<(), String> {
+        if self.gid.is_ipv4() && self.peers.is_empty() {
+            return Err(
+                "an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; \
+                list the other hosts' addresses in peers, or use an IPv6 GID"
+                    .into(),
+            );
+        }
+        match self
+            .peers
+            .iter()
+            .find(|p| p.is_ipv4() != self.gid.is_ipv4())
+        {
+            Some(peer) if peer.is_ipv4() => Err(format!(
+                "peer {peer} is an IPv4 address but the port's GID is an IPv6 one; \
+                use gid \"ipv4\", or the peer's IPv6 address"
+            )),
+            Some(peer) => Err(format!(
+                "peer {peer} is an IPv6 address but the port's GID is an IPv4 one; \
+                use gid \"auto\", or the peer's IPv4 address"
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One IPoIB device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceConfig {
+    /// Name of the TAP interface.
+    pub name: String,
+    /// Name of the interface below.
+    pub underlay: String,
+    /// Transport mode.
+    pub mode: Mode,
+    /// The partition, as the user wrote it; without bit 15 it is a limited member's.
+    pub pkey: PKey,
+    /// The Q_Key of the broadcast group.
+    pub qkey: QKey,
+    /// IP MTU in bytes; `None`: the link's.
+    pub mtu: Option<u32>,
+    /// TAP queues; `None`: [`default_queues`].
+    pub queues: Option<usize>,
+    /// Whether the TAP stays when the daemon ends.
+    pub persist: bool,
+    /// Whether the daemon sets the interface up. A kernel IPoIB interface appears down, too.
+    pub up: bool,
+}
+
+impl DeviceConfig {
+    /// A device with the defaults.
+    pub fn new(name: &str, underlay: &str) -> DeviceConfig {
+        DeviceConfig {
+            name: name.into(),
+            underlay: underlay.into(),
+            mode: Mode::Datagram,
+            pkey: PKey::DEFAULT,
+            qkey: QKey::IPOIB_DEFAULT,
+            mtu: None,
+            queues: None,
+            persist: false,
+            up: false,
+        }
+    }
+}
+
+/// A device cannot carry its own packets.
+pub(crate) fn check_underlay(name: &str, underlay: &str) -> Result<(), String> {
+    if name == underlay {
+        return Err(format!("the device {name:?} cannot be its own underlay"));
+    }
+    Ok(())
+}
+
+/// One queue for each CPU, at most 4: beyond that, streams of one pair of hosts rarely spread
+/// further, while each queue costs a thread and its receive memory.
+pub fn default_queues() -> usize {
+    std::thread::available_parallelism()
+        .map_or(1, NonZeroUsize::get)
+        .min(4)
+}
+
+/// A configuration that cannot be used; one sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    message: String,
+}
+
+impl ConfigError {
+    /// About the command line's options.
+    pub(crate) fn options(message: impl Into<String>) -> ConfigError {
+        ConfigError {
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+use super::*;
+
+const DEVICE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(text, "t.toml").map_err(|error| error.to_string())
+}
+
+/// What a file that ends a device's table with `tail` is refused for.
+fn device_fault(tail: &str) -> String {
+    parse(&format!("{DEVICE}{tail}")).unwrap_err()
+}
+
+/// What a file with this `[port.eth0]` is refused for.
+fn port_fault(settings: &str) -> String {
+    parse(&format!("[port.eth0]\n{settings}\n{DEVICE}")).unwrap_err()
+}
+
+#[test]
+fn the_example_is_valid_and_shows_every_key() {
+    let text = include_str!("../../docs/ibtapd.example.toml");
+    let config = parse(text).unwrap();
+    assert!(config.devices.len() > 1);
+    // Comments show the keys that the example leaves at their defaults.
+    for key in [
+        "socket",
+        "log_level",
+        "gid",
+        "peers",
+        "link_mtu",
+        "pkeys",
+        "name",
+        "underlay",
+        "mode",
+        "pkey",
+        "qkey",
+        "mtu",
+        "queues",
+        "persist",
+        "up",
+    ] {
+        assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
+    }
+}
+
+#[test]
+fn the_shortest_file_has_the_defaults() {
+    let config = parse(DEVICE).unwrap();
+    assert_eq!(config.devices, [DeviceConfig::new("ib0", "eth0")]);
+    assert_eq!(config.ports["eth0"], PortConfig::default());
+    assert_eq!(config.socket, PathBuf::from("/run/ibtap/ibtapd.sock"));
+    assert_eq!(config.log_level, LogLevel::Info);
+}
+
+#[test]
+fn keys_may_be_numbers_or_strings() {
+    for pkey in ["0x8001", "32769", "\"0x8001\"", "\"32769\""] {
+        let config = parse(&format!("{DEVICE}pkey = {pkey}")).unwrap();
+        assert_eq!(config.devices[0].pkey, PKey::new(0x8001));
+    }
+    let config = parse(&format!("{DEVICE}qkey = 0x1234")).unwrap();
+    assert_eq!(config.devices[0].qkey, QKey::new(0x1234));
+}
+
+#[test]
+fn several_devices_share_a_port() {
+    let config = parse(
+        "[port.eth0]\ngid = \"ipv4\"\npeers = [\"192.0.2.2\"]\npkeys = [\"0xffff\", 0x0001]\n\
+         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+         [[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n\
+         [[device]]\nname = \"ib2\"\nunderlay = \"eth1\"\n",
+    )
+    .unwrap();
+    assert_eq!(config.devices.len(), 3);
+    assert_eq!(config.ports.len(), 2);
+    let port = &config.ports["eth0"];
+    assert_eq!(port.pkeys, Some(vec![PKey::new(0xffff), PKey::new(1)]));
+    assert_eq!(port.gid, GidChoice::Ipv4);
+}
+
+#[test]
+fn unknown_keys() {
+    assert_eq!(
+        device_fault("mtuu = 2044"),
+        "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, `pkey`, \
+         `qkey`, `mtu`, `queues`, `persist`, `up`"
+    );
+    assert_eq!(
+        port_fault("gids = 1"),
+        "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `pkeys`"
+    );
+    assert_eq!(
+        parse("sockets = 1").unwrap_err(),
+        "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `port`, \
+         `device`"
+    );
+}
+
+#[test]
+fn wrong_types() {
+    assert_eq!(
+        device_fault("persist = \"yes\""),
+        "t.toml:4:11: invalid type: string \"yes\", expected a boolean"
+    );
+    assert_eq!(
+        device_fault("mtu = true"),
+        "t.toml:4:7: invalid type: boolean `true`, expected a number of bytes"
+    );
+    assert_eq!(
+        device_fault("mtu = -1"),
+        "t.toml:4:7: -1 is negative; expected a number of bytes"
+    );
+    assert_eq!(
+        device_fault("mode = \"turbo\""),
+        "t.toml:4:8: unknown variant `turbo`, expected `datagram` or `connected`"
+    );
+    assert_eq!(
+        port_fault("gid = 4"),
+        "t.toml:2:7: invalid type: number 4, expected \"auto\", \"ipv4\" or an address"
+    );
+    assert_eq!(
+        port_fault("peers = \"192.0.2.2\""),
+        "t.toml:2:9: invalid type: string \"192.0.2.2\", expected a sequence"
+    );
+    assert_eq!(
+        parse("[[device]]\nname = \"ib0\"").unwrap_err(),
+        "t.toml:1:1: missing key `underlay`"
+    );
+    assert_eq!(
+        parse("[[device]\n").unwrap_err(),
+        "t.toml:1:10: unclosed array table, expected `]`"
+    );
+}
+
+#[test]
+fn keys_out_of_range() {
+    let use_these = "use 0x0001 to 0x7fff or 0x8001 to 0xffff";
+    assert_eq!(
+        device_fault("pkey = 0"),
+        format!("t.toml:4:8: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+    );
+    assert_eq!(
+        device_fault("pkey = \"0x8000\""),
+        format!("t.toml:4:8: P_Key 0x8000 names partition 0, which is invalid; {use_these}")
+    );
+    assert_eq!(
+        device_fault("pkey = 65536"),
+        format!("t.toml:4:8: P_Key 0x10000 is out of range; {use_these}")
+    );
+    assert_eq!(
+        device_fault("pkey = \"+1\""),
+        "t.toml:4:8: \"+1\" is not a P_Key; use a number such as 0xffff"
+    );
+    assert_eq!(
+        device_fault("qkey = 0x80010000"),
+        "t.toml:4:8: Q_Key 0x80010000 is out of range; use 0x00000000 to 0x7fffffff"
+    );
+    assert_eq!(
+        port_fault("pkeys = [0xffff, 0]"),
+        format!("t.toml:2:18: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+    );
+}
+
+#[test]
+fn names() {
+    let name = |name: &str| {
+        let text = format!("[[device]]\nunderlay = \"eth0\"\nname = {name:?}\n");
+        parse(&text).unwrap_err()
+    };
+    assert_eq!(
+        name("infiniband-number-0"),
+        "t.toml:3:8: the interface name \"infiniband-number-0\" has 19 characters; the kernel \
+         takes at most 15"
+    );
+    assert_eq!(
+        name("ib 0"),
+        "t.toml:3:8: the interface name \"ib 0\" holds ' '; the kernel takes no \"/\", \":\", \
+         \"%\" or space"
+    );
+    assert_eq!(name(""), "t.toml:3:8: an interface name cannot be empty");
+    assert_eq!(
+        name(".."),
+        "t.toml:3:8: \"..\" cannot be the name of an interface"
+    );
+    assert_eq!(
+        name("eth0"),
+        "t.toml:2:12: the device \"eth0\" cannot be its own underlay"
+    );
+    assert_eq!(
+        parse(&format!("[port.\"a/b\"]\n{DEVICE}")).unwrap_err(),
+        "t.toml:1:7: the interface name \"a/b\" holds '/'; the kernel takes no \"/\", \":\", \
+         \"%\" or space"
+    );
+}
+
+#[test]
+fn sizes() {
+    assert_eq!(
+        device_fault("mtu = 71"),
+        "t.toml:4:7: an MTU of 71 bytes is out of range; use 72 to 65520"
+    );
+    assert_eq!(
+        device_fault("mtu = 65521"),
+        "t.toml:4:7: an MTU of 65521 bytes is out of range; use 72 to 65520"
+    );
+    assert_eq!(
+        device_fault("queues = 0"),
+        "t.toml:4:10: 0 queues are out of range; use 1 to 256"
+    );
+    assert_eq!(
+        port_fault("link_mtu = 75"),
+        "t.toml:2:12: a link MTU of 75 bytes is out of range; use 76 to 65524"
+    );
+    assert_eq!(
+        port_fault("link_mtu = \"big\""),
+        "t.toml:2:12: \"big\" is not a link MTU; use \"auto\", \"exact\" or a number of bytes"
+    );
+}
+
+#[test]
+fn duplicates() {
+    assert_eq!(
+        parse(&format!("{DEVICE}{DEVICE}pkey = 0x8001")).unwrap_err(),
+        "t.toml:5:8: another device is named \"ib0\" already"
+    );
+    let second = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    assert_eq!(
+        parse(&format!("{DEVICE}pkey = 0x8001\n{second}pkey = 0x0001")).unwrap_err(),
+        "t.toml:8:8: \"ib0\" and \"ib1\" share the partition 0x0001 of \"eth0\"; give one of \
+         them another pkey"
+    );
+    assert_eq!(
+        parse(&format!("{DEVICE}{second}")).unwrap_err(),
+        "t.toml:4:1: \"ib0\" and \"ib1\" share the partition 0xffff of \"eth0\"; give one of \
+         them another pkey"
+    );
+}
+
+#[test]
+fn ports_fit_their_devices() {
+    assert_eq!(
+        parse(&format!("{DEVICE}[port.eth1]")).unwrap_err(),
+        "t.toml:4:7: no device has the underlay \"eth1\"; add one, or take [port.eth1] out"
+    );
+    assert_eq!(
+        parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).unwrap_err(),
+        "t.toml:3:1: P_Key 0xffff of \"ib0\" is not in pkeys of [port.eth0]"
+    );
+    assert_eq!(
+        parse("log_level = \"info\"").unwrap_err(),
+        "t.toml: there is no [[device]]; describe at least one with a name and an underlay"
+    );
+}
+
+#[test]
+fn gids_and_peers() {
+    assert_eq!(
+        port_fault("gid = \"ipv4\""),
+        "t.toml:2:7: an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; \
+         list the other hosts' addresses in peers, or use an IPv6 GID"
+    );
+    assert!(port_fault("gid = \"192.0.2.1\"").contains("needs peers"));
+    assert!(port_fault("gid = \"::ffff:192.0.2.1\"").contains("needs peers"));
+    assert_eq!(
+        port_fault("peers = [\"192.0.2.2\"]"),
+        "t.toml:2:9: peer 192.0.2.2 is an IPv4 address but the port's GID is an IPv6 one; use \
+         gid \"ipv4\", or the peer's IPv6 address"
+    );
+    assert_eq!(
+        port_fault("gid = \"ipv4\"\npeers = [\"fe80::1\"]"),
+        "t.toml:3:9: peer fe80::1 is an IPv6 address but the port's GID is an IPv4 one; use gid \
+         \"auto\", or the peer's IPv4 address"
+    );
+    assert_eq!(
+        port_fault("peers = [\"ff02::1\"]"),
+        "t.toml:2:10: peer ff02::1 is not a unicast address"
+    );
+    assert_eq!(
+        port_fault("peers = [\"host.example\"]"),
+        "t.toml:2:10: peer \"host.example\" is not an IPv6 or IPv4 address"
+    );
+    assert_eq!(
+        port_fault("gid = \"ff02::1\""),
+        "t.toml:2:7: ff02::1 is not a unicast address of one interface"
+    );
+    assert_eq!(
+        port_fault("gid = \"eui64\""),
+        "t.toml:2:7: \"eui64\" is not a GID; use \"auto\", \"ipv4\" or an IPv6 or IPv4 address"
+    );
+}
+
+#[test]
+fn columns_count_characters() {
+    assert_eq!(position("a\nä b", 5), (2, 3));
+    assert_eq!(position("", 0), (1, 1));
+    assert!(device_fault("mode = \"größe\" # é\nmtu = 1").starts_with("t.toml:4:8: "));
+}

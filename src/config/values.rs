@@ -1,0 +1,266 @@
+//! The values that a configuration is made of, the same on the command line and in a file.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use fabric::{PKey, QKey};
+
+/// Which address of the underlay is the port's GID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GidChoice {
+    /// The IPv6 link-local address.
+    #[default]
+    Auto,
+    /// The first IPv4 address, as `::ffff:a.b.c.d`.
+    Ipv4,
+    /// This address.
+    Address(IpAddr),
+}
+
+impl GidChoice {
+    /// Whether the GID is an IPv4-mapped one.
+    pub fn is_ipv4(self) -> bool {
+        matches!(self, GidChoice::Ipv4 | GidChoice::Address(IpAddr::V4(_)))
+    }
+}
+
+impl FromStr for GidChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<GidChoice, String> {
+        match text {
+            "auto" => Ok(GidChoice::Auto),
+            "ipv4" => Ok(GidChoice::Ipv4),
+            _ => match text.parse::<IpAddr>().map(|a| a.to_canonical()) {
+                Ok(address) if is_unicast(address) => Ok(GidChoice::Address(address)),
+                Ok(address) => Err(format!(
+                    "{address} is not a unicast address of one interface"
+                )),
+                Err(_) => Err(format!(
+                    "{text:?} is not a GID; use \"auto\", \"ipv4\" or an IPv6 or IPv4 address"
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Display for GidChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GidChoice::Auto => f.write_str("auto"),
+            GidChoice::Ipv4 => f.write_str("ipv4"),
+            GidChoice::Address(address) => address.fmt(f),
+        }
+    }
+}
+
+/// How the largest UD payload follows from the underlay's MTU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkMtu {
+    /// The largest IB MTU that fits; all that fits where that IB MTU is below 2048.
+    #[default]
+    Auto,
+    /// All that fits.
+    Exact,
+    /// This many bytes, encapsulation header included; 76 to 65524.
+    Bytes(u32),
+}
+
+impl FromStr for LinkMtu {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<LinkMtu, String> {
+        match text {
+            "auto" => Ok(LinkMtu::Auto),
+            "exact" => Ok(LinkMtu::Exact),
+            _ => match parse_number(text) {
+                Some(bytes) => LinkMtu::from_bytes(bytes),
+                None => Err(format!(
+                    "{text:?} is not a link MTU; use \"auto\", \"exact\" or a number of bytes"
+                )),
+            },
+        }
+    }
+}
+
+impl LinkMtu {
+    /// Checks a number of payload bytes.
+    ///
+    /// # Errors
+    /// A sentence when no IPoIB datagram with a legal IP MTU fits.
+    pub fn from_bytes(bytes: u64) -> Result<LinkMtu, String> {
+        in_range(bytes, 76..=65524)
+            .map(LinkMtu::Bytes)
+            .ok_or_else(|| format!("a link MTU of {bytes} bytes is out of range; use 76 to 65524"))
+    }
+}
+
+impl fmt::Display for LinkMtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkMtu::Auto => f.write_str("auto"),
+            LinkMtu::Exact => f.write_str("exact"),
+            LinkMtu::Bytes(bytes) => bytes.fmt(f),
+        }
+    }
+}
+
+/// A decimal number, or a hexadecimal one behind `0x`.
+pub(super) fn parse_number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    // from_str_radix would take a sign.
+    if !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    u64::from_str_radix(digits, radix).ok()
+}
+
+fn in_range(n: u64, range: std::ops::RangeInclusive<u32>) -> Option<u32> {
+    u32::try_from(n).ok().filter(|n| range.contains(n))
+}
+
+/// Neither a group nor unspecified nor the IPv4 broadcast.
+fn is_unicast(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !(address.is_multicast() || address.is_unspecified() || broadcast)
+}
+
+/// The name of a network interface, as the kernel checks it (`net/core/dev.c`, `dev_valid_name`);
+/// `%`, which the kernel would replace by a number, is refused too.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_interface(name: &str) -> Result<String, String> {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || "/:%".contains(c);
+    if name.is_empty() {
+        Err("an interface name cannot be empty".into())
+    } else if name.len() > 15 {
+        Err(format!(
+            "the interface name {name:?} has {} characters; the kernel takes at most 15",
+            name.len()
+        ))
+    } else if name == "." || name == ".." {
+        Err(format!("{name:?} cannot be the name of an interface"))
+    } else if let Some(c) = name.chars().find(|&c| bad(c)) {
+        Err(format!(
+            "the interface name {name:?} holds {c:?}; the kernel takes no \"/\", \":\", \"%\" or space"
+        ))
+    } else {
+        Ok(name.into())
+    }
+}
+
+/// A P_Key of 0x0001 to 0xffff but 0x8000, from text.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_pkey(text: &str) -> Result<PKey, String> {
+    match parse_number(text) {
+        Some(number) => pkey_from_number(number),
+        None => Err(format!(
+            "{text:?} is not a P_Key; use a number such as 0xffff"
+        )),
+    }
+}
+
+/// A P_Key of 0x0001 to 0xffff but 0x8000 (IBA vol. 1, 10.9.2: partition 0 is invalid).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn pkey_from_number(number: u64) -> Result<PKey, String> {
+    match u16::try_from(number).map(PKey::new) {
+        Ok(key) if key.is_valid() => Ok(key),
+        Ok(key) => Err(format!(
+            "P_Key {key} names partition 0, which is invalid; \
+            use 0x0001 to 0x7fff or 0x8001 to 0xffff"
+        )),
+        Err(_) => Err(format!(
+            "P_Key {number:#x} is out of range; use 0x0001 to 0x7fff or 0x8001 to 0xffff"
+        )),
+    }
+}
+
+/// A Q_Key, 32 bits. A controlled one (bit 31) is refused: a send with such a key carries the
+/// queue pair's own key instead (IBA vol. 1, 10.2.5), and no group could be told from another.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn qkey_from_number(number: u64) -> Result<QKey, String> {
+    match u32::try_from(number).map(QKey::new) {
+        Ok(key) if !key.is_controlled() => Ok(key),
+        _ => Err(format!(
+            "Q_Key {number:#x} is out of range; use 0x00000000 to 0x7fffffff"
+        )),
+    }
+}
+
+/// A Q_Key from text; see [`qkey_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_qkey(text: &str) -> Result<QKey, String> {
+    match parse_number(text) {
+        Some(number) => qkey_from_number(number),
+        None => Err(format!(
+            "{text:?} is not a Q_Key; use a number such as 0x0b1b"
+        )),
+    }
+}
+
+/// An IP MTU of 72 to 65520 bytes: the kernel's limits (`drivers/infiniband/ulp/ipoib`,
+/// `ipoib_change_mtu`, and `IPOIB_CM_MTU` for connected mode).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn mtu_from_number(bytes: u64) -> Result<u32, String> {
+    in_range(bytes, 72..=65520)
+        .ok_or_else(|| format!("an MTU of {bytes} bytes is out of range; use 72 to 65520"))
+}
+
+/// An IP MTU from text; see [`mtu_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_mtu(text: &str) -> Result<u32, String> {
+    match parse_number(text) {
+        Some(bytes) => mtu_from_number(bytes),
+        None => Err(format!("{text:?} is not an MTU; use a number of bytes")),
+    }
+}
+
+/// A number of TAP queues, 1 to 256 (`drivers/net/tun.c`, `MAX_TAP_QUEUES`).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn queues_from_number(number: u64) -> Result<usize, String> {
+    in_range(number, 1..=256)
+        .map(|n| n as usize)
+        .ok_or_else(|| format!("{number} queues are out of range; use 1 to 256"))
+}
+
+/// A number of TAP queues from text; see [`queues_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_queues(text: &str) -> Result<usize, String> {
+    match parse_number(text) {
+        Some(number) => queues_from_number(number),
+        None => Err(format!("{text:?} is not a number of queues")),
+    }
+}
+
+/// A peer's address: unicast, IPv4-mapped ones as IPv4.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_peer(text: &str) -> Result<IpAddr, String> {
+    match text.parse::<IpAddr>().map(|a| a.to_canonical()) {
+        Ok(address) if is_unicast(address) => Ok(address),
+        Ok(address) => Err(format!("peer {address} is not a unicast address")),
+        Err(_) => Err(format!("peer {text:?} is not an IPv6 or IPv4 address")),
+    }
+}

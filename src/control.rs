@@ -1,0 +1,22 @@
+//! The control socket: varlink (<https://varlink.org>), spoken by hand.
+//!
+//! A message is one JSON object and a NUL byte on a stream socket of the unix domain. A call names
+//! a `method` and carries `parameters`; a reply carries `parameters`, and `error` where there was
+//! one. `oneway` calls are not answered; `more` is allowed, and answered with one reply;
+//! `upgrade` is refused. `varlinkctl` of systemd speaks it too.
+//!
+//! [`ControlServer`] has no thread of its own and never blocks: its epoll descriptor goes into the
+//! daemon's control loop. Whatever a client does, it holds a bounded amount of memory, is answered
+//! with an error or cut off, and keeps no other client waiting. [`ControlClient`] blocks, with a
+//! time limit.
+
+mod client;
+mod connection;
+mod listener;
+mod server;
+mod service;
+
+pub use client::{ClientError, ControlClient};
+pub use listener::BindError;
+pub use server::{CLIENTS_MAX, ControlServer};
+pub use service::{Handler, REPLY_MAX, REQUEST_MAX};

@@ -1,0 +1,307 @@
+//! A blocking client with a time limit.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Serialize};
+
+use super::service::REPLY_MAX;
+use crate::api::{
+    GroupInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level, LogLevel, NeighbourInfo,
+    PathInfo, ResourcesInfo, Selection, VersionInfo,
+};
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there, or we may not ask.
+    #[error(
+        "cannot reach ibtapd at {}: {source}; {}, or name its socket with --socket",
+        path.display(),
+        advice(source)
+    )]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It listens but does not answer.
+    #[error("ibtapd at {} does not answer: {source}", path.display())]
+    Silent {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It serves no such interface.
+    #[error("ibtapd serves no interface named {interface:?}; see \"ibtap show\"")]
+    NoSuchInterface {
+        /// The name.
+        interface: String,
+    },
+    /// It refuses; the text is a whole sentence.
+    #[error("{0}")]
+    Refused(String),
+    /// What it says is not what this client understands.
+    #[error("ibtapd answers in a way that this program does not understand: {0}")]
+    Protocol(String),
+}
+
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "ask as root or as a member of the socket's group",
+        _ => "start it with \"ibtapd --underlay IF\"",
+    }
+}
+
+impl ClientError {
+    /// Whether there is a socket on which nobody listens.
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self, ClientError::Unreachable { source, .. }
+            if source.kind() == io::ErrorKind::ConnectionRefused)
+    }
+}
+
+#[derive(Serialize)]
+struct Call<'a, P> {
+    method: &'a str,
+    parameters: P,
+}
+
+/// What kind of reply it is; its parameters are read in a second pass, since their type is only
+/// known then. (Reading them into a map in between would lose the order of counters.)
+#[derive(Deserialize)]
+struct Verdict {
+    error: Option<String>,
+    #[serde(rename = "parameters")]
+    _parameters: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct Parameters<P> {
+    parameters: P,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ErrorDetails {
+    interface: String,
+    message: String,
+    method: String,
+    parameter: String,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Empty {}
+
+/// Asks a daemon.
+#[derive(Debug)]
+pub struct ControlClient {
+    stream: UnixStream,
+    path: PathBuf,
+    timeout: Duration,
+}
+
+/// Makes a method that asks and gives the one member of the reply.
+macro_rules! listing {
+    ($(#[$doc:meta])* $name:ident($($parameter:ident: $type:ty)?) -> $member:ident: $item:ty,
+     $method:literal, $parameters:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        /// [`ClientError`]
+        pub fn $name(&mut self, $($parameter: $type)?) -> Result<Vec<$item>, ClientError> {
+            #[derive(Deserialize)]
+            struct Reply {
+                $member: Vec<$item>,
+            }
+            let reply: Reply = self.call($method, $parameters)?;
+            Ok(reply.$member)
+        }
+    };
+}
+
+impl ControlClient {
+    /// Connects. Every call, connecting included, may take `timeout`.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect(path: &Path, timeout: Duration) -> Result<ControlClient, ClientError> {
+        match connect(path, timeout) {
+            Ok(stream) => Ok(ControlClient {
+                stream,
+                path: path.to_owned(),
+                timeout,
+            }),
+            Err(source) => Err(ClientError::Unreachable {
+                path: path.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Which daemon is this?
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn version(&mut self) -> Result<VersionInfo, ClientError> {
+        self.call("Version", Empty {})
+    }
+
+    /// Changes what the daemon logs.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn log_level(&mut self, level: LogLevel) -> Result<(), ClientError> {
+        self.call("LogLevel", Level { level }).map(|Empty {}| ())
+    }
+
+    listing!(
+        /// Interfaces: all, or the one named.
+        show(interface: Option<&str>) -> interfaces: InterfaceInfo, "Show", selection(interface)
+    );
+    listing!(
+        /// Counters of all interfaces, or of the one named.
+        stats(interface: Option<&str>) -> stats: InterfaceStats, "Stats", selection(interface)
+    );
+    listing!(
+        /// The neighbour table of an interface.
+        neighbours(name: &str) -> neighbours: NeighbourInfo, "Neighbours", interface(name)
+    );
+    listing!(
+        /// The multicast groups of an interface.
+        groups(name: &str) -> groups: GroupInfo, "Groups", interface(name)
+    );
+    listing!(
+        /// The paths of an interface.
+        paths(name: &str) -> paths: PathInfo, "Paths", interface(name)
+    );
+    listing!(
+        /// What the ports have in use.
+        resources() -> resources: ResourcesInfo, "Resources", Empty {}
+    );
+
+    fn call<P: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: P,
+    ) -> Result<R, ClientError> {
+        let method = format!("{INTERFACE}.{method}");
+        let mut call = serde_json::to_vec(&Call {
+            method: &method,
+            parameters,
+        })
+        .map_err(|error| ClientError::Protocol(error.to_string()))?;
+        call.push(0);
+        let reply = self.exchange(&call).map_err(|source| ClientError::Silent {
+            path: self.path.clone(),
+            source,
+        })?;
+        decode(&reply)
+    }
+
+    /// Writes a call and reads one reply, without its NUL.
+    fn exchange(&mut self, call: &[u8]) -> io::Result<Vec<u8>> {
+        let deadline = Instant::now() + self.timeout;
+        self.stream.set_write_timeout(Some(self.timeout))?;
+        self.stream.write_all(call).map_err(plainly)?;
+        let mut reply = Vec::new();
+        let mut chunk = [0; 64 * 1024];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.set_read_timeout(Some(left))?;
+            let n = match self.stream.read(&mut chunk) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(plainly(e)),
+            };
+            if let Some(end) = chunk[..n].iter().position(|&byte| byte == 0) {
+                reply.extend_from_slice(&chunk[..end]);
+                return Ok(reply);
+            }
+            reply.extend_from_slice(&chunk[..n]);
+            if reply.len() > REPLY_MAX {
+                return Err(io::Error::other("the reply does not end"));
+            }
+        }
+    }
+}
+
+/// A socket that timed out says "would block", which tells a user nothing.
+fn plainly(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+/// The standard library cannot limit the time that connecting takes, which is not nothing where a
+/// listener's queue is full.
+fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    rustix::net::connect(&socket, &address).map_err(|error| plainly(error.into()))?;
+    Ok(socket.into())
+}
+
+fn selection(interface: Option<&str>) -> Selection {
+    Selection {
+        interface: interface.map(str::to_owned),
+    }
+}
+
+fn interface(name: &str) -> Interface {
+    Interface {
+        interface: name.to_owned(),
+    }
+}
+
+fn decode<R: DeserializeOwned>(reply: &[u8]) -> Result<R, ClientError> {
+    let bad = |error: serde_json::Error| ClientError::Protocol(error.to_string());
+    let verdict: Verdict = serde_json::from_slice(reply).map_err(bad)?;
+    match verdict.error {
+        None => {
+            let reply: Parameters<R> = serde_json::from_slice(reply).map_err(bad)?;
+            Ok(reply.parameters)
+        }
+        Some(error) => Err(refusal(&error, reply)),
+    }
+}
+
+fn refusal(error: &str, reply: &[u8]) -> ClientError {
+    let details = serde_json::from_slice(reply)
+        .map(|reply: Parameters<ErrorDetails>| reply.parameters)
+        .unwrap_or_default();
+    match error.strip_prefix(INTERFACE) {
+        Some(".NoSuchInterface") => ClientError::NoSuchInterface {
+            interface: details.interface,
+        },
+        Some(".Refused" | ".BadRequest") => ClientError::Refused(details.message),
+        Some(".Busy") => ClientError::Refused("ibtapd is busy; try again".into()),
+        _ => match error.strip_prefix("org.varlink.service") {
+            Some(".MethodNotFound") => {
+                ClientError::Protocol(format!("it has no method {}", details.method))
+            }
+            Some(".InvalidParameter") => {
+                ClientError::Protocol(format!("it refuses the parameter {}", details.parameter))
+            }
+            _ => ClientError::Protocol(error.to_owned()),
+        },
+    }
+}

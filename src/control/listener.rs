@@ -1,0 +1,229 @@
+//! The listening socket: made where no live daemon listens, removed when dropped.
+
+use std::fs::{self, DirBuilder, File, Metadata, Permissions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::FlockOperation;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::ControlClient;
+
+/// How long a daemon that listens already may take to tell its process id.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why the control socket cannot be had; each a sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// A live process listens there.
+    #[error(
+        "{} already listens on the control socket {path}; stop it, or choose another path with \
+        --socket",
+        pid.map_or("another process".into(), |pid| format!("ibtapd (process {pid})"))
+    )]
+    Taken {
+        /// The path.
+        path: String,
+        /// The process, if it is a daemon of ours that answers.
+        pid: Option<u32>,
+    },
+    /// Something else has that name.
+    #[error("{path} exists and is not a socket; remove it, or choose another path with --socket")]
+    NotASocket {
+        /// The path.
+        path: String,
+    },
+    /// The operating system refused.
+    #[error("cannot make the control socket {path}: {source}")]
+    Os {
+        /// The path.
+        path: String,
+        /// Its answer.
+        source: io::Error,
+    },
+}
+
+/// A listening unix socket with its name in the file system.
+#[derive(Debug)]
+pub(super) struct Listener {
+    socket: UnixListener,
+    path: PathBuf,
+    /// Device and inode of our name, so that nobody else's is removed.
+    identity: (u64, u64),
+    /// Given up for a moment when the process has no descriptor left to accept with.
+    reserve: Option<File>,
+}
+
+impl Listener {
+    /// Makes the parent directory (0755) where it is missing, replaces the socket of a dead
+    /// daemon, and listens. The socket is writable for its owner and its group (0660): to let a
+    /// group in, give it the directory with the set-group-ID bit.
+    pub fn bind(path: &Path) -> Result<Listener, BindError> {
+        let shown = || path.display().to_string();
+        let os = |source| BindError::Os {
+            path: shown(),
+            source,
+        };
+        let directory = parent(path);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(directory)
+            .map_err(os)?;
+        // Two daemons that start at once must not take one another's socket for a dead one.
+        let _lock = lock(directory).map_err(os)?;
+        clear(path)?;
+        let socket = listen(path).map_err(os)?;
+        let identity = identity(&fs::symlink_metadata(path).map_err(os)?);
+        Ok(Listener {
+            socket,
+            path: path.to_owned(),
+            identity,
+            reserve: File::open("/dev/null").ok(),
+        })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next client; `None` when nobody waits. Where descriptors have run out, the client is
+    /// turned away, since left waiting it would keep the control loop awake for nothing.
+    pub fn accept(&mut self) -> io::Result<Option<UnixStream>> {
+        match self.socket.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(true)?;
+                Ok(Some(stream))
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(e) if exhausted(&e) => {
+                self.turn_away();
+                Ok(None)
+            }
+            // The client gave up while it waited, or a signal came.
+            Err(e) if is_transient(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn turn_away(&mut self) {
+        self.reserve = None;
+        drop(self.socket.accept());
+        self.reserve = File::open("/dev/null").ok();
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity);
+        if ours && let Err(error) = fs::remove_file(&self.path) {
+            log::warn!("cannot remove {}: {error}", self.path.display());
+        }
+    }
+}
+
+fn exhausted(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
+}
+
+fn is_transient(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+    )
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Locks a directory until the file is dropped. Anyone who may read the directory may lock it, so
+/// a lock that is never let go must not keep the daemon from starting: after a second it goes on.
+fn lock(directory: &Path) -> io::Result<File> {
+    let file = File::open(directory)?;
+    for _ in 0..100 {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(Duration::from_millis(10)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    log::warn!("{} stays locked; going on without it", directory.display());
+    Ok(file)
+}
+
+/// Removes the socket of a dead daemon. Of a dead one the kernel refuses connections.
+fn clear(path: &Path) -> Result<(), BindError> {
+    let shown = path.display().to_string();
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(source) => {
+            return Err(BindError::Os {
+                path: shown,
+                source,
+            });
+        }
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(BindError::NotASocket { path: shown });
+        }
+        Ok(_) => {}
+    }
+    match ControlClient::connect(path, PATIENCE) {
+        Ok(mut client) => Err(BindError::Taken {
+            path: shown,
+            pid: client.version().ok().map(|version| version.pid),
+        }),
+        Err(error) if error.is_refused() => fs::remove_file(path).map_err(|source| BindError::Os {
+            path: shown,
+            source,
+        }),
+        // It listens, but is too busy for us or of another kind.
+        Err(_) => Err(BindError::Taken {
+            path: shown,
+            pid: None,
+        }),
+    }
+}
+
+/// The mode is set before anyone can connect: until it listens, a socket refuses.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let address = SocketAddrUnix::new(path).map_err(|error| match error {
+        rustix::io::Errno::NAMETOOLONG => io::Error::other("the path has more than 107 bytes"),
+        error => error.into(),
+    })?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )?;
+    rustix::net::bind(&socket, &address)?;
+    let listening = fs::set_permissions(path, Permissions::from_mode(0o660))
+        .and_then(|()| Ok(rustix::net::listen(&socket, 64)?));
+    if let Err(error) = listening {
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(socket.into())
+}

@@ -1,0 +1,497 @@
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use tempfile::TempDir;
+
+use super::*;
+use crate::api::{ApiError, GroupInfo, LogLevel, Reply, Request, VersionInfo};
+use crate::control::{ClientError, ControlClient, REQUEST_MAX};
+
+const SECOND: Duration = Duration::from_secs(1);
+const VERSION: &str = "{\"method\":\"org.ibtap.Daemon.Version\"}\0";
+
+/// Knows its version, and a group table of the size that the interface's name says.
+struct Daemon;
+
+impl Handler for Daemon {
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        match request {
+            Request::Version => Ok(Reply::Version(VersionInfo {
+                product: "ibtapd".into(),
+                version: "1".into(),
+                pid: 42,
+                log_level: LogLevel::Info,
+            })),
+            Request::Groups(of) => match of.interface.parse() {
+                Ok(count) => Ok(Reply::Groups {
+                    groups: vec![group(); count],
+                }),
+                Err(_) => Err(ApiError::NoSuchInterface {
+                    interface: of.interface,
+                }),
+            },
+            _ => Err(ApiError::Refused {
+                message: "not today".into(),
+            }),
+        }
+    }
+}
+
+fn group() -> GroupInfo {
+    GroupInfo {
+        mgid: "ff12:401b:ffff::ffff:ffff".parse().unwrap(),
+        created: 1,
+        queuelen: 0,
+        complete: true,
+        send_only: false,
+    }
+}
+
+struct Rig {
+    directory: TempDir,
+    server: ControlServer,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let directory = tempfile::tempdir().unwrap();
+        let server = ControlServer::bind(&directory.path().join("run/ibtapd.sock")).unwrap();
+        Rig { directory, server }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.server.path()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        stream
+    }
+
+    fn readable(&self, wait: Duration) -> bool {
+        let wait = Timespec::try_from(wait).unwrap();
+        let mut fds = [PollFd::new(&self.server, PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&wait)).unwrap() > 0
+    }
+
+    /// Runs the server until its descriptor is quiet, as the daemon's loop does. A server that
+    /// keeps its descriptor readable for nothing never comes out of here.
+    fn settle(&mut self) {
+        let start = Instant::now();
+        while self.readable(Duration::ZERO) {
+            self.server.process(&mut Daemon).unwrap();
+            assert!(start.elapsed() < 20 * SECOND, "the server spins");
+        }
+    }
+
+    /// Serves until a whole message has come to the client.
+    fn receive(&mut self, stream: &mut UnixStream) -> String {
+        let mut text = Vec::new();
+        let start = Instant::now();
+        while text.last() != Some(&0) {
+            self.settle();
+            let mut chunk = [0; 1 << 16];
+            match stream.read(&mut chunk) {
+                Ok(0) => panic!("closed after {} bytes", text.len()),
+                Ok(n) => text.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => panic!("{e}"),
+            }
+            assert!(start.elapsed() < 20 * SECOND, "no answer");
+        }
+        text.pop();
+        String::from_utf8(text).unwrap()
+    }
+
+    fn ask(&mut self, stream: &mut UnixStream, call: &str) -> String {
+        stream.write_all(call.as_bytes()).unwrap();
+        self.receive(stream)
+    }
+}
+
+/// Whether the server has closed.
+fn closed(stream: &mut UnixStream) -> bool {
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(e) => return e.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+fn groups(count: usize) -> String {
+    let call = serde_json::json!({
+        "method": "org.ibtap.Daemon.Groups",
+        "parameters": {"interface": count.to_string()},
+    });
+    format!("{call}\0")
+}
+
+#[test]
+fn a_call_is_answered_and_the_connection_stays() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    for _ in 0..3 {
+        assert!(rig.ask(&mut client, VERSION).contains("\"pid\":42"));
+    }
+    drop(client);
+    rig.settle();
+    assert_eq!(rig.server.clients(), 0);
+}
+
+#[test]
+fn calls_may_come_in_pieces_and_in_bunches() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    for byte in VERSION.bytes() {
+        client.write_all(&[byte]).unwrap();
+        rig.settle();
+    }
+    assert!(rig.receive(&mut client).contains("\"pid\":42"));
+
+    // More calls at once than one turn answers, the last one incomplete.
+    let bunch = VERSION.repeat(50) + &VERSION[..5];
+    client.write_all(bunch.as_bytes()).unwrap();
+    rig.settle();
+    let mut text = [0; 1 << 16];
+    let n = client.read(&mut text).unwrap();
+    assert_eq!(text[..n].iter().filter(|b| **b == 0).count(), 50);
+    assert!(rig.ask(&mut client, &VERSION[5..]).contains("\"pid\":42"));
+}
+
+#[test]
+fn calls_sent_before_the_peer_stops_writing_are_answered() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    client.write_all(VERSION.as_bytes()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(rig.receive(&mut client).contains("\"pid\":42"));
+    rig.settle();
+    assert!(closed(&mut client));
+}
+
+#[test]
+fn garbage_is_told_so_and_cut_off_while_others_are_served() {
+    let mut rig = Rig::new();
+    let mut good = rig.connect();
+    for garbage in [
+        "\0",
+        "GET / HTTP/1.1\r\n\r\n\0",
+        "{\"method\":}\0",
+        "\u{fffd}\0",
+    ] {
+        let mut bad = rig.connect();
+        let answer = rig.ask(&mut bad, garbage);
+        assert!(answer.contains("org.ibtap.Daemon.BadRequest"), "{answer}");
+        assert!(closed(&mut bad));
+        assert!(rig.ask(&mut good, VERSION).contains("\"pid\":42"));
+    }
+    assert_eq!(rig.server.clients(), 1);
+}
+
+#[test]
+fn a_call_without_end_is_cut_off() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    let chunk = [b'x'; 4096];
+    let mut sent = 0;
+    while sent < 4 * REQUEST_MAX {
+        match client.write(&chunk) {
+            Ok(n) => sent += n,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => {
+                assert_eq!(e.kind(), io::ErrorKind::BrokenPipe);
+                break;
+            }
+        }
+        rig.settle();
+    }
+    assert!(sent < 2 * REQUEST_MAX, "the server took {sent} bytes");
+    assert_eq!(rig.server.clients(), 0);
+    let mut text = vec![0; 4096];
+    let n = client.read(&mut text).unwrap();
+    let text = String::from_utf8_lossy(&text[..n]);
+    assert!(
+        text.contains("BadRequest") && text.contains("65536"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_call_of_the_largest_size_is_taken() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    let body = "{\"method\":\"org.ibtap.Daemon.Version\"";
+    let padding = " ".repeat(REQUEST_MAX - body.len() - 1);
+    let call = format!("{body}{padding}}}\0");
+    assert_eq!(call.len(), REQUEST_MAX + 1);
+    let mut rest = call.as_bytes();
+    while !rest.is_empty() {
+        if let Ok(n) = client.write(rest) {
+            rest = &rest[n..];
+        }
+        rig.settle();
+    }
+    assert!(rig.receive(&mut client).contains("\"pid\":42"));
+}
+
+#[test]
+fn a_large_reply_goes_out_as_the_client_reads() {
+    let mut rig = Rig::new();
+    let mut slow = rig.connect();
+    slow.write_all(groups(50_000).as_bytes()).unwrap();
+    rig.settle();
+    // It waits for the slow client without spinning (settle came back), and serves the next one.
+    let mut other = rig.connect();
+    assert!(rig.ask(&mut other, VERSION).contains("\"pid\":42"));
+    // Nothing of the slow one's further calls is read meanwhile: its socket fills up.
+    let mut unread = 0;
+    while let Ok(n) = slow.write(VERSION.as_bytes()) {
+        unread += n;
+        rig.settle();
+    }
+    assert!(unread > 0);
+    let reply: serde_json::Value = serde_json::from_str(&rig.receive_one(&mut slow)).unwrap();
+    let groups = reply["parameters"]["groups"].as_array().unwrap();
+    assert_eq!(groups.len(), 50_000);
+}
+
+impl Rig {
+    /// As [`Rig::receive`], of a stream that more than one reply is coming on.
+    fn receive_one(&mut self, stream: &mut UnixStream) -> String {
+        let mut text = Vec::new();
+        loop {
+            self.settle();
+            let mut chunk = [0; 1 << 16];
+            let n = stream.read(&mut chunk).unwrap_or(0);
+            text.extend_from_slice(&chunk[..n]);
+            if let Some(end) = text.iter().position(|b| *b == 0) {
+                text.truncate(end);
+                return String::from_utf8(text).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_slow_clients_is_bounded() {
+    let mut rig = Rig::new();
+    // Some 9 MB each, read by nobody.
+    let slow: Vec<_> = (0..6)
+        .map(|_| {
+            let mut client = rig.connect();
+            client.write_all(groups(90_000).as_bytes()).unwrap();
+            rig.settle();
+            client
+        })
+        .collect();
+    let waiting: usize = rig.server.connections().map(Connection::pending).sum();
+    assert!(waiting >= OUTPUT_MAX, "{waiting} bytes wait");
+    assert!(waiting <= OUTPUT_MAX + REPLY_MAX, "{waiting} bytes wait");
+    let mut late = rig.connect();
+    let answer = rig.ask(&mut late, &groups(1));
+    assert!(answer.contains("org.ibtap.Daemon.Busy"), "{answer}");
+    drop(slow);
+    assert!(rig.ask(&mut late, &groups(1)).contains("mgid"));
+}
+
+#[test]
+fn a_reply_over_the_limit_is_refused() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    let answer = rig.ask(&mut client, &groups(300_000));
+    assert!(answer.contains("org.ibtap.Daemon.Refused"), "{answer}");
+}
+
+#[test]
+fn of_too_many_clients_the_quietest_makes_way() {
+    let mut rig = Rig::new();
+    let mut clients: Vec<_> = (0..CLIENTS_MAX).map(|_| rig.connect()).collect();
+    rig.settle();
+    assert_eq!(rig.server.clients(), CLIENTS_MAX);
+    // All but the second speak up.
+    for (_, client) in clients.iter_mut().enumerate().filter(|(i, _)| *i != 1) {
+        rig.ask(client, VERSION);
+    }
+    let mut late = rig.connect();
+    assert!(rig.ask(&mut late, VERSION).contains("\"pid\":42"));
+    assert_eq!(rig.server.clients(), CLIENTS_MAX);
+    for (i, client) in clients.iter_mut().enumerate() {
+        assert_eq!(closed(client), i == 1, "client {i}");
+    }
+}
+
+#[test]
+fn a_flood_of_connections_leaves_the_server_working() {
+    let mut rig = Rig::new();
+    for _ in 0..10 * CLIENTS_MAX {
+        drop(rig.connect());
+        if rig.server.clients() > CLIENTS_MAX / 2 {
+            rig.settle();
+        }
+        rig.server.process(&mut Daemon).unwrap();
+    }
+    rig.settle();
+    assert_eq!(rig.server.clients(), 0);
+    let mut client = rig.connect();
+    assert!(rig.ask(&mut client, VERSION).contains("\"pid\":42"));
+}
+
+#[test]
+fn the_socket_is_for_its_owner_and_group_and_goes_with_the_server() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode(&path), 0o660);
+    assert_eq!(mode(path.parent().unwrap()) & 0o700, 0o700);
+    let Rig { directory, server } = rig;
+    drop(server);
+    assert!(!path.exists());
+    assert!(directory.path().exists());
+}
+
+#[test]
+fn a_dead_daemons_socket_is_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    drop(UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a closed listener leaves its name");
+    let server = ControlServer::bind(&path).unwrap();
+    assert!(UnixStream::connect(server.path()).is_ok());
+}
+
+#[test]
+fn a_foreign_socket_is_not_removed_at_the_end() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    std::fs::remove_file(&path).unwrap();
+    let _foreign = UnixListener::bind(&path).unwrap();
+    drop(rig.server);
+    assert!(path.exists());
+}
+
+/// Serves on a thread of its own until dropped.
+struct Running {
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(mut rig: Rig) -> Running {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                if rig.readable(Duration::from_millis(20)) {
+                    rig.server.process(&mut Daemon).unwrap();
+                }
+            }
+        });
+        Running {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[test]
+fn a_live_daemon_is_not_replaced_but_named() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    let _running = Running::start(rig);
+    let error = ControlServer::bind(&path).map(drop).unwrap_err();
+    assert!(matches!(error, BindError::Taken { pid: Some(42), .. }));
+    let expected = format!(
+        "ibtapd (process 42) already listens on the control socket {}; stop it, or choose another \
+         path with --socket",
+        path.display()
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn a_silent_listener_counts_as_live() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let _silent = UnixListener::bind(&path).unwrap();
+    let error = ControlServer::bind(&path).map(drop).unwrap_err();
+    assert!(
+        matches!(error, BindError::Taken { pid: None, .. }),
+        "{error}"
+    );
+    assert!(path.exists());
+}
+
+#[test]
+fn other_files_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    std::fs::write(&path, "mine").unwrap();
+    let error = ControlServer::bind(&path).map(drop).unwrap_err();
+    assert!(matches!(error, BindError::NotASocket { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+
+    let long = directory.path().join("x".repeat(120));
+    let error = ControlServer::bind(&long)
+        .map(drop)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.ends_with("the path has more than 107 bytes"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_client_speaks_with_the_server() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    let _running = Running::start(rig);
+    let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
+    assert_eq!(client.version().unwrap().pid, 42);
+    let groups = client.groups("40000").unwrap();
+    assert_eq!((groups.len(), &groups[0]), (40_000, &group()));
+    let error = client.groups("ib7").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "ibtapd serves no interface named \"ib7\"; see \"ibtap show\""
+    );
+    let error = client.log_level(LogLevel::Debug).unwrap_err();
+    assert!(matches!(error, ClientError::Refused(message) if message == "not today"));
+}
+
+#[test]
+fn the_client_says_what_is_wrong_with_the_daemon() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s");
+    let error = ControlClient::connect(&path, SECOND).map(drop).unwrap_err();
+    let expected = format!(
+        "cannot reach ibtapd at {}: No such file or directory (os error 2); start it with \
+         \"ibtapd --underlay IF\", or name its socket with --socket",
+        path.display()
+    );
+    assert_eq!(error.to_string(), expected);
+
+    let listener = UnixListener::bind(&path).unwrap();
+    let wait = Duration::from_millis(50);
+    let error = ControlClient::connect(&path, wait)
+        .and_then(|mut client| client.version())
+        .unwrap_err();
+    assert!(matches!(&error, ClientError::Silent { .. }), "{error}");
+
+    drop(listener);
+    let error = ControlClient::connect(&path, wait).map(drop).unwrap_err();
+    assert!(error.is_refused(), "{error}");
+}

@@ -1,0 +1,262 @@
+//! The protocol without sockets: a call's bytes in, a reply's bytes out. Never panics, whatever
+//! the bytes are.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::api::{ApiError, INTERFACE, Interface, Level, Reply, Request, Selection};
+
+/// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
+pub const REQUEST_MAX: usize = 64 * 1024;
+
+/// Bytes of a reply. The largest is a full neighbour table: 16384 entries of some 400 bytes.
+pub const REPLY_MAX: usize = 16 * 1024 * 1024;
+
+const SERVICE: &str = "org.varlink.service";
+const SERVICE_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
+const DESCRIPTION: &str = include_str!("org.ibtap.Daemon.varlink");
+
+/// What the daemon does for the server.
+pub trait Handler {
+    /// Answers one request. It is called on the control thread and should not take long.
+    ///
+    /// # Errors
+    /// What the client is told instead.
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError>;
+}
+
+/// What follows from a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Send this: a reply with its NUL.
+    Reply(Vec<u8>),
+    /// The call was one-way.
+    Nothing,
+    /// Send this and close: the bytes were no call, and what follows cannot be trusted either.
+    Last(Vec<u8>),
+}
+
+#[derive(Deserialize)]
+struct Call {
+    method: String,
+    #[serde(default)]
+    parameters: Option<Map<String, Value>>,
+    #[serde(default)]
+    oneway: bool,
+    #[serde(default)]
+    upgrade: bool,
+}
+
+#[derive(Serialize)]
+struct ReplyMessage<'a> {
+    parameters: &'a Reply,
+}
+
+#[derive(Serialize)]
+struct ErrorMessage<'a> {
+    error: &'a str,
+    parameters: Value,
+}
+
+/// A varlink error: its qualified name and its parameters.
+#[derive(Debug)]
+struct Failure {
+    error: String,
+    parameters: Value,
+}
+
+impl Failure {
+    fn service(error: &str, parameters: Value) -> Failure {
+        Failure {
+            error: format!("{SERVICE}.{error}"),
+            parameters,
+        }
+    }
+
+    fn invalid(parameter: &str) -> Failure {
+        Failure::service("InvalidParameter", json!({ "parameter": parameter }))
+    }
+
+    fn unknown_method(method: &str) -> Failure {
+        Failure::service("MethodNotFound", json!({ "method": method }))
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Failure {
+        let (name, parameters) = match error {
+            ApiError::NoSuchInterface { interface } => {
+                ("NoSuchInterface", json!({ "interface": interface }))
+            }
+            ApiError::Refused { message } => ("Refused", json!({ "message": message })),
+            ApiError::Busy => ("Busy", json!({})),
+        };
+        Failure {
+            error: format!("{INTERFACE}.{name}"),
+            parameters,
+        }
+    }
+}
+
+/// Answers the call in `frame` (without its NUL).
+pub(super) fn answer(frame: &[u8], handler: &mut dyn Handler) -> Answer {
+    let call: Call = match serde_json::from_slice(frame) {
+        Ok(call) => call,
+        Err(error) => return bad_request(&format!("this is no varlink call: {error}")),
+    };
+    let oneway = call.oneway;
+    let reply = match dispatch(call, handler) {
+        Ok(reply) => reply,
+        Err(failure) => encode(&ErrorMessage {
+            error: &failure.error,
+            parameters: failure.parameters,
+        }),
+    };
+    if oneway {
+        Answer::Nothing
+    } else {
+        Answer::Reply(reply)
+    }
+}
+
+/// Refuses what is not a call at all.
+pub(super) fn bad_request(message: &str) -> Answer {
+    Answer::Last(encode(&ErrorMessage {
+        error: &format!("{INTERFACE}.BadRequest"),
+        parameters: json!({ "message": message }),
+    }))
+}
+
+/// Refuses a call that would need memory which others hold.
+pub(super) fn busy() -> Answer {
+    let failure = Failure::from(ApiError::Busy);
+    Answer::Reply(encode(&ErrorMessage {
+        error: &failure.error,
+        parameters: failure.parameters,
+    }))
+}
+
+fn dispatch(call: Call, handler: &mut dyn Handler) -> Result<Vec<u8>, Failure> {
+    if call.upgrade {
+        return Err(Failure::invalid("upgrade"));
+    }
+    let mut parameters = Parameters(call.parameters.unwrap_or_default());
+    let Some((interface, method)) = call.method.rsplit_once('.') else {
+        return Err(Failure::unknown_method(&call.method));
+    };
+    match interface {
+        SERVICE => introspect(&call.method, method, parameters),
+        INTERFACE => {
+            let request = request(method, &mut parameters)
+                .unwrap_or_else(|| Err(Failure::unknown_method(&call.method)))?;
+            parameters.finish()?;
+            let reply = handler.handle(request)?;
+            let bytes = encode(&ReplyMessage { parameters: &reply });
+            if bytes.len() > REPLY_MAX {
+                return Err(ApiError::Refused {
+                    message: format!("the reply is longer than {REPLY_MAX} bytes"),
+                }
+                .into());
+            }
+            Ok(bytes)
+        }
+        _ => Err(Failure::service(
+            "InterfaceNotFound",
+            json!({ "interface": interface }),
+        )),
+    }
+}
+
+/// `None`: there is no such method.
+fn request(method: &str, parameters: &mut Parameters) -> Option<Result<Request, Failure>> {
+    let selection = |p: &mut Parameters| {
+        let interface = p.optional("interface")?;
+        Ok(Selection { interface })
+    };
+    let interface = |p: &mut Parameters| {
+        let interface = p.string("interface")?;
+        Ok(Interface { interface })
+    };
+    Some(match method {
+        "Version" => Ok(Request::Version),
+        "Show" => selection(parameters).map(Request::Show),
+        "Stats" => selection(parameters).map(Request::Stats),
+        "Neighbours" => interface(parameters).map(Request::Neighbours),
+        "Groups" => interface(parameters).map(Request::Groups),
+        "Paths" => interface(parameters).map(Request::Paths),
+        "Resources" => Ok(Request::Resources),
+        "LogLevel" => parameters
+            .value("level")
+            .map(|level| Request::LogLevel(Level { level })),
+        _ => return None,
+    })
+}
+
+/// The interface that every varlink service has.
+fn introspect(full: &str, method: &str, mut parameters: Parameters) -> Result<Vec<u8>, Failure> {
+    let reply = match method {
+        "GetInfo" => json!({
+            "vendor": env!("CARGO_PKG_AUTHORS"),
+            "product": "ibtapd",
+            "version": env!("CARGO_PKG_VERSION"),
+            "url": env!("CARGO_PKG_REPOSITORY"),
+            "interfaces": [SERVICE, INTERFACE],
+        }),
+        "GetInterfaceDescription" => {
+            let interface = parameters.string("interface")?;
+            let description = match interface.as_str() {
+                SERVICE => SERVICE_DESCRIPTION,
+                INTERFACE => DESCRIPTION,
+                _ => {
+                    return Err(Failure::service(
+                        "InterfaceNotFound",
+                        json!({ "interface": interface }),
+                    ));
+                }
+            };
+            json!({ "description": description })
+        }
+        _ => return Err(Failure::unknown_method(full)),
+    };
+    parameters.finish()?;
+    Ok(encode(&json!({ "parameters": reply })))
+}
+
+/// A call's parameters, taken out one by one; what is left over is an error.
+struct Parameters(Map<String, Value>);
+
+impl Parameters {
+    fn optional<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<Option<T>, Failure> {
+        match self.0.remove(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => serde_json::from_value(value)
+                .map(Some)
+                .map_err(|_| Failure::invalid(name)),
+        }
+    }
+
+    fn value<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<T, Failure> {
+        self.optional(name)?.ok_or_else(|| Failure::invalid(name))
+    }
+
+    fn string(&mut self, name: &str) -> Result<String, Failure> {
+        self.value(name)
+    }
+
+    fn finish(&self) -> Result<(), Failure> {
+        match self.0.keys().next() {
+            Some(unknown) => Err(Failure::invalid(unknown)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn encode(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec(message)
+        .expect("messages hold only strings, numbers, lists, and maps with string keys");
+    bytes.push(0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+mod idl;
+mod samples;
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::api::{LogLevel, VersionInfo};
+use idl::Idl;
+
+/// Answers as a daemon would that serves `ib0` and nothing else.
+struct Ib0(Vec<Request>);
+
+impl Handler for Ib0 {
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        self.0.push(request.clone());
+        samples::reply(&request)
+    }
+}
+
+fn ask(call: &str) -> (Answer, Vec<Request>) {
+    let mut handler = Ib0(Vec::new());
+    let answer = answer(call.as_bytes(), &mut handler);
+    (answer, handler.0)
+}
+
+fn json(answer: Answer) -> Value {
+    match answer {
+        Answer::Reply(mut bytes) | Answer::Last(mut bytes) => {
+            assert_eq!(bytes.pop(), Some(0), "a message ends with NUL");
+            assert!(!bytes.contains(&0), "a message has one NUL");
+            serde_json::from_slice(&bytes).unwrap()
+        }
+        Answer::Nothing => panic!("there is no answer"),
+    }
+}
+
+fn reply(call: &str) -> Value {
+    json(ask(call).0)
+}
+
+fn call(method: &str, parameters: Value) -> Value {
+    reply(&json!({ "method": method, "parameters": parameters }).to_string())
+}
+
+#[test]
+fn every_method_arrives_as_its_request() {
+    let ib0 = || Interface {
+        interface: "ib0".into(),
+    };
+    let one = Selection {
+        interface: Some("ib0".into()),
+    };
+    let level = Level {
+        level: LogLevel::Debug,
+    };
+    for (method, parameters, request) in [
+        ("Version", json!({}), Request::Version),
+        ("Show", json!({}), Request::Show(Selection::default())),
+        (
+            "Show",
+            json!({"interface": null}),
+            Request::Show(Selection::default()),
+        ),
+        (
+            "Show",
+            json!({"interface": "ib0"}),
+            Request::Show(one.clone()),
+        ),
+        ("Stats", json!({"interface": "ib0"}), Request::Stats(one)),
+        (
+            "Neighbours",
+            json!({"interface": "ib0"}),
+            Request::Neighbours(ib0()),
+        ),
+        (
+            "Groups",
+            json!({"interface": "ib0"}),
+            Request::Groups(ib0()),
+        ),
+        ("Paths", json!({"interface": "ib0"}), Request::Paths(ib0())),
+        ("Resources", json!({}), Request::Resources),
+        (
+            "LogLevel",
+            json!({"level": "debug"}),
+            Request::LogLevel(level),
+        ),
+    ] {
+        let method = format!("{INTERFACE}.{method}");
+        let text = json!({ "method": method, "parameters": parameters }).to_string();
+        assert_eq!(ask(&text).1, [request], "{text}");
+    }
+}
+
+#[test]
+fn parameters_may_be_left_out_where_none_is_needed() {
+    let answer = reply(r#"{"method":"org.ibtap.Daemon.Version"}"#);
+    assert_eq!(answer["parameters"]["product"], "ibtapd");
+}
+
+#[test]
+fn what_is_wrong_with_a_call_is_said_in_varlinks_words() {
+    let invalid = |name: &str| {
+        json!({
+            "error": "org.varlink.service.InvalidParameter",
+            "parameters": {"parameter": name}
+        })
+    };
+    let daemon = |method: &str, parameters| call(&format!("{INTERFACE}.{method}"), parameters);
+    assert_eq!(
+        daemon("Show", json!({"interface": 1})),
+        invalid("interface")
+    );
+    assert_eq!(daemon("Show", json!({"if": "ib0"})), invalid("if"));
+    assert_eq!(daemon("Version", json!({"x": 1})), invalid("x"));
+    assert_eq!(daemon("Groups", json!({})), invalid("interface"));
+    assert_eq!(
+        daemon("LogLevel", json!({"level": "loud"})),
+        invalid("level")
+    );
+    assert_eq!(
+        reply(r#"{"method":"org.ibtap.Daemon.Version","upgrade":true}"#),
+        invalid("upgrade")
+    );
+    assert_eq!(
+        daemon("Destroy", json!({})),
+        json!({
+            "error": "org.varlink.service.MethodNotFound",
+            "parameters": {"method": "org.ibtap.Daemon.Destroy"}
+        })
+    );
+    assert_eq!(
+        call("org.example.More.Show", json!({})),
+        json!({
+            "error": "org.varlink.service.InterfaceNotFound",
+            "parameters": {"interface": "org.example.More"}
+        })
+    );
+    assert_eq!(
+        call("Show", json!({}))["error"],
+        "org.varlink.service.MethodNotFound"
+    );
+}
+
+#[test]
+fn the_daemons_own_errors_have_names() {
+    let answer = call(&format!("{INTERFACE}.Groups"), json!({"interface": "ib7"}));
+    assert_eq!(
+        answer,
+        json!({
+            "error": "org.ibtap.Daemon.NoSuchInterface",
+            "parameters": {"interface": "ib7"}
+        })
+    );
+    assert_eq!(json(busy())["error"], "org.ibtap.Daemon.Busy");
+}
+
+#[test]
+fn a_refused_call_does_not_reach_the_daemon() {
+    for text in [
+        r#"{"method":"org.ibtap.Daemon.LogLevel","parameters":{"level":"debug","x":1}}"#,
+        r#"{"method":"org.ibtap.Daemon.Version","upgrade":true}"#,
+    ] {
+        assert_eq!(ask(text).1, [], "{text}");
+    }
+}
+
+#[test]
+fn one_way_calls_are_done_and_not_answered() {
+    let (answer, requests) = ask(
+        r#"{"method":"org.ibtap.Daemon.LogLevel","parameters":{"level":"warn"},"oneway":true}"#,
+    );
+    assert_eq!(answer, Answer::Nothing);
+    let level = LogLevel::Warn;
+    assert_eq!(requests, [Request::LogLevel(Level { level })]);
+    assert_eq!(ask(r#"{"method":"x.y","oneway":true}"#).0, Answer::Nothing);
+}
+
+#[test]
+fn a_call_for_more_is_answered_once() {
+    let answer = reply(r#"{"method":"org.ibtap.Daemon.Show","more":true}"#);
+    assert!(answer.get("continues").is_none());
+    assert_eq!(answer["parameters"]["interfaces"][0]["name"], "ib0");
+}
+
+#[test]
+fn garbage_is_answered_and_ends_the_connection() {
+    let deep = "[".repeat(30_000);
+    for text in [
+        "",
+        "x",
+        "{}",
+        "[]",
+        "null",
+        r#"{"method":1}"#,
+        &deep,
+        "\u{1}\u{7f}",
+    ] {
+        let (answer, requests) = ask(text);
+        assert!(matches!(answer, Answer::Last(_)), "{text:.20}");
+        assert_eq!(json(answer)["error"], "org.ibtap.Daemon.BadRequest");
+        assert_eq!(requests, []);
+    }
+    assert!(matches!(
+        super::answer(&[0xff, 0xfe], &mut Ib0(Vec::new())),
+        Answer::Last(_)
+    ));
+}
+
+#[test]
+fn the_service_introduces_itself() {
+    let info = &call("org.varlink.service.GetInfo", json!({}))["parameters"];
+    assert_eq!(info["interfaces"], json!([SERVICE, INTERFACE]));
+    assert_eq!(info["product"], "ibtapd");
+    let get = "org.varlink.service.GetInterfaceDescription";
+    for name in [SERVICE, INTERFACE] {
+        let answer = call(get, json!({"interface": name}));
+        let text = answer["parameters"]["description"].as_str().unwrap();
+        assert_eq!(Idl::parse(text).name, name);
+    }
+    let answer = call(get, json!({"interface": "org.example"}));
+    assert_eq!(answer["error"], "org.varlink.service.InterfaceNotFound");
+}
+
+/// The description and the code must not drift apart: each method of the one is answered by the
+/// other, and each reply has the types that the description promises.
+#[test]
+fn the_description_is_true() {
+    let idl = Idl::parse(DESCRIPTION);
+    let mut seen = BTreeSet::new();
+    for (method, parameters) in samples::calls() {
+        let answer = call(&format!("{INTERFACE}.{method}"), parameters.clone());
+        let (takes, gives) = idl.method(method);
+        idl.check(takes, &parameters).unwrap();
+        idl.check(gives, &answer["parameters"]).unwrap();
+        seen.insert(method);
+    }
+    let described: BTreeSet<_> = idl.methods().collect();
+    assert_eq!(described, seen);
+
+    for error in ["NoSuchInterface", "Refused", "Busy", "BadRequest"] {
+        assert!(idl.has_error(error), "{error}");
+    }
+}
+
+#[test]
+fn the_description_describes_the_service_interface() {
+    let idl = Idl::parse(SERVICE_DESCRIPTION);
+    let info = call("org.varlink.service.GetInfo", json!({}));
+    idl.check(idl.method("GetInfo").1, &info["parameters"])
+        .unwrap();
+}
+
+/// What `--json` prints is an interface of its own: keys are added, never changed.
+#[test]
+fn replies_as_they_have_always_been() {
+    let mut text = String::new();
+    for (method, parameters) in samples::calls() {
+        let method = format!("{INTERFACE}.{method}");
+        let call = json!({ "method": method, "parameters": parameters });
+        let Answer::Reply(answer) = ask(&call.to_string()).0 else {
+            panic!("{method} is not answered");
+        };
+        // As bytes: the order of keys is part of it.
+        let answer = String::from_utf8(answer).unwrap();
+        let answer = answer.trim_end_matches('\0');
+        text += &format!("{method} {answer}\n");
+    }
+    let snapshot = include_str!("tests/replies.snap");
+    if text != snapshot {
+        let path = std::env::temp_dir().join(format!("replies.snap.{}", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        panic!(
+            "the replies differ from tests/replies.snap; they are in {}",
+            path.display()
+        );
+    }
+}
+
+#[test]
+fn counters_keep_their_order() {
+    let counters: crate::api::Counters = [("z", 1), ("a", 2), ("m", 3)].into_iter().collect();
+    let text = serde_json::to_string(&counters).unwrap();
+    assert_eq!(text, r#"{"z":1,"a":2,"m":3}"#);
+    let back: crate::api::Counters = serde_json::from_str(&text).unwrap();
+    assert_eq!(back, counters);
+}
+
+#[test]
+fn link_layer_addresses_as_ip_prints_them() {
+    let text = "00:00:00:4a:fe:80:00:00:00:00:00:00:00:02:c9:03:00:e7:7e:12";
+    let address: crate::api::HardwareAddress = text.parse().unwrap();
+    assert_eq!(address.to_string(), text);
+    for bad in ["", "00:00", &format!("{text}:00"), &text.replace("4a", "4")] {
+        assert!(bad.parse::<crate::api::HardwareAddress>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn absent_is_not_null() {
+    for (method, parameters) in samples::calls() {
+        let answer = call(&format!("{INTERFACE}.{method}"), parameters);
+        assert!(!answer.to_string().contains("null"), "{answer}");
+    }
+    let _: VersionInfo = serde_json::from_value(
+        call(&format!("{INTERFACE}.Version"), json!({}))["parameters"].clone(),
+    )
+    .unwrap();
+}

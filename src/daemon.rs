@@ -1,0 +1,487 @@
+//! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
+//! answers the control socket. It is the only thread that changes anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use fabric::soft::{SoftConfig, SoftPort};
+use fabric::{FabricError, PortEvent, PortState};
+use ipoib::HardwareAddress;
+use rtnl::{Event, Group, Monitor};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::datapath::{Command, DeviceId, Report, Snapshot};
+use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION};
+use crate::port::PortRuntime;
+
+/// Why the daemon cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The fabric refused.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A device could not be made.
+    #[error("cannot make {name}: {source}")]
+    Device {
+        /// Its name.
+        name: String,
+        /// Why.
+        source: DeviceError,
+    },
+    /// rtnetlink refused.
+    #[error("cannot talk to the kernel over rtnetlink: {0}")]
+    Netlink(#[from] rtnl::Error),
+    /// The operating system refused.
+    #[error("{0}: {1}")]
+    Os(&'static str, io::Error),
+    /// A data thread ended.
+    #[error("{0}")]
+    Thread(String),
+}
+
+/// A port and the devices on it.
+#[derive(Clone, Debug)]
+pub struct PortSpec {
+    /// The fabric port.
+    pub soft: SoftConfig,
+    /// Devices to make.
+    pub devices: Vec<DeviceSpec>,
+}
+
+/// The running daemon.
+pub struct Daemon {
+    pub(crate) ports: Vec<PortRuntime>,
+    pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    next_id: u32,
+    netlink: rtnl::Requests,
+    monitor: Monitor,
+    reports: Receiver<Report>,
+    reports_sender: Sender<Report>,
+    reports_wake: Arc<OwnedFd>,
+    next_membership_poll: Instant,
+}
+
+/// How often memberships are read where the kernel does not announce them.
+const MEMBERSHIP_POLL: Duration = Duration::from_millis(250);
+
+impl Daemon {
+    /// Opens all ports and makes all devices.
+    ///
+    /// # Errors
+    /// The first thing that does not work; what was made before is undone.
+    pub fn start(specs: Vec<PortSpec>) -> Result<Daemon, DaemonError> {
+        let monitor = Monitor::new(&[
+            Group::Link,
+            Group::Ipv4Address,
+            Group::Ipv6Address,
+            Group::Ipv4Multicast,
+            Group::Ipv6Multicast,
+        ])?;
+        let (reports_sender, reports) = unbounded();
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|e| DaemonError::Os("cannot make an eventfd", e.into()))?;
+        let mut daemon = Daemon {
+            ports: Vec::new(),
+            devices: BTreeMap::new(),
+            next_id: 0,
+            netlink: rtnl::Requests::new()?,
+            monitor,
+            reports,
+            reports_sender,
+            reports_wake: Arc::new(wake),
+            next_membership_poll: Instant::now(),
+        };
+        for spec in specs {
+            if let Err(e) = daemon.add_port(spec) {
+                daemon.stop();
+                return Err(e);
+            }
+        }
+        Ok(daemon)
+    }
+
+    fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
+        let underlay = spec.soft.underlay.clone();
+        let port = SoftPort::open(spec.soft)?;
+        let runtime = PortRuntime::start(
+            underlay,
+            Box::new(port),
+            &self.reports_sender,
+            &self.reports_wake,
+        )
+        .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
+        self.ports.push(runtime);
+        let at = self.ports.len() - 1;
+        for device in spec.devices {
+            self.add_device(at, &device)?;
+        }
+        Ok(())
+    }
+
+    fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
+        let id = DeviceId(self.next_id);
+        self.next_id += 1;
+        let port = &mut self.ports[at];
+        let mailboxes = port.mailboxes();
+        let device = Device::create(id, spec, &mut *port.port, &mailboxes, &mut self.netlink)
+            .map_err(|source| DaemonError::Device {
+                name: spec.name.clone(),
+                source,
+            })?;
+        log::info!(
+            "{}: up on {} qpn={} pkey={} gid={} mtu={} queues={}",
+            device.name,
+            port.port.attributes().name,
+            device.endpoint.qpn,
+            device.endpoint.pkey,
+            device.address.gid(),
+            device.mtu,
+            device.queues
+        );
+        self.devices.insert(id, (at, device));
+        self.read_addresses(id);
+        self.sync_groups(id);
+        Ok(())
+    }
+
+    /// The descriptors to wait for.
+    pub fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.ports.len());
+        let mut add = |fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        add(self.monitor.as_fd());
+        add(self.reports_wake.as_fd());
+        self.ports.iter().for_each(|p| add(p.port.event_fd()));
+        extra.iter().for_each(|fd| add(*fd));
+        let timeout = self
+            .polls_memberships()
+            .then(|| {
+                self.next_membership_poll
+                    .saturating_duration_since(Instant::now())
+            })
+            .and_then(|d| rustix::time::Timespec::try_from(d).ok());
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn polls_memberships(&self) -> bool {
+        !(self.monitor.has(Group::Ipv4Multicast) && self.monitor.has(Group::Ipv6Multicast))
+    }
+
+    /// Handles what happened.
+    ///
+    /// # Errors
+    /// When a data thread cannot go on.
+    pub fn process(&mut self) -> Result<(), DaemonError> {
+        for event in self.monitor.drain() {
+            self.netlink_event(event);
+        }
+        for at in 0..self.ports.len() {
+            for event in self.ports[at].port.process() {
+                self.port_event(at, event);
+            }
+        }
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&*self.reports_wake, &mut count);
+        while let Ok(report) = self.reports.try_recv() {
+            match report {
+                Report::TapGone(id) => self.forget(id),
+                Report::Failed(why) => return Err(DaemonError::Thread(why)),
+            }
+        }
+        if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
+            self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
+            self.sync_all_groups();
+        }
+        Ok(())
+    }
+
+    fn by_index(&self, ifindex: u32) -> Option<DeviceId> {
+        self.devices
+            .iter()
+            .find(|(_, (_, d))| d.ifindex == ifindex)
+            .map(|(id, _)| *id)
+    }
+
+    fn netlink_event(&mut self, event: Event) {
+        match event {
+            Event::LinkChanged(link) => {
+                if let Some(id) = self.by_index(link.index) {
+                    self.link_changed(id, &link);
+                }
+            }
+            Event::LinkGone { index, name, .. } => {
+                if let Some(id) = self.by_index(index) {
+                    log::warn!(
+                        "{name}: the interface was deleted or moved; its endpoint is closed"
+                    );
+                    self.forget(id);
+                }
+            }
+            Event::AddressAdded(a) => {
+                if let Some(id) = self.by_index(a.ifindex)
+                    && a.is_usable()
+                {
+                    self.address_added(id, a.ip);
+                }
+            }
+            Event::AddressRemoved(a) => {
+                if let Some(id) = self.by_index(a.ifindex)
+                    && let Some((_, device)) = self.devices.get_mut(&id)
+                {
+                    device.addresses.remove(&a.ip);
+                }
+            }
+            Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
+                if let Some(id) = self.by_index(ifindex) {
+                    self.sync_groups(id);
+                }
+            }
+            Event::Overrun => self.reread(),
+        }
+    }
+
+    /// Reads everything again after notifications were lost.
+    fn reread(&mut self) {
+        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+        for id in ids {
+            let Some((_, device)) = self.devices.get(&id) else {
+                continue;
+            };
+            match self.netlink.link_by_index(device.ifindex) {
+                Ok(link) => {
+                    self.link_changed(id, &link);
+                    self.read_addresses(id);
+                    self.sync_groups(id);
+                }
+                Err(e) if e.is_not_found() => self.forget(id),
+                Err(e) => log::warn!("cannot read a link again: {e}"),
+            }
+        }
+    }
+
+    fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let at = *at;
+        device.name.clone_from(&link.name);
+        if device.up != link.up {
+            device.up = link.up;
+            log::info!("{}: {}", device.name, if link.up { "up" } else { "down" });
+        }
+        if link.mtu > device.link_mtu {
+            log::warn!(
+                "{}: the MTU {} is over the link's {}; set back",
+                device.name,
+                link.mtu,
+                device.link_mtu
+            );
+            if let Err(e) = self.netlink.set_mtu(device.ifindex, device.link_mtu) {
+                log::warn!("{}: cannot set the MTU: {e}", device.name);
+            }
+        } else {
+            device.mtu = link.mtu;
+        }
+        if let Some(mac) = link.address
+            && mac != device.mac
+        {
+            device.mac = mac;
+            self.ports[at].tell(|| Command::SetMac(id, mac));
+        }
+        let Some((_, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        match netdev::ethtool::Features::read(&device.name) {
+            Ok(f) if f.gro != device.coalesce => {
+                device.coalesce = f.gro;
+                self.ports[at].tell(|| Command::SetCoalesce(id, f.gro));
+            }
+            Ok(_) => {}
+            Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
+        }
+        self.sync_groups(id);
+    }
+
+    fn read_addresses(&mut self, id: DeviceId) {
+        let Some((_, device)) = self.devices.get(&id) else {
+            return;
+        };
+        match self.netlink.addresses(device.ifindex) {
+            Ok(addresses) => {
+                for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
+                    self.address_added(id, a.ip);
+                }
+            }
+            Err(e) => log::warn!("{}: cannot read its addresses: {e}", device.name),
+        }
+    }
+
+    /// Tells the link about an address, so that peers that knew us under another queue pair find
+    /// us again at once.
+    fn address_added(&mut self, id: DeviceId, ip: IpAddr) {
+        if let Some((at, device)) = self.devices.get_mut(&id)
+            && device.addresses.insert(ip)
+        {
+            self.ports[*at].tell_first(Command::Announce(id, ip));
+        }
+    }
+
+    fn announce_all(&self, at: usize) {
+        for (id, (_, device)) in self.devices.iter().filter(|(_, (p, _))| *p == at) {
+            for ip in &device.addresses {
+                self.ports[at].tell_first(Command::Announce(*id, *ip));
+            }
+        }
+    }
+
+    fn sync_all_groups(&mut self) {
+        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.sync_groups(id));
+    }
+
+    /// Attaches and detaches so that the device's groups are those that the host has joined.
+    fn sync_groups(&mut self, id: DeviceId) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let host = match netdev::membership::read(device.ifindex) {
+            Ok(groups) => groups,
+            Err(e) => {
+                log::warn!("{}: cannot read the group memberships: {e}", device.name);
+                return;
+            }
+        };
+        let wanted = device.wanted_groups(&host);
+        if wanted == device.joined {
+            return;
+        }
+        let runtime = &mut self.ports[*at];
+        let mut joined: BTreeSet<_> = device.joined.intersection(&wanted).copied().collect();
+        for gone in device.joined.difference(&wanted) {
+            if let Err(e) = runtime.port.detach(device.endpoint.id, *gone) {
+                log::warn!("{}: cannot leave {gone}: {e}", device.name);
+            }
+        }
+        for new in wanted.difference(&device.joined) {
+            match runtime.port.attach(device.endpoint.id, *new) {
+                Ok(()) => {
+                    joined.insert(*new);
+                    device.refused.remove(new);
+                }
+                Err(e) if device.refused.insert(*new) => {
+                    log::warn!("{}: multicast join failed for {new}: {e}", device.name);
+                }
+                Err(_) => {}
+            }
+        }
+        device.joined = joined;
+        let groups: Vec<_> = device.joined.iter().copied().collect();
+        runtime.tell(|| Command::SetJoined(id, groups.clone()));
+    }
+
+    fn port_event(&mut self, at: usize, event: PortEvent) {
+        let name = self.ports[at].port.attributes().name;
+        match event {
+            PortEvent::Active => {
+                log::info!("{name}: port active");
+                self.set_carriers(at);
+                self.announce_all(at);
+            }
+            PortEvent::Down(why) => {
+                log::warn!("{name}: port down: {why}");
+                self.set_carriers(at);
+            }
+            PortEvent::Removed => {
+                log::warn!("{name}: the underlay is gone; waiting for it to come back");
+                self.set_carriers(at);
+            }
+            PortEvent::GidChange(gid) => {
+                log::info!("{name}: the port's GID is now {gid}");
+                for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
+                    let address = HardwareAddress::new(0, device.endpoint.qpn, gid);
+                    device.address = address;
+                    self.ports[at].tell(|| Command::SetLocal(*id, address));
+                }
+                self.announce_all(at);
+            }
+            PortEvent::MtuChange(payload) => self.mtu_changed(at, payload),
+            PortEvent::PKeyChange => log::info!("{name}: the P_Key table changed"),
+        }
+    }
+
+    fn set_carriers(&mut self, at: usize) {
+        let active = self.ports[at].port.attributes().state == PortState::Active;
+        for (_, device) in self.devices.values_mut().filter(|(p, _)| *p == at) {
+            if device.carrier != active {
+                device.set_carrier(active);
+            }
+        }
+    }
+
+    /// The link's MTU changed: an interface that had the full MTU follows, others are only clamped
+    /// (`ipoib_mcast_join_finish` in the kernel's driver).
+    fn mtu_changed(&mut self, at: usize, payload: u32) {
+        let link_mtu = payload.saturating_sub(ENCAPSULATION);
+        for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
+            let mtu = match device.spec.mtu {
+                Some(asked) => asked.min(link_mtu),
+                None if device.mtu == device.link_mtu => link_mtu,
+                None => device.mtu.min(link_mtu),
+            };
+            log::info!(
+                "{}: the link MTU is now {link_mtu}, the MTU {mtu}",
+                device.name
+            );
+            device.link_mtu = link_mtu;
+            self.ports[at].tell(|| Command::SetPayloadMax(*id, payload as usize));
+            if mtu != device.mtu {
+                match self.netlink.set_mtu(device.ifindex, mtu) {
+                    Ok(()) => device.mtu = mtu,
+                    Err(e) => log::warn!("{}: cannot set the MTU {mtu}: {e}", device.name),
+                }
+            }
+        }
+    }
+
+    /// Closes a device whose TAP is gone.
+    fn forget(&mut self, id: DeviceId) {
+        if let Some((at, device)) = self.devices.remove(&id) {
+            self.ports[at].remove_lanes(id);
+            if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
+                log::warn!("{}: cannot close its endpoint: {e}", device.name);
+            }
+        }
+    }
+
+    /// Asks every data thread of every port for a copy of its counters.
+    pub(crate) fn snapshots(&self, tables: bool) -> Vec<(usize, Vec<Snapshot>)> {
+        self.ports
+            .iter()
+            .enumerate()
+            .map(|(i, p)| (i, p.snapshots(tables)))
+            .collect()
+    }
+
+    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent.
+    pub fn stop(&mut self) {
+        for id in self.devices.keys().copied().collect::<Vec<_>>() {
+            self.forget(id);
+        }
+        for port in self.ports.drain(..) {
+            port.stop();
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,64 @@
+//! What the control thread tells a data thread, and what a data thread reports back.
+
+use std::net::IpAddr;
+
+use crossbeam_channel::Sender;
+use fabric::{EndpointId, Gid};
+use ipoib::{HardwareAddress, Update};
+
+use super::lane::Lane;
+use super::stats::{DeviceSnapshot, WorkerSnapshot};
+
+/// Names a device of this daemon; never reused while it runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct DeviceId(pub u32);
+
+/// From the control thread, or from a sibling data thread ([`Command::Update`]).
+pub enum Command {
+    /// Serve a device's queue from now on.
+    AddLane(Box<Lane>),
+    /// Stop serving a device and close its queue; the sender is dropped when that is done.
+    RemoveLane(DeviceId, Sender<()>),
+    /// A sibling's core learned something.
+    Update(DeviceId, Update),
+    /// The device's own address changed.
+    SetLocal(DeviceId, HardwareAddress),
+    /// The TAP's MAC was changed.
+    SetMac(DeviceId, [u8; 6]),
+    /// The device got another endpoint (its partition came back).
+    SetEndpoint(DeviceId, EndpointId),
+    /// The largest UD payload in bytes changed.
+    SetPayloadMax(DeviceId, usize),
+    /// Receive coalescing was switched, for TCP and for UDP.
+    SetCoalesce(DeviceId, bool),
+    /// Groups that the device is attached to, for the tables that people see.
+    SetJoined(DeviceId, Vec<Gid>),
+    /// Tell the link about an address of the host.
+    Announce(DeviceId, IpAddr),
+    /// Copy the counters and, with `tables`, the neighbour and group tables.
+    Snapshot {
+        /// Whether to copy the tables too.
+        tables: bool,
+        /// Where to.
+        reply: Sender<Snapshot>,
+    },
+    /// Close everything and end the thread.
+    Stop,
+}
+
+/// One data thread's answer to [`Command::Snapshot`].
+pub struct Snapshot {
+    /// The thread's own counters.
+    pub worker: WorkerSnapshot,
+    /// One for each device that it serves.
+    pub devices: Vec<DeviceSnapshot>,
+}
+
+/// From a data thread to the control thread.
+#[derive(Debug)]
+pub enum Report {
+    /// The TAP went away under us.
+    TapGone(DeviceId),
+    /// The data thread cannot go on; the text says why.
+    Failed(String),
+}

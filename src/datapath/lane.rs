@@ -1,0 +1,57 @@
+//! One device's part in one data thread: a TAP queue, a replica of the protocol core, counters.
+
+use fabric::{AhAttributes, EndpointId, QKey, UdDestination, Worker};
+use ipoib::{Ipoib, Target};
+use netdev::tap::TapQueue;
+
+use super::command::DeviceId;
+use super::stats::LaneStats;
+
+/// What a data thread serves of one device.
+pub struct Lane {
+    /// The device.
+    pub id: DeviceId,
+    /// Its UD endpoint.
+    pub endpoint: EndpointId,
+    /// The Q_Key of its link.
+    pub qkey: QKey,
+    /// Its TAP queue.
+    pub tap: TapQueue,
+    /// This thread's replica of the protocol core.
+    pub core: Ipoib,
+    /// The largest IP packet that the link carries, in bytes.
+    pub link_mtu: usize,
+    /// Whether received segments are coalesced, as `ethtool -K gro` says.
+    pub coalesce: bool,
+    /// Whether the kernel takes coalesced UDP from us.
+    pub uso: bool,
+    /// Counters.
+    pub stats: LaneStats,
+}
+
+impl Lane {
+    /// Where a target is on the fabric, with an address handle made if there is none yet.
+    pub fn destination(&mut self, fabric: &mut dyn Worker, to: Target) -> Option<UdDestination> {
+        let (dgid, qpn) = self.core.address(to);
+        let ah = match self.core.ah(to) {
+            Some(ah) => ah,
+            None => {
+                let ah = fabric.create_ah(&AhAttributes::to(dgid)).ok()?;
+                self.core.set_ah(to, ah);
+                ah
+            }
+        };
+        Some(UdDestination {
+            ah,
+            qpn,
+            qkey: self.qkey,
+        })
+    }
+
+    /// Gives back the address handles that the core no longer names.
+    pub fn release_ahs(&mut self, fabric: &mut dyn Worker) {
+        while let Some(ah) = self.core.pop_released_ah() {
+            fabric.destroy_ah(ah);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The data threads: one for each TAP queue and core, run to completion in one epoll loop that
+//! does both directions. A packet is handled by the thread that read it and crosses no channel and
+//! no lock. What one thread's core learns reaches its siblings as [`Command::Update`], sent before
+//! the host can act on it.
+
+mod command;
+mod handle;
+mod lane;
+mod receive;
+mod stats;
+mod thread;
+mod train;
+mod transmit;
+
+pub use command::{Command, DeviceId, Report, Snapshot};
+pub use handle::{Mailbox, ThreadHandle, mailbox};
+pub use lane::Lane;
+pub use stats::{DeviceSnapshot, LaneStats, WorkerSnapshot};
+pub use thread::{DataThread, Parts, now};

@@ -1,0 +1,88 @@
+//! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
+//! asks for copies.
+
+use ipoib::{GroupInfo, NeighbourInfo};
+
+use super::command::DeviceId;
+
+/// One device's counters in one data thread. The first eight are those of the kernel's
+/// `ethtool -S` for `ib_ipoib`, and count as it does: `tx_bytes` with the encapsulation header,
+/// `rx_bytes` without.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LaneStats {
+    /// Datagrams received for the host.
+    pub rx_packets: u64,
+    /// Bytes of their IP (or ARP) packets.
+    pub rx_bytes: u64,
+    /// Datagrams sent.
+    pub tx_packets: u64,
+    /// Their payload bytes, encapsulation included.
+    pub tx_bytes: u64,
+    /// Frames that could not be cut or sent.
+    pub tx_errors: u64,
+    /// Datagrams that the host did not take.
+    pub rx_dropped: u64,
+    /// Frames from the host that were not sent.
+    pub tx_dropped: u64,
+    /// Multicast datagrams received.
+    pub multicast: u64,
+    /// Reads from the TAP that gave a frame.
+    pub tap_reads: u64,
+    /// Writes to the TAP.
+    pub tap_writes: u64,
+    /// Frames refused by the TAP: interface down, or out of memory.
+    pub tap_write_errors: u64,
+    /// Frames from the host whose offload header or lengths do not add up.
+    pub tx_bad_frame: u64,
+    /// Frames from the host that are larger than the link and may not be cut.
+    pub tx_too_big: u64,
+    /// Frames dropped because the fabric had no room.
+    pub tx_no_room: u64,
+}
+
+impl LaneStats {
+    /// Names and values, the kernel's names first and in its order.
+    pub fn named(&self) -> [(&'static str, u64); 14] {
+        [
+            ("rx_packets", self.rx_packets),
+            ("tx_packets", self.tx_packets),
+            ("rx_bytes", self.rx_bytes),
+            ("tx_bytes", self.tx_bytes),
+            ("tx_errors", self.tx_errors),
+            ("rx_dropped", self.rx_dropped),
+            ("tx_dropped", self.tx_dropped),
+            ("multicast", self.multicast),
+            ("tap_reads", self.tap_reads),
+            ("tap_writes", self.tap_writes),
+            ("tap_write_errors", self.tap_write_errors),
+            ("tx_bad_frame", self.tx_bad_frame),
+            ("tx_too_big", self.tx_too_big),
+            ("tx_no_room", self.tx_no_room),
+        ]
+    }
+}
+
+/// A copy of one device's state in one data thread.
+pub struct DeviceSnapshot {
+    /// The device.
+    pub id: DeviceId,
+    /// Its counters.
+    pub stats: LaneStats,
+    /// The protocol core's counters by name.
+    pub core: Vec<(&'static str, u64)>,
+    /// Neighbours, where asked for.
+    pub neighbours: Vec<NeighbourInfo>,
+    /// Groups, where asked for.
+    pub groups: Vec<GroupInfo>,
+}
+
+/// A copy of one data thread's own counters.
+#[derive(Clone, Debug)]
+pub struct WorkerSnapshot {
+    /// The thread's number.
+    pub worker: usize,
+    /// Wake-ups of its epoll loop.
+    pub wakeups: u64,
+    /// The provider's counters.
+    pub fabric: Vec<(&'static str, u64)>,
+}

@@ -1,0 +1,486 @@
+//! One data thread.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use fabric::{EndpointId, Worker};
+use ipoib::Time;
+use netdev::coalesce::{CoalesceConfig, Coalescer};
+use netdev::tap::is_gone;
+use rustix::event::epoll;
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use super::command::{Command, DeviceId, Report, Snapshot};
+use super::handle::{Inbox, Mailbox};
+use super::lane::Lane;
+use super::receive;
+use super::stats::{DeviceSnapshot, WorkerSnapshot};
+use super::train::OpenTrain;
+use super::transmit::{self, Fate};
+
+/// Epoll data words.
+const WAKE: u64 = 0;
+const FABRIC: u64 = 1;
+const LANES: u64 = 2;
+
+/// The largest read from a TAP: virtio-net header, Ethernet header, 64 KiB.
+const FRAME_MAX: usize = 12 + 14 + 65536;
+
+/// Frames read from one TAP queue before others get their turn.
+const BURST: usize = 64;
+
+/// A data thread before and while it runs.
+pub struct DataThread {
+    index: usize,
+    fabric: Box<dyn Worker>,
+    lanes: Vec<Option<Lane>>,
+    epoll: OwnedFd,
+    inbox: Inbox,
+    siblings: Vec<Mailbox>,
+    reports: Sender<Report>,
+    reports_wake: std::sync::Arc<OwnedFd>,
+    train: OpenTrain,
+    buffer: Box<[u8]>,
+    translated: Vec<u8>,
+    coalescer: Coalescer,
+    /// The TAPs are not read while the fabric has no room.
+    paused: bool,
+    stop: bool,
+    wakeups: u64,
+}
+
+/// What a data thread is made from.
+pub struct Parts {
+    /// Its number.
+    pub index: usize,
+    /// Its part of the port.
+    pub fabric: Box<dyn Worker>,
+    /// Its commands.
+    pub inbox: Inbox,
+    /// The other threads of the port.
+    pub siblings: Vec<Mailbox>,
+    /// Where reports go.
+    pub reports: Sender<Report>,
+    /// Woken after a report.
+    pub reports_wake: std::sync::Arc<OwnedFd>,
+}
+
+impl DataThread {
+    /// Sets up the epoll instance.
+    ///
+    /// # Errors
+    /// What `epoll_create1` or `epoll_ctl` say.
+    pub fn new(parts: Parts) -> io::Result<DataThread> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut fabric = parts.fabric;
+        fabric.register(epoll.as_fd(), FABRIC)?;
+        epoll::add(
+            &epoll,
+            &*parts.inbox.wake,
+            epoll::EventData::new_u64(WAKE),
+            epoll::EventFlags::IN,
+        )?;
+        Ok(DataThread {
+            index: parts.index,
+            fabric,
+            lanes: Vec::new(),
+            epoll,
+            inbox: parts.inbox,
+            siblings: parts.siblings,
+            reports: parts.reports,
+            reports_wake: parts.reports_wake,
+            train: OpenTrain::default(),
+            buffer: vec![0; FRAME_MAX].into_boxed_slice(),
+            translated: Vec::with_capacity(2048),
+            coalescer: Coalescer::new(CoalesceConfig::default()),
+            paused: false,
+            stop: false,
+            wakeups: 0,
+        })
+    }
+
+    /// Runs until [`Command::Stop`].
+    pub fn run(mut self) {
+        if let Err(e) = self.serve() {
+            self.report(Report::Failed(format!(
+                "data thread {} cannot go on: {e}",
+                self.index
+            )));
+        }
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(32);
+        while !self.stop {
+            events.clear();
+            let timeout = self.timeout();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => return Err(e.into()),
+            }
+            self.wakeups += 1;
+            let now = now();
+            for event in &events {
+                match event.data.u64() {
+                    WAKE => {
+                        self.inbox.drain_wake();
+                        self.commands(now);
+                    }
+                    FABRIC => self.receive(now)?,
+                    lane => self.transmit((lane - LANES) as usize, now),
+                }
+            }
+            self.timers(now);
+            self.train.flush(&mut *self.fabric);
+            self.pause(!self.fabric.has_room())?;
+        }
+        Ok(())
+    }
+
+    /// How long to sleep: until the first core wants to be woken.
+    fn timeout(&self) -> Option<Timespec> {
+        let first = self
+            .lanes
+            .iter()
+            .flatten()
+            .filter_map(|l| l.core.next_deadline())
+            .min()?;
+        let left = first.0.saturating_sub(now().0);
+        Timespec::try_from(Duration::from_millis(left)).ok()
+    }
+
+    /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's short ring
+    /// drops and counts; nothing is queued here.
+    fn pause(&mut self, pause: bool) -> io::Result<()> {
+        if pause == self.paused {
+            return Ok(());
+        }
+        self.paused = pause;
+        for (i, lane) in self.lanes.iter().enumerate() {
+            if let Some(lane) = lane {
+                epoll::modify(
+                    &self.epoll,
+                    lane.tap.as_fd(),
+                    lane_token(i),
+                    lane_interest(pause),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
+    fn transmit(&mut self, i: usize, now: Time) {
+        for _ in 0..BURST {
+            let Some(lane) = self.lanes.get_mut(i).and_then(Option::as_mut) else {
+                return;
+            };
+            if !self.fabric.has_room() {
+                return;
+            }
+            match lane.tap.read(&mut self.buffer) {
+                Ok(Some(len)) => {
+                    let fate = transmit::frame(
+                        lane,
+                        &mut *self.fabric,
+                        &mut self.train,
+                        now,
+                        &self.buffer[..len],
+                    );
+                    if fate != Fate::Sent {
+                        self.after_unsent(i, now);
+                    }
+                }
+                Ok(None) => return,
+                Err(e) => return self.tap_failed(i, &e),
+            }
+        }
+    }
+
+    /// A frame was not sent: its destination may be known to a sibling whose news wait in the
+    /// inbox, or the core wants to ask for it.
+    fn after_unsent(&mut self, i: usize, now: Time) {
+        self.commands(now);
+        self.service(i, now);
+    }
+
+    /// Receives one batch and writes it to the TAPs.
+    fn receive(&mut self, now: Time) -> io::Result<()> {
+        let batch = self.fabric.poll()?;
+        let mut datagrams = batch.datagrams().peekable();
+        let mut news = false;
+        while let Some((first, _)) = datagrams.peek() {
+            let endpoint = first.endpoint;
+            let run = std::iter::from_fn(|| datagrams.next_if(|(r, _)| r.endpoint == endpoint));
+            match lane_of(&mut self.lanes, endpoint) {
+                Some(lane) => {
+                    self.coalescer.configure(coalesce_config(lane));
+                    news |= receive::run(
+                        lane,
+                        self.coalescer.batch(),
+                        &mut self.translated,
+                        now,
+                        run,
+                        |lane| publish(lane, &self.siblings),
+                    );
+                }
+                // An endpoint whose lane is not here yet, or no more.
+                None => run.for_each(drop),
+            }
+        }
+        drop(datagrams);
+        if news {
+            for i in 0..self.lanes.len() {
+                self.service(i, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what a core wants sent, and frames that it no longer holds.
+    fn service(&mut self, i: usize, now: Time) {
+        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+            return;
+        };
+        publish(lane, &self.siblings);
+        let mut scratch = [0; 256];
+        while let Some((to, packet)) = lane.core.poll_transmit(now) {
+            let len = packet.len();
+            let Some(copy) = scratch.get_mut(..len) else {
+                continue;
+            };
+            copy.copy_from_slice(packet);
+            transmit::packet(
+                lane,
+                &mut *self.fabric,
+                &mut self.train,
+                to,
+                &scratch[..len],
+            );
+        }
+        while let Some(held) = lane.core.pop_released() {
+            let mut raw = held.prefix.to_vec();
+            raw.extend_from_slice(&held.frame);
+            transmit::frame(lane, &mut *self.fabric, &mut self.train, now, &raw);
+        }
+        lane.release_ahs(&mut *self.fabric);
+    }
+
+    fn timers(&mut self, now: Time) {
+        for i in 0..self.lanes.len() {
+            let due = match &mut self.lanes[i] {
+                Some(lane) if lane.core.next_deadline().is_some_and(|t| t <= now) => {
+                    lane.core.handle_timeout(now);
+                    true
+                }
+                _ => false,
+            };
+            if due {
+                self.service(i, now);
+            }
+        }
+    }
+
+    fn commands(&mut self, now: Time) {
+        while let Ok(command) = self.inbox.receiver.try_recv() {
+            self.command(command, now);
+        }
+    }
+
+    fn command(&mut self, command: Command, now: Time) {
+        match command {
+            Command::AddLane(lane) => self.add(*lane),
+            Command::RemoveLane(id, _done) => self.remove(id),
+            Command::Update(id, update) => {
+                if let Some((i, lane)) = self.lane(id) {
+                    lane.core.apply(now, &update);
+                    self.service(i, now);
+                }
+            }
+            Command::SetLocal(id, address) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.core.set_local(address);
+                }
+            }
+            Command::SetMac(id, mac) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.core.set_mac(mac);
+                }
+            }
+            Command::SetEndpoint(id, endpoint) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.endpoint = endpoint;
+                }
+            }
+            Command::SetPayloadMax(id, bytes) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.link_mtu = bytes.saturating_sub(4);
+                }
+            }
+            Command::SetCoalesce(id, on) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.coalesce = on;
+                }
+            }
+            Command::SetJoined(id, groups) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.core.set_joined(now, &groups);
+                }
+            }
+            Command::Announce(id, ip) => {
+                if let Some((i, lane)) = self.lane(id) {
+                    lane.core.announce(ip);
+                    lane.core.handle_timeout(now);
+                    self.service(i, now);
+                }
+            }
+            Command::Snapshot { tables, reply } => {
+                // The asker may have given up waiting.
+                let _ = reply.send(self.snapshot(tables));
+            }
+            Command::Stop => self.stop = true,
+        }
+    }
+
+    fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
+        self.lanes
+            .iter_mut()
+            .enumerate()
+            .find_map(|(i, l)| l.as_mut().filter(|l| l.id == id).map(|l| (i, l)))
+    }
+
+    fn add(&mut self, lane: Lane) {
+        let i = match self.lanes.iter().position(Option::is_none) {
+            Some(free) => free,
+            None => {
+                self.lanes.push(None);
+                self.lanes.len() - 1
+            }
+        };
+        let id = lane.id;
+        let added = epoll::add(
+            &self.epoll,
+            lane.tap.as_fd(),
+            lane_token(i),
+            lane_interest(self.paused),
+        );
+        match added {
+            Ok(()) => self.lanes[i] = Some(lane),
+            Err(e) => {
+                log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
+                self.report(Report::TapGone(id));
+            }
+        }
+    }
+
+    fn remove(&mut self, id: DeviceId) {
+        if let Some((i, _)) = self.lane(id) {
+            self.drop_lane(i);
+        }
+    }
+
+    fn drop_lane(&mut self, i: usize) {
+        self.train.flush(&mut *self.fabric);
+        if let Some(mut lane) = self.lanes[i].take() {
+            // A TAP that is gone has left the epoll instance already.
+            let _ = epoll::delete(&self.epoll, lane.tap.as_fd());
+            lane.core.release_all();
+            lane.release_ahs(&mut *self.fabric);
+        }
+    }
+
+    fn tap_failed(&mut self, i: usize, error: &io::Error) {
+        if is_gone(error) {
+            if let Some(Some(lane)) = self.lanes.get(i) {
+                let id = lane.id;
+                self.drop_lane(i);
+                self.report(Report::TapGone(id));
+            }
+        } else {
+            log::debug!("data thread {}: TAP read: {error}", self.index);
+        }
+    }
+
+    fn report(&self, report: Report) {
+        // Nobody listens only while the daemon ends.
+        if self.reports.send(report).is_ok() {
+            let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn snapshot(&self, tables: bool) -> Snapshot {
+        let devices = self.lanes.iter().flatten().map(|lane| DeviceSnapshot {
+            id: lane.id,
+            stats: lane.stats,
+            core: lane.core.counters().named(),
+            neighbours: if tables {
+                lane.core.neighbours().collect()
+            } else {
+                Vec::new()
+            },
+            groups: if tables {
+                lane.core.groups().collect()
+            } else {
+                Vec::new()
+            },
+        });
+        Snapshot {
+            worker: WorkerSnapshot {
+                worker: self.index,
+                wakeups: self.wakeups,
+                fabric: self.fabric.counters(),
+            },
+            devices: devices.collect(),
+        }
+    }
+}
+
+fn lane_token(i: usize) -> epoll::EventData {
+    epoll::EventData::new_u64(LANES + i as u64)
+}
+
+fn lane_interest(paused: bool) -> epoll::EventFlags {
+    if paused {
+        epoll::EventFlags::empty()
+    } else {
+        epoll::EventFlags::IN
+    }
+}
+
+fn lane_of(lanes: &mut [Option<Lane>], endpoint: EndpointId) -> Option<&mut Lane> {
+    lanes
+        .iter_mut()
+        .flatten()
+        .find(|lane| lane.endpoint == endpoint)
+}
+
+fn coalesce_config(lane: &Lane) -> CoalesceConfig {
+    CoalesceConfig {
+        tcp: lane.coalesce,
+        udp: lane.coalesce && lane.uso,
+        ..CoalesceConfig::default()
+    }
+}
+
+/// Sends what a core learned to the other threads.
+fn publish(lane: &mut Lane, siblings: &[Mailbox]) {
+    let id = lane.id;
+    for update in lane.core.drain_updates() {
+        for sibling in siblings {
+            sibling.send(Command::Update(id, update.clone()));
+        }
+    }
+}
+
+/// The monotonic clock in milliseconds.
+pub fn now() -> Time {
+    let t = clock_gettime(ClockId::Monotonic);
+    Time(t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000)
+}

@@ -1,0 +1,283 @@
+//! One device: a TAP interface, its UD endpoint, and what the control thread keeps about it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use fabric::port::UdEndpoint;
+use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
+use ipoib::HardwareAddress;
+use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
+
+use crate::datapath::{Command, DeviceId, Lane, Mailbox};
+
+/// The encapsulation header of RFC 4391, section 6, in bytes.
+pub const ENCAPSULATION: u32 = 4;
+
+/// The smallest MTU that the kernel's IPoIB accepts (`ipoib_change_mtu`).
+pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
+
+/// What is asked of a device.
+#[derive(Clone, Debug)]
+pub struct DeviceSpec {
+    /// Interface name.
+    pub name: String,
+    /// Partition.
+    pub pkey: PKey,
+    /// Q_Key of the link.
+    pub qkey: QKey,
+    /// Scope nibble of the broadcast group.
+    pub scope: u8,
+    /// MTU asked for; the link's otherwise.
+    pub mtu: Option<u32>,
+    /// TAP queues.
+    pub queues: usize,
+    /// The TAP outlives the daemon.
+    pub persist: bool,
+    /// Bring it up at once.
+    pub up: bool,
+}
+
+/// Why a device could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The fabric refused.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The TAP could not be made.
+    #[error(transparent)]
+    Tap(#[from] TapError),
+    /// rtnetlink refused.
+    #[error("{0}: {1}")]
+    Netlink(String, rtnl::Error),
+    /// The MTU does not fit; the text is a whole sentence.
+    #[error("{0}")]
+    Mtu(String),
+}
+
+/// A device in service.
+pub struct Device {
+    /// Its name here.
+    pub id: DeviceId,
+    /// What was asked for.
+    pub spec: DeviceSpec,
+    /// The interface's name now.
+    pub name: String,
+    /// Its interface index.
+    pub ifindex: u32,
+    /// The TAP; queues are with the data threads.
+    pub tap: Tap,
+    /// Queues made.
+    pub queues: usize,
+    /// The UD endpoint.
+    pub endpoint: UdEndpoint,
+    /// The 20-byte address.
+    pub address: HardwareAddress,
+    /// The TAP's MAC.
+    pub mac: [u8; 6],
+    /// The TAP's MTU now.
+    pub mtu: u32,
+    /// The largest IP packet that the link carries.
+    pub link_mtu: u32,
+    /// Whether the interface is administratively up.
+    pub up: bool,
+    /// Carrier as last set.
+    pub carrier: bool,
+    /// Receive coalescing as last seen (`ethtool -K gro`).
+    pub coalesce: bool,
+    /// Groups attached, the broadcast group included.
+    pub joined: BTreeSet<Gid>,
+    /// Groups that could not be attached, so that each is logged once.
+    pub refused: BTreeSet<Gid>,
+    /// Addresses of the host, to be announced when the link's address changes.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Device {
+    /// Makes endpoint and TAP and hands a lane to each data thread.
+    ///
+    /// # Errors
+    /// [`DeviceError`]; nothing is left behind.
+    pub fn create(
+        id: DeviceId,
+        spec: &DeviceSpec,
+        port: &mut dyn Port,
+        threads: &[Mailbox],
+        netlink: &mut rtnl::Requests,
+    ) -> Result<Device, DeviceError> {
+        let link_mtu = port
+            .attributes()
+            .ud_payload_max
+            .saturating_sub(ENCAPSULATION);
+        let mtu = wanted_mtu(spec, link_mtu)?;
+        let endpoint = port.create_ud(UdInit {
+            pkey: spec.pkey,
+            qkey: spec.qkey,
+        })?;
+        let made = Self::with_endpoint(id, spec, port, endpoint, threads, netlink, mtu, link_mtu);
+        if made.is_err() {
+            let _ = port.destroy_ud(endpoint.id);
+        }
+        made
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn with_endpoint(
+        id: DeviceId,
+        spec: &DeviceSpec,
+        port: &mut dyn Port,
+        endpoint: UdEndpoint,
+        threads: &[Mailbox],
+        netlink: &mut rtnl::Requests,
+        mtu: u32,
+        link_mtu: u32,
+    ) -> Result<Device, DeviceError> {
+        let attributes = port.attributes();
+        let queues = spec.queues.clamp(1, threads.len().max(1));
+        let (tap, lanes) = Tap::open(&TapOptions {
+            name: spec.name.clone(),
+            queues,
+            persist: spec.persist,
+        })?;
+        let address = HardwareAddress::new(0, endpoint.qpn, attributes.gid);
+        let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
+        let mut device = Device {
+            id,
+            spec: spec.clone(),
+            name: spec.name.clone(),
+            ifindex: tap.ifindex(),
+            queues: lanes.len(),
+            tap,
+            endpoint,
+            address,
+            mac,
+            mtu,
+            link_mtu,
+            up: false,
+            carrier: false,
+            coalesce: true,
+            joined: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            addresses: BTreeSet::new(),
+        };
+        device.set_carrier(false);
+        device.prepare_link(netlink, &attributes.name)?;
+        let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
+        port.attach(endpoint.id, broadcast)?;
+        device.joined.insert(broadcast);
+        device.hand_out(lanes, threads);
+        device.set_carrier(attributes.state == PortState::Active);
+        Ok(device)
+    }
+
+    /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train.
+    fn prepare_link(
+        &mut self,
+        netlink: &mut rtnl::Requests,
+        port: &str,
+    ) -> Result<(), DeviceError> {
+        let what = |what: &str, name: &str| format!("cannot set the {what} of {name}");
+        let name = self.name.clone();
+        let step = |what_: &str, r: Result<(), rtnl::Error>| {
+            r.map_err(|e| DeviceError::Netlink(what(what_, &name), e))
+        };
+        let link = netlink
+            .link_by_index(self.ifindex)
+            .map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        if link.address != Some(self.mac) && !self.tap.existed() {
+            step("MAC address", netlink.set_mac(self.ifindex, self.mac))?;
+        } else if let Some(mac) = link.address {
+            self.mac = mac;
+        }
+        if !self.tap.existed() || link.mtu > self.link_mtu {
+            step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
+        } else {
+            self.mtu = link.mtu;
+        }
+        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
+        if let Err(e) = netlink.set_gso_max(self.ifindex, GSO_MAX) {
+            log::debug!("{name}: gso_max_size stays at {}: {e}", link.gso_max_size);
+        }
+        if link
+            .alias
+            .as_deref()
+            .is_none_or(|a| a.is_empty() || a.starts_with("ibtap:"))
+        {
+            let alias = format!("ibtap: {port} pkey {} datagram", self.endpoint.pkey);
+            step("alias", netlink.set_alias(self.ifindex, &alias))?;
+        }
+        if self.spec.up && !link.up {
+            step("state", netlink.set_up(self.ifindex))?;
+        }
+        self.up = link.up || self.spec.up;
+        Ok(())
+    }
+
+    fn hand_out(&self, queues: Vec<TapQueue>, threads: &[Mailbox]) {
+        for (tap, thread) in queues.into_iter().zip(threads) {
+            let core = ipoib::Ipoib::new(ipoib::Config {
+                local: self.address,
+                mac: self.mac,
+                pkey: self.spec.pkey,
+                scope: self.spec.scope,
+                limits: ipoib::Limits::default(),
+            });
+            thread.send(Command::AddLane(Box::new(Lane {
+                id: self.id,
+                endpoint: self.endpoint.id,
+                qkey: self.spec.qkey,
+                tap,
+                core,
+                link_mtu: self.link_mtu as usize,
+                coalesce: self.coalesce,
+                uso: self.tap.offloads().uso,
+                stats: Default::default(),
+            })));
+        }
+    }
+
+    /// Sets the carrier, which `ip link` shows as NO-CARRIER when off.
+    pub fn set_carrier(&mut self, on: bool) {
+        match self.tap.set_carrier(on) {
+            Ok(()) => self.carrier = on,
+            Err(e) => log::warn!("{}: cannot set the carrier: {e}", self.name),
+        }
+    }
+
+    /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
+    /// that nobody reports (RFC 1112, RFC 4861), and what the host has joined.
+    pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> BTreeSet<Gid> {
+        let (pkey, scope) = (self.spec.pkey, self.spec.scope);
+        let mut wanted: BTreeSet<Gid> = host
+            .iter()
+            .chain(&ALL_HOSTS)
+            .filter_map(|ip| ipoib::mgid(*ip, pkey, scope))
+            .collect();
+        wanted.insert(ipoib::broadcast_mgid(pkey, scope));
+        wanted
+    }
+}
+
+/// 224.0.0.1 and ff02::1.
+const ALL_HOSTS: [IpAddr; 2] = [
+    IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 1)),
+    IpAddr::V6(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
+];
+
+/// The largest frame that the host gives us at once: with all packet headers it stays under the
+/// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
+const GSO_MAX: u32 = 60_000;
+
+fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
+    match spec.mtu {
+        None => Ok(link_mtu),
+        Some(mtu) if mtu > link_mtu => Err(DeviceError::Mtu(format!(
+            "the MTU {mtu} asked for {} is over the link's {link_mtu}; ask for at most {link_mtu}, or raise the underlay's MTU",
+            spec.name
+        ))),
+        Some(mtu) if mtu < MTU_MIN => Err(DeviceError::Mtu(format!(
+            "the MTU {mtu} asked for {} is under {MTU_MIN}; ask for {MTU_MIN} to {link_mtu}",
+            spec.name
+        ))),
+        Some(mtu) => Ok(mtu),
+    }
+}

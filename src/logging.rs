@@ -1,0 +1,232 @@
+//! The log: one line a record, to stderr.
+//!
+//! Under systemd a line starts with its priority, `<6>` for info (sd-daemon(3)), and the journal
+//! adds the time; elsewhere it starts with the time (UTC) and the level:
+//!
+//! ```text
+//! 2026-11-20T14:00:57.123Z INFO ibtapd::device: ib0 joined ff12:401b:ffff::ffff:ffff qpn=0x000012
+//! ```
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+
+use crate::api::LogLevel;
+
+/// How a line starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// With a priority, for the journal.
+    Journal,
+    /// With time and level.
+    Plain,
+}
+
+struct Stderr {
+    style: Style,
+}
+
+impl Log for Stderr {
+    /// Everything: [`log::max_level`] has decided already.
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        let line = Line {
+            style: self.style,
+            time: SystemTime::now(),
+            record,
+        };
+        // One write, so that the lines of two threads do not mix. There is nowhere to report a
+        // failure to.
+        let _ = std::io::stderr().write_all(line.to_string().as_bytes());
+    }
+
+    fn flush(&self) {}
+}
+
+/// Sends what the process logs to stderr, from `level` on. Later calls only set the level.
+pub fn init(level: LogLevel) {
+    let style = if stderr_is_journal() {
+        Style::Journal
+    } else {
+        Style::Plain
+    };
+    // It fails where a logger is set already, which then stays.
+    let _ = log::set_boxed_logger(Box::new(Stderr { style }));
+    set_level(level);
+}
+
+/// Changes what is logged from now on, in all threads.
+pub fn set_level(level: LogLevel) {
+    log::set_max_level(level.into());
+}
+
+/// What is logged now.
+pub fn level() -> LogLevel {
+    match log::max_level() {
+        LevelFilter::Off | LevelFilter::Error => LogLevel::Error,
+        LevelFilter::Warn => LogLevel::Warn,
+        LevelFilter::Info => LogLevel::Info,
+        LevelFilter::Debug => LogLevel::Debug,
+        LevelFilter::Trace => LogLevel::Trace,
+    }
+}
+
+/// Whether stderr is the stream that systemd named in `$JOURNAL_STREAM`. The variable alone says
+/// nothing: it is inherited where stderr has been redirected since.
+fn stderr_is_journal() -> bool {
+    let Ok(stream) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    rustix::fs::fstat(std::io::stderr())
+        .is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+struct Line<'a> {
+    style: Style,
+    time: SystemTime,
+    record: &'a Record<'a>,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.record.level();
+        match self.style {
+            Style::Journal => write!(f, "<{}>", priority(level))?,
+            Style::Plain => write!(f, "{} {level} ", Utc(self.time))?,
+        }
+        write!(f, "{}: ", self.record.target())?;
+        // What came from the network or from a file must not forge a second line.
+        write!(OneLine(f), "{}", self.record.args())?;
+        f.write_char('\n')
+    }
+}
+
+/// The priorities of syslog(3).
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+/// Writes control characters as escapes.
+struct OneLine<'a, 'b>(&'a mut fmt::Formatter<'b>);
+
+impl fmt::Write for OneLine<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            if c.is_control() {
+                write!(self.0, "{}", c.escape_default())?;
+            } else {
+                self.0.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// RFC 3339, with milliseconds.
+struct Utc(SystemTime);
+
+impl fmt::Display for Utc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.0.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let seconds = since.as_secs();
+        let (year, month, day) = civil_date(seconds / 86400);
+        let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+        let milli = since.subsec_millis();
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z"
+        )
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar. Years are
+/// taken to begin in March, so that the leap day is the last one.
+fn civil_date(day: u64) -> (u64, u64, u64) {
+    let day = day + 719_468; // from 0000-03-01
+    let (era, day) = (day / 146_097, day % 146_097); // of 400 years
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let march_month = (5 * day + 2) / 153;
+    let day = day - (153 * march_month + 2) / 5 + 1;
+    let (month, carry) = if march_month < 10 {
+        (march_month + 3, 0)
+    } else {
+        (march_month - 9, 1)
+    };
+    (era * 400 + year + carry, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(style: Style, level: Level, args: fmt::Arguments<'_>) -> String {
+        let record = Record::builder()
+            .level(level)
+            .target("ibtap::device")
+            .args(args)
+            .build();
+        Line {
+            style,
+            time: UNIX_EPOCH + Duration::from_millis(1_795_183_257_123),
+            record: &record,
+        }
+        .to_string()
+    }
+
+    #[test]
+    fn plain_lines_carry_time_and_level() {
+        assert_eq!(
+            line(Style::Plain, Level::Info, format_args!("up carrier=on")),
+            "2026-11-20T14:00:57.123Z INFO ibtap::device: up carrier=on\n"
+        );
+    }
+
+    #[test]
+    fn journal_lines_carry_the_priority() {
+        let expected = [
+            (Level::Error, "<3>ibtap::device: x\n"),
+            (Level::Warn, "<4>ibtap::device: x\n"),
+            (Level::Info, "<6>ibtap::device: x\n"),
+            (Level::Debug, "<7>ibtap::device: x\n"),
+        ];
+        for (level, text) in expected {
+            assert_eq!(line(Style::Journal, level, format_args!("x")), text);
+        }
+    }
+
+    #[test]
+    fn a_record_is_one_line_whatever_it_holds() {
+        let forged = "a\n<3>ibtapd: b\r\x1b[31m";
+        let text = line(Style::Journal, Level::Info, format_args!("{forged}"));
+        assert_eq!(text, "<6>ibtap::device: a\\n<3>ibtapd: b\\r\\u{1b}[31m\n");
+    }
+
+    #[test]
+    fn dates_across_leap_years() {
+        assert_eq!(civil_date(0), (1970, 1, 1));
+        assert_eq!(civil_date(11_016), (2000, 2, 29));
+        assert_eq!(civil_date(11_017), (2000, 3, 1));
+        assert_eq!(civil_date(19_723), (2024, 1, 1));
+        assert_eq!(civil_date(47_540), (2100, 2, 28));
+        assert_eq!(civil_date(47_541), (2100, 3, 1));
+    }
+
+    #[test]
+    fn the_level_changes_while_running() {
+        set_level(LogLevel::Trace);
+        assert_eq!(level(), LogLevel::Trace);
+        set_level(LogLevel::Warn);
+        assert_eq!(level(), LogLevel::Warn);
+    }
+}

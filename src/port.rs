@@ -1,0 +1,126 @@
+//! A port in service: the provider's control side and its data threads.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, bounded, unbounded};
+use fabric::Port;
+
+use crate::datapath::{
+    Command, DataThread, DeviceId, Mailbox, Parts, Report, Snapshot, ThreadHandle, mailbox,
+};
+
+/// How long the control thread waits for a data thread's answer.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A port and its data threads.
+pub struct PortRuntime {
+    /// The interface that it runs on.
+    pub underlay: String,
+    /// The provider's control side.
+    pub port: Box<dyn Port>,
+    threads: Vec<ThreadHandle>,
+}
+
+impl PortRuntime {
+    /// Starts a data thread for each of the port's workers.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn start(
+        underlay: String,
+        mut port: Box<dyn Port>,
+        reports: &Sender<Report>,
+        reports_wake: &Arc<OwnedFd>,
+    ) -> io::Result<PortRuntime> {
+        let workers = port.take_workers();
+        let boxes = workers
+            .iter()
+            .map(|_| mailbox())
+            .collect::<io::Result<Vec<_>>>()?;
+        let mailboxes: Vec<Mailbox> = boxes.iter().map(|(m, _)| m.clone()).collect();
+        let mut threads = Vec::with_capacity(workers.len());
+        for (index, (fabric, (own, inbox))) in workers.into_iter().zip(boxes).enumerate() {
+            let siblings = mailboxes
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != index)
+                .map(|(_, m)| m.clone())
+                .collect();
+            let data = DataThread::new(Parts {
+                index,
+                fabric,
+                inbox,
+                siblings,
+                reports: reports.clone(),
+                reports_wake: reports_wake.clone(),
+            })?;
+            let join = thread::Builder::new()
+                .name(format!("{underlay}/{index}"))
+                .spawn(move || data.run())?;
+            threads.push(ThreadHandle { mailbox: own, join });
+        }
+        Ok(PortRuntime {
+            underlay,
+            port,
+            threads,
+        })
+    }
+
+    /// Where the threads' commands go.
+    pub fn mailboxes(&self) -> Vec<Mailbox> {
+        self.threads.iter().map(|t| t.mailbox.clone()).collect()
+    }
+
+    /// Tells every thread.
+    pub fn tell(&self, command: impl Fn() -> Command) {
+        for thread in &self.threads {
+            thread.mailbox.send(command());
+        }
+    }
+
+    /// Tells the first thread only.
+    pub fn tell_first(&self, command: Command) {
+        if let Some(thread) = self.threads.first() {
+            thread.mailbox.send(command);
+        }
+    }
+
+    /// Takes a device's queues from the threads and waits until they are closed.
+    pub fn remove_lanes(&self, id: DeviceId) {
+        let (done, closed) = bounded::<()>(0);
+        self.tell(|| Command::RemoveLane(id, done.clone()));
+        drop(done);
+        // Ends when the last thread has dropped its sender; nobody sends.
+        let _ = closed.recv_timeout(ANSWER);
+    }
+
+    /// Copies of all threads' counters; a thread that does not answer in time is left out.
+    pub fn snapshots(&self, tables: bool) -> Vec<Snapshot> {
+        let (reply, answers) = unbounded();
+        self.tell(|| Command::Snapshot {
+            tables,
+            reply: reply.clone(),
+        });
+        drop(reply);
+        let mut all: Vec<Snapshot> = Vec::with_capacity(self.threads.len());
+        while all.len() < self.threads.len() {
+            match answers.recv_timeout(ANSWER) {
+                Ok(snapshot) => all.push(snapshot),
+                Err(_) => break,
+            }
+        }
+        all.sort_by_key(|s| s.worker.worker);
+        all
+    }
+
+    /// Ends the threads, then the port.
+    pub fn stop(self) {
+        for thread in self.threads {
+            thread.stop();
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Answers to the control socket, from what the control thread knows and copies of what the data
+//! threads know.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::process;
+
+use ipoib::NeighbourInfo;
+
+use crate::api::{
+    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel, Mode,
+    NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
+};
+use crate::control::Handler;
+use crate::daemon::Daemon;
+use crate::datapath::{DeviceId, Snapshot, now};
+use crate::device::Device;
+use crate::logging;
+
+impl Handler for Daemon {
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        match request {
+            Request::Version => Ok(Reply::Version(VersionInfo {
+                product: "ibtapd".into(),
+                version: env!("CARGO_PKG_VERSION").into(),
+                pid: process::id(),
+                log_level: logging::level(),
+            })),
+            Request::Show(which) => self.show(&which),
+            Request::Stats(which) => self.stats(&which),
+            Request::Neighbours(which) => self.neighbours(&which.interface),
+            Request::Groups(which) => self.groups(&which.interface),
+            Request::Paths(which) => self.paths(&which.interface),
+            Request::Resources => Ok(self.resources()),
+            Request::LogLevel(level) => Ok(set_level(level.level)),
+        }
+    }
+}
+
+fn set_level(level: LogLevel) -> Reply {
+    logging::set_level(level);
+    Reply::LogLevel {}
+}
+
+impl Daemon {
+    fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
+        self.devices
+            .iter()
+            .find(|(_, (_, d))| d.name == name)
+            .map(|(id, (at, d))| (*id, *at, d))
+            .ok_or_else(|| ApiError::NoSuchInterface {
+                interface: name.to_owned(),
+            })
+    }
+
+    fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, usize, &Device)>, ApiError> {
+        match &which.interface {
+            Some(name) => Ok(vec![self.named(name)?]),
+            None => Ok(self
+                .devices
+                .iter()
+                .map(|(id, (at, d))| (*id, *at, d))
+                .collect()),
+        }
+    }
+
+    fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
+        let interfaces = self
+            .selected(which)?
+            .into_iter()
+            .map(|(_, at, d)| self.interface(at, d))
+            .collect();
+        Ok(Reply::Show { interfaces })
+    }
+
+    fn interface(&self, at: usize, d: &Device) -> InterfaceInfo {
+        let port = self.ports[at].port.attributes();
+        InterfaceInfo {
+            name: d.name.clone(),
+            ifindex: d.ifindex,
+            port: port.name,
+            underlay: Some(self.ports[at].underlay.clone()),
+            state: port.state.into(),
+            reason: port.state_reason,
+            carrier: d.carrier,
+            mode: Mode::Datagram,
+            pkey: d.endpoint.pkey,
+            qkey: d.spec.qkey,
+            qpn: d.endpoint.qpn,
+            gid: d.address.gid(),
+            address: LinkAddress(d.address.0),
+            mac: LinkAddress(d.mac),
+            broadcast: ipoib::broadcast_mgid(d.spec.pkey, d.spec.scope),
+            mtu: d.mtu,
+            link_mtu: port.ud_payload_max,
+            queues: d.queues as u32,
+            persist: d.spec.persist,
+            pid: process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+
+    fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
+        let selected = self.selected(which)?;
+        let snapshots = self.snapshots(false);
+        let stats = selected
+            .into_iter()
+            .map(|(id, at, d)| {
+                let port = self.ports[at].port.attributes().name;
+                device_stats(id, &d.name, &port, &snapshots[at].1)
+            })
+            .collect();
+        Ok(Reply::Stats { stats })
+    }
+
+    /// The device's parts of all data threads, tables included.
+    fn tables(&self, name: &str) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
+        let (id, at, _) = self.named(name)?;
+        let parts: Vec<_> = self.ports[at]
+            .snapshots(true)
+            .into_iter()
+            .flat_map(|s| s.devices)
+            .filter(|d| d.id == id)
+            .collect();
+        if parts.is_empty() {
+            return Err(ApiError::Busy);
+        }
+        Ok(parts)
+    }
+
+    fn neighbours(&self, name: &str) -> Result<Reply, ApiError> {
+        let mut all: BTreeMap<[u8; 6], crate::api::NeighbourInfo> = BTreeMap::new();
+        for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
+            let info = neighbour(&n);
+            match all.get_mut(&n.mac) {
+                Some(known) => merge(known, info),
+                None => {
+                    all.insert(n.mac, info);
+                }
+            }
+        }
+        Ok(Reply::Neighbours {
+            neighbours: all.into_values().collect(),
+        })
+    }
+
+    fn groups(&self, name: &str) -> Result<Reply, ApiError> {
+        let (_, _, device) = self.named(name)?;
+        let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
+        let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
+        for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
+            let info = GroupInfo {
+                mgid: g.mgid,
+                created: g.created.0 / 10,
+                queuelen: 0,
+                complete: true,
+                send_only: g.send_only,
+            };
+            let known = all.entry(g.mgid).or_insert_with(|| info.clone());
+            known.created = known.created.min(info.created);
+            known.send_only &= info.send_only;
+        }
+        let mut groups: Vec<GroupInfo> = all.into_values().collect();
+        groups.sort_by_key(|g| (g.mgid != broadcast, g.mgid));
+        Ok(Reply::Groups { groups })
+    }
+
+    fn paths(&self, name: &str) -> Result<Reply, ApiError> {
+        let mut gids: BTreeMap<_, bool> = BTreeMap::new();
+        for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
+            *gids.entry(n.address.gid()).or_default() |= n.ah.is_some();
+        }
+        let paths = gids
+            .into_iter()
+            .map(|(gid, complete)| PathInfo {
+                gid,
+                complete,
+                dlid: None,
+                sl: None,
+                rate_mbps: None,
+            })
+            .collect();
+        Ok(Reply::Paths { paths })
+    }
+
+    fn resources(&self) -> Reply {
+        let resources = self
+            .ports
+            .iter()
+            .enumerate()
+            .map(|(at, p)| {
+                let name = p.port.attributes().name;
+                ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {
+                    self.devices
+                        .values()
+                        .find(|(port, d)| *port == at && d.endpoint.id == endpoint)
+                        .map(|(_, d)| d.name.clone())
+                })
+            })
+            .collect();
+        Reply::Resources { resources }
+    }
+}
+
+fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
+    let mut stats = InterfaceStats {
+        name: name.to_owned(),
+        ..InterfaceStats::default()
+    };
+    for snapshot in snapshots {
+        for device in snapshot.devices.iter().filter(|d| d.id == id) {
+            stats.add(device.stats.named());
+            stats.protocol.add(device.core.iter().copied());
+        }
+        let mut counters = Counters::default();
+        counters.add([("wakeups", snapshot.worker.wakeups)]);
+        counters.add(snapshot.worker.fabric.iter().copied());
+        stats.workers.push(WorkerStats {
+            worker: snapshot.worker.worker as u32,
+            port: port.to_owned(),
+            counters,
+        });
+    }
+    stats
+}
+
+fn neighbour(n: &NeighbourInfo) -> crate::api::NeighbourInfo {
+    crate::api::NeighbourInfo {
+        mac: LinkAddress(n.mac),
+        address: LinkAddress(n.address.0),
+        gid: n.address.gid(),
+        qpn: n.address.qpn(),
+        ips: n.ips.clone(),
+        state: if n.confirmed {
+            NeighbourState::Confirmed
+        } else {
+            NeighbourState::Learned
+        },
+        idle_ms: now().0.saturating_sub(n.used.0),
+        queuelen: None,
+    }
+}
+
+/// Joins what two data threads know of one neighbour.
+fn merge(known: &mut crate::api::NeighbourInfo, other: crate::api::NeighbourInfo) {
+    known.idle_ms = known.idle_ms.min(other.idle_ms);
+    if other.state == NeighbourState::Confirmed {
+        known.state = NeighbourState::Confirmed;
+    }
+    let new: Vec<IpAddr> = other
+        .ips
+        .into_iter()
+        .filter(|ip| !known.ips.contains(ip))
+        .collect();
+    known.ips.extend(new);
+}

@@ -1,0 +1,121 @@
+//! Configuration files, several devices, partitions.
+
+use crate::lab::{Host, Lab, SOON, eventually};
+
+fn write(host: &Host, text: &str) -> String {
+    let path = host.file("ibtapd.toml");
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("an ASCII path").to_owned()
+}
+
+const TWO_PARTITIONS: &str = r#"
+log_level = "debug"
+
+[[device]]
+name = "ib0"
+underlay = "eth0"
+
+[[device]]
+name = "ib1"
+underlay = "eth0"
+pkey = "0x8001"
+mtu = 2044
+queues = 1
+"#;
+
+#[test]
+fn two_devices_in_two_partitions_share_an_underlay() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
+        let path = write(host, TWO_PARTITIONS);
+        host.start_with(&["--config", &path]);
+        host.configure("ib0");
+        host.ok(&format!("ip addr add 10.10.0.{number}/24 dev ib1"));
+        host.ok("ip link set ib1 up");
+        host.await_carrier("ib1", true);
+        assert_eq!(host.ask("show").len(), 2);
+        assert_eq!(host.show("ib1")["pkey"], 0x8001);
+        assert_eq!(host.mtu("ib1"), 2044);
+        assert_eq!(host.show("ib1")["broadcast"], "ff12:401b:8001::ffff:ffff");
+    }
+    a.reaches(b);
+    eventually(SOON, "the other partition", || {
+        a.pings("10.10.0.2").then_some(())
+    });
+    let groups = a.groups("ib1", |_| true);
+    assert!(
+        groups.iter().all(|mgid| mgid.contains(":8001:")),
+        "{groups:?}"
+    );
+}
+
+/// Whether hosts whose `ib0` have these P_Keys hear each other.
+fn connected(here: &str, there: &str) -> Option<bool> {
+    let mut lab = Lab::pair()?;
+    let (a, b) = lab.two();
+    a.start(&["--pkey", here]);
+    b.start(&["--pkey", there]);
+    a.configure("ib0");
+    b.configure("ib0");
+    if here == there && here.starts_with("0x8") {
+        a.reaches(b);
+    }
+    let pings = a.run(&format!("ping -c 4 -i 0.5 -w 4 {}", b.v4()));
+    Some(pings.code == Some(0))
+}
+
+#[test]
+fn limited_members_reach_full_ones_and_not_each_other() {
+    for (here, there, expected) in [
+        ("0x8001", "0x8001", true),
+        ("0x0001", "0x8001", true),
+        ("0x8001", "0x0001", true),
+        ("0x0001", "0x0001", false),
+        ("0x8001", "0x8002", false),
+    ] {
+        let Some(found) = connected(here, there) else {
+            return;
+        };
+        assert_eq!(found, expected, "{here} and {there}");
+    }
+}
+
+#[test]
+fn check_config_says_yes_or_where_it_is_wrong() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let good = write(host, TWO_PARTITIONS);
+    let checked = host.daemon_run(&["--check-config", &good]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(!host.has_link("ib0"), "checking makes nothing");
+    for (text, line, column) in [
+        (
+            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\ncolour = 1\n",
+            4,
+            1,
+        ),
+        (
+            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtu = \"big\"\n",
+            4,
+            7,
+        ),
+        (
+            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = 0\n",
+            4,
+            8,
+        ),
+        (
+            "[[device]]\nname = \"an-overlong-name\"\nunderlay = \"eth0\"\n",
+            2,
+            8,
+        ),
+    ] {
+        let bad = write(host, text);
+        let checked = host.daemon_run(&["--check-config", &bad]);
+        assert_eq!(checked.code, Some(1), "{text}: {checked:?}");
+        let place = format!(":{line}:{column}:");
+        assert!(checked.err.contains(&place), "no {place} in {checked:?}");
+        assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
+    }
+}

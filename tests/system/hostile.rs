@@ -1,0 +1,246 @@
+//! Anything at all at UDP port 4791: counted, dropped, no harm to what goes on beside it.
+
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::time::Duration;
+
+use crate::lab::packet::{ROCE_PORT, Ud};
+use crate::lab::{Host, Lab};
+
+/// A small generator of numbers that are the same in every run (xorshift64, Marsaglia 2003).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn bytes(&mut self, length: usize) -> Vec<u8> {
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// An attacker on host `a`'s underlay, and its victim's queue pair.
+struct Attacker {
+    socket: UdpSocket,
+    own: Ipv6Addr,
+    victim: SocketAddrV6,
+    qpn: u32,
+}
+
+impl Attacker {
+    fn new(from: &Host, victim: &Host) -> Attacker {
+        let gid = |host: &Host| -> Ipv6Addr {
+            let shown = host.show("ib0");
+            shown["gid"]
+                .as_str()
+                .expect("a GID")
+                .parse()
+                .expect("an address")
+        };
+        let index = from.link("eth0")["ifindex"].as_u64().expect("an index");
+        let own = gid(from);
+        let scope = u32::try_from(index).expect("an index");
+        let socket = from
+            .namespace()
+            .within(|| UdpSocket::bind(SocketAddrV6::new(own, 0, 0, scope)).expect("a socket"));
+        let qpn = victim.show("ib0")["qpn"].as_u64().expect("a number");
+        Attacker {
+            socket,
+            own,
+            victim: SocketAddrV6::new(gid(victim), ROCE_PORT, 0, scope),
+            qpn: u32::try_from(qpn).expect("24 bits"),
+        }
+    }
+
+    /// A packet that is right in every respect, to be spoiled.
+    fn packet(&self, payload: Vec<u8>) -> Ud {
+        Ud {
+            source: self.own,
+            destination: *self.victim.ip(),
+            source_port: self.socket.local_addr().expect("an address").port(),
+            pkey: 0xffff,
+            destination_qpn: self.qpn,
+            psn: 0,
+            qkey: 0x0b1b,
+            source_qpn: 0x123456,
+            payload,
+        }
+    }
+
+    fn send(&self, datagram: &[u8]) {
+        // The victim's socket may be full, and a datagram too long for the link: both are fine.
+        let _ = self.socket.send_to(datagram, self.victim);
+    }
+
+    /// Sends `count` datagrams in bursts that leave the victim some of the processor.
+    fn flood(&self, count: usize, mut make: impl FnMut(usize) -> Vec<u8>) {
+        for number in 0..count {
+            self.send(&make(number));
+            if number % 64 == 63 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+/// All counters of the victim that say why something was dropped.
+fn drops(host: &Host) -> u64 {
+    let text = host.ibtap("--json stats ib0").out;
+    let stats: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let mut sum = 0;
+    let mut pending = vec![(String::new(), stats)];
+    while let Some((name, value)) = pending.pop() {
+        match value {
+            serde_json::Value::Array(items) => {
+                pending.extend(items.into_iter().map(|item| (String::new(), item)));
+            }
+            serde_json::Value::Object(members) => pending.extend(members),
+            value if is_drop(&name) => sum += value.as_u64().unwrap_or(0),
+            _ => {}
+        }
+    }
+    sum
+}
+
+fn is_drop(name: &str) -> bool {
+    [
+        "bad",
+        "drop",
+        "malformed",
+        "short",
+        "mismatch",
+        "unknown",
+        "invalid",
+        "violation",
+    ]
+    .iter()
+    .any(|word| name.contains(word))
+}
+
+/// Makes the next datagram of a flood.
+type Spoiled = fn(&Attacker, &mut Numbers, usize) -> Vec<u8>;
+
+/// Runs the flood while a ping goes on; the ping must survive, and the drops must be counted.
+fn survives(count: usize, counted: u64, make: Spoiled) {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::new(a, b);
+    let before = drops(b);
+    let memory = b.daemon().resident_kib();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+            attacker.flood(count, |number| make(&attacker, &mut numbers, number));
+        });
+        let said = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    });
+    assert!(b.daemon().is_running());
+    a.reaches(b);
+    let counted_now = drops(b) - before;
+    assert!(counted_now >= counted, "{counted_now} of {count} counted");
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
+}
+
+#[test]
+fn random_datagrams_of_every_length() {
+    survives(20_000, 10_000, |_, numbers, number| {
+        numbers.bytes(number % 4200)
+    });
+}
+
+#[test]
+fn packets_with_flipped_bits() {
+    survives(20_000, 10_000, |attacker, numbers, _| {
+        let payload = numbers.bytes(100);
+        let mut datagram = attacker.packet(payload).datagram();
+        let bit = numbers.next() as usize % (datagram.len() * 8);
+        // Byte 4 of the BTH is outside the ICRC; flip what is inside.
+        let byte = if bit / 8 == 4 { 5 } else { bit / 8 };
+        datagram[byte] ^= 1 << (bit % 8);
+        datagram
+    });
+}
+
+#[test]
+fn forged_queue_pairs_keys_and_partitions() {
+    survives(20_000, 10_000, |attacker, numbers, number| {
+        let mut packet = attacker.packet(numbers.bytes(60));
+        match number % 3 {
+            0 => packet.destination_qpn ^= 1 + (numbers.next() as u32 & 0xffff),
+            1 => packet.qkey ^= 1 + (numbers.next() as u32 >> 1),
+            _ => packet.pkey = 0x8001 + (number as u16 & 0x3fff),
+        }
+        packet.datagram()
+    });
+}
+
+/// An ARP request as IPoIB carries it (RFC 4391, 9.2), from a made-up neighbour.
+fn arp(numbers: &mut Numbers, sender_gid: Ipv6Addr) -> Vec<u8> {
+    let mut packet = vec![0x08, 0x06, 0, 0, 0, 32, 0x08, 0, 20, 4, 0, 1, 0];
+    packet.extend(numbers.bytes(3));
+    packet.extend(sender_gid.octets());
+    packet.extend([10, 9]);
+    packet.extend(numbers.bytes(2));
+    packet.extend([0; 20]);
+    packet.extend([10, 9, 0, 2]);
+    packet
+}
+
+#[test]
+fn arp_with_lying_lengths() {
+    survives(20_000, 5_000, |attacker, numbers, number| {
+        let mut packet = arp(numbers, attacker.own);
+        match number % 4 {
+            0 => packet.truncate(4 + numbers.next() as usize % 56),
+            1 => packet[8] = numbers.next() as u8 | 1,
+            2 => packet[9] = numbers.next() as u8 | 1,
+            _ => packet[5] = 1,
+        }
+        attacker.packet(packet).datagram()
+    });
+}
+
+#[test]
+fn neighbour_discovery_with_lying_lengths() {
+    survives(20_000, 5_000, |attacker, numbers, number| {
+        // An IPv6 header, a neighbour solicitation, an option whose length lies.
+        let mut packet = vec![0x86, 0xdd, 0, 0, 0x60, 0, 0, 0, 0, 48, 58, 255];
+        packet.extend(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number as u16).octets());
+        packet.extend(Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2).octets());
+        packet.extend([135, 0]);
+        packet.extend(numbers.bytes(22));
+        packet.extend([1, (numbers.next() as u8) & !3]);
+        let rest = numbers.next() as usize % 40;
+        packet.extend(numbers.bytes(rest));
+        attacker.packet(packet).datagram()
+    });
+}
+
+#[test]
+fn a_flood_of_made_up_neighbours_is_bounded() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::new(a, b);
+    let memory = b.daemon().resident_kib();
+    let mut numbers = Numbers(7);
+    attacker.flood(60_000, |_| {
+        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
+        let arp = arp(&mut numbers, gid);
+        let mut packet = attacker.packet(arp);
+        packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
+        packet.datagram()
+    });
+    a.reaches(b);
+    b.reaches(a);
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
+}

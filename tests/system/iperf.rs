@@ -1,0 +1,114 @@
+//! TCP and UDP in bulk.
+
+use serde_json::Value;
+
+use crate::lab::{Host, Lab, iperf};
+
+/// Far below what any machine reaches with super-frames, far above what it reaches without them
+/// and with a fault: a floor that only a broken data path misses.
+const FLOOR: f64 = 200e6;
+
+/// Interface counters that must stay 0.
+fn errors(host: &Host) -> Vec<(String, u64)> {
+    let stats = host.link("ib0")["stats64"].clone();
+    let mut found = Vec::new();
+    for direction in ["rx", "tx"] {
+        if let Value::Object(counters) = &stats[direction] {
+            for (name, value) in counters {
+                let value = value.as_u64().unwrap_or(0);
+                if name.contains("error") && value != 0 {
+                    found.push((format!("{direction} {name}"), value));
+                }
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn tcp_runs_both_ways_over_both_families_without_errors() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for address in [b.v4(), b.v6()] {
+        for options in ["-t 2", "-t 2 -R", "-t 2 -P 4"] {
+            let report = iperf(a, b, &address, options);
+            assert!(
+                report.bits_per_second > FLOOR,
+                "{address} {options}: {report:?}"
+            );
+        }
+    }
+    for host in [a, b] {
+        assert_eq!(errors(host), []);
+        assert_eq!(host.counter("ib0", "bad_icrc"), 0);
+    }
+}
+
+#[test]
+fn udp_of_one_packet_and_of_several_fragments_arrives() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for address in [b.v4(), b.v6()] {
+        for length in [64, 1400, 12_000] {
+            let report = iperf(a, b, &address, &format!("-u -b 10M -l {length} -t 1"));
+            let lost = report.lost_percent.expect("iperf3 counts UDP losses");
+            assert!(lost < 1.0, "{address}, {length} bytes: {report:?}");
+        }
+    }
+}
+
+#[test]
+fn one_queue_and_four_queues_carry_tcp() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&["--queues", "1"]);
+    b.start(&["--queues", "4"]);
+    for host in [&*a, &*b] {
+        host.configure("ib0");
+    }
+    a.reaches(b);
+    for options in ["-t 1 -P 4", "-t 1 -P 4 -R"] {
+        let report = iperf(a, b, &b.v4(), options);
+        assert!(report.bits_per_second > FLOOR, "{options}: {report:?}");
+    }
+}
+
+#[test]
+fn bytes_arrive_as_they_were_sent() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let address = format!("{}:7007", b.v4());
+    let listener = b
+        .namespace()
+        .within(|| TcpListener::bind(&address).expect("a listener"));
+    let mut sender = a
+        .namespace()
+        .within(|| TcpStream::connect(&address).expect("a connection"));
+    let (mut receiver, _) = listener.accept().expect("accepted");
+    const BYTES: usize = 32 << 20;
+    // No period that a segment's length divides, so that any lost or moved piece shows.
+    let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 11) as u8;
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let data: Vec<u8> = (0..BYTES).map(pattern).collect();
+            sender.write_all(&data).expect("sent");
+        });
+        let mut got = Vec::with_capacity(BYTES);
+        receiver.read_to_end(&mut got).expect("received");
+        assert_eq!(got.len(), BYTES);
+        let wrong = got
+            .iter()
+            .enumerate()
+            .find(|&(at, &byte)| byte != pattern(at));
+        assert_eq!(wrong, None);
+    });
+}

@@ -1,0 +1,120 @@
+//! A running `ibtapd`.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Host, SOON, eventually, programs};
+
+/// Killed when this value goes; its log is printed when the test has failed.
+pub struct Daemon {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it and waits for its readiness notification (sd_notify(3)).
+    pub(super) fn start(host: &Host, options: &[&str]) -> Daemon {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let notify = host.file(&format!("notify-{number}.sock"));
+        let log = host.file(&format!("ibtapd-{number}.log"));
+        let socket = UnixDatagram::bind(&notify).expect("a notification socket");
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("a timeout");
+        // setpriv and ip replace themselves by what they start: the child is the daemon itself,
+        // and it does not outlive this test even when that is killed.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "ip", "netns", "exec"])
+            .arg(host.namespace().name())
+            .arg(programs::ibtapd())
+            .arg("--socket")
+            .arg(host.socket())
+            .args(options)
+            .env("NOTIFY_SOCKET", &notify)
+            .stderr(File::create(&log).expect("a log file"))
+            .spawn()
+            .expect("util-linux is installed");
+        let mut daemon = Daemon { child, log };
+        daemon.await_ready(&socket);
+        daemon
+    }
+
+    fn await_ready(&mut self, socket: &UnixDatagram) {
+        let end = Instant::now() + Host::READY;
+        let mut message = [0; 4096];
+        loop {
+            match socket.recv(&mut message) {
+                Ok(n) if String::from_utf8_lossy(&message[..n]).contains("READY=1") => return,
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) => panic!("the notification socket: {e}"),
+            }
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                panic!("ibtapd ended with {status}");
+            }
+            assert!(Instant::now() < end, "ibtapd did not say that it is ready");
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("its log")
+    }
+
+    /// Resident memory in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.pid());
+        let status = std::fs::read_to_string(path).expect("it is alive");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("a line of proc_pid_status(5)");
+        let number = line.split_whitespace().next().expect("a number");
+        number.parse().expect("a number")
+    }
+
+    /// Whether it is still there.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub(super) fn terminate(&mut self) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a child");
+        eventually(SOON, "ibtapd to end", || {
+            self.child.try_wait().expect("a child")
+        })
+    }
+
+    /// SIGKILL, and waits for the end.
+    pub(super) fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(40)..];
+            eprintln!("--- log of ibtapd {}:\n{}", self.pid(), tail.join("\n"));
+        }
+        self.kill();
+    }
+}

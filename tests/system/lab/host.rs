@@ -1,0 +1,327 @@
+//! A host: a namespace, programs run in it, and at most one daemon.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Daemon, Namespace, SOON, eventually, programs};
+
+/// What a program said and how it ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Its exit status; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl Done {
+    fn of(command: &mut Command) -> Done {
+        let output = command.output().expect("the program is installed");
+        Done {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// A program that runs beside the test and is killed when this value goes.
+pub struct Background(pub Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Either may fail because it has ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// See the module.
+pub struct Host {
+    // Dropped first: a daemon must be gone before its namespace is.
+    daemon: Option<Daemon>,
+    namespace: Namespace,
+    scratch: PathBuf,
+    number: usize,
+}
+
+impl Host {
+    pub(super) fn create(number: usize, scratch: &Path) -> Host {
+        Host {
+            daemon: None,
+            namespace: Namespace::create(),
+            scratch: scratch.to_owned(),
+            number,
+        }
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Its IPv4 address on `ib0`.
+    pub fn v4(&self) -> String {
+        format!("10.9.0.{}", self.number + 1)
+    }
+
+    /// Its IPv6 address on `ib0`.
+    pub fn v6(&self) -> String {
+        format!("fd09::{}", self.number + 1)
+    }
+
+    /// Its IPv4 address on the underlay.
+    pub fn underlay_v4(&self) -> String {
+        format!("10.8.0.{}", self.number + 1)
+    }
+
+    /// A path of this host's own, for a file that the test or the daemon writes.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.scratch.join(format!("{}-{name}", self.number))
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.file("ibtapd.sock")
+    }
+
+    /// Brings `eth0` up with its IPv4 address and a link-local address that is not tentative.
+    pub fn bring_up_underlay(&self) {
+        self.ok("sysctl -qw net.ipv6.conf.eth0.accept_dad=0");
+        self.ok(&format!("ip addr add {}/24 dev eth0", self.underlay_v4()));
+        self.ok("ip link set eth0 up");
+    }
+
+    /// A command that runs in the namespace and does not outlive this test.
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL"])
+            .args(self.enter(words));
+        command
+    }
+
+    /// The same, ended after a minute at the latest.
+    fn limited_command(&self, words: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=2", "60"])
+            .args(["setpriv", "--pdeathsig", "KILL"])
+            .args(self.enter(words));
+        command
+    }
+
+    fn enter<'a>(&'a self, words: &'a str) -> impl Iterator<Item = &'a str> {
+        ["ip", "netns", "exec", self.namespace.name()]
+            .into_iter()
+            .chain(words.split_whitespace())
+    }
+
+    /// Runs a program; words are separated by spaces.
+    pub fn run(&self, words: &str) -> Done {
+        Done::of(&mut self.limited_command(words))
+    }
+
+    /// Runs a program that must succeed; gives back what it printed.
+    pub fn ok(&self, words: &str) -> String {
+        let done = self.run(words);
+        assert!(
+            done.code == Some(0),
+            "host {}: {words}: status {:?}\n{}{}",
+            self.number,
+            done.code,
+            done.out,
+            done.err
+        );
+        done.out
+    }
+
+    /// The same for a program that prints JSON.
+    pub fn json(&self, words: &str) -> Value {
+        let text = self.ok(words);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words}: {e}: {text}"))
+    }
+
+    /// Runs a line of shell in the namespace.
+    pub fn run_script(&self, line: &str) -> Done {
+        Done::of(self.limited_command("sh -c").arg(line))
+    }
+
+    /// Runs the daemon with exactly these options, which must make it end by itself.
+    pub fn daemon_run(&self, options: &[&str]) -> Done {
+        Done::of(
+            self.limited_command("")
+                .arg(programs::ibtapd())
+                .args(options),
+        )
+    }
+
+    /// The same with this host's socket, for options that it must refuse.
+    pub fn refused(&self, options: &[&str]) -> Done {
+        let socket = self.socket();
+        let mut all = vec!["--socket", socket.to_str().expect("an ASCII path")];
+        all.extend(options);
+        let done = self.daemon_run(&all);
+        assert_ne!(done.code, Some(0), "{options:?}: {done:?}");
+        done
+    }
+
+    /// Starts a program beside the test.
+    pub fn spawn(&self, words: &str) -> Background {
+        let child = self
+            .command(words)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program is installed");
+        Background(child)
+    }
+
+    /// Starts the daemon for `ib0` on `eth0` with further options, and waits until it is ready.
+    pub fn start(&mut self, options: &[&str]) -> &mut Daemon {
+        let mut words = vec!["--underlay", "eth0"];
+        words.extend(options);
+        self.start_with(&words)
+    }
+
+    /// Starts the daemon with these options and this host's socket.
+    pub fn start_with(&mut self, options: &[&str]) -> &mut Daemon {
+        let daemon = Daemon::start(self, options);
+        self.daemon.insert(daemon)
+    }
+
+    /// The running daemon.
+    pub fn daemon(&mut self) -> &mut Daemon {
+        self.daemon.as_mut().expect("the daemon was started")
+    }
+
+    /// Ends the daemon as an administrator would, and expects success.
+    pub fn stop(&mut self) {
+        let mut daemon = self.daemon.take().expect("the daemon was started");
+        let status = daemon.terminate();
+        assert!(status.success(), "ibtapd ended with {status}");
+    }
+
+    /// Kills the daemon without a word.
+    pub fn kill_daemon(&mut self) {
+        let mut daemon = self.daemon.take().expect("the daemon was started");
+        daemon.kill();
+    }
+
+    /// Gives an interface this host's addresses, brings it up and waits for its carrier.
+    pub fn configure(&self, interface: &str) {
+        self.configure_addresses(interface);
+        self.await_carrier(interface, true);
+    }
+
+    /// The same without waiting, for an interface that nobody serves yet.
+    pub fn configure_addresses(&self, interface: &str) {
+        self.ok(&format!("ip addr add {}/24 dev {interface}", self.v4()));
+        self.ok(&format!(
+            "ip addr add {}/64 dev {interface} nodad",
+            self.v6()
+        ));
+        self.ok(&format!("ip link set {interface} up"));
+    }
+
+    /// What `ip -j link show` says of an interface.
+    pub fn link(&self, interface: &str) -> Value {
+        self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()
+    }
+
+    /// An interface's MTU.
+    pub fn mtu(&self, interface: &str) -> u64 {
+        self.link(interface)["mtu"].as_u64().expect("an MTU")
+    }
+
+    /// Whether the interface is there.
+    pub fn has_link(&self, interface: &str) -> bool {
+        self.run(&format!("ip link show dev {interface}")).code == Some(0)
+    }
+
+    /// Waits until the carrier is on, or off.
+    pub fn await_carrier(&self, interface: &str, on: bool) {
+        eventually(SOON, &format!("carrier {on} on {interface}"), || {
+            let flags = self.link(interface)["flags"].clone();
+            let lower_up = flags.as_array()?.iter().any(|flag| flag == "LOWER_UP");
+            (lower_up == on).then_some(())
+        });
+    }
+
+    /// Whether one ping of a few comes back.
+    pub fn pings(&self, address: &str) -> bool {
+        self.run(&format!("ping -c 1 -W 1 {address}")).code == Some(0)
+    }
+
+    /// Waits until another host's `ib0` answers over IPv4 and IPv6.
+    pub fn reaches(&self, other: &Host) {
+        for address in [other.v4(), other.v6()] {
+            eventually(SOON, &format!("an answer from {address}"), || {
+                self.pings(&address).then_some(())
+            });
+        }
+    }
+
+    /// Runs `ibtap` on this host's socket.
+    pub fn ibtap(&self, words: &str) -> Done {
+        let mut command = Command::new(programs::ibtap());
+        command
+            .arg("--socket")
+            .arg(self.socket())
+            .args(words.split_whitespace());
+        Done::of(&mut command)
+    }
+
+    /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.
+    pub fn ask(&self, words: &str) -> Vec<Value> {
+        let done = self.ibtap(&format!("--json {words}"));
+        assert!(done.code == Some(0), "ibtap {words}: {done:?}");
+        match serde_json::from_str(&done.out) {
+            Ok(Value::Array(objects)) => objects,
+            other => panic!("ibtap --json {words}: not an array: {other:?}"),
+        }
+    }
+
+    /// What `ibtap show` says of an interface.
+    pub fn show(&self, interface: &str) -> Value {
+        let mut objects = self.ask(&format!("show {interface}"));
+        assert_eq!(objects.len(), 1, "{objects:?}");
+        objects.remove(0)
+    }
+
+    /// The sum of all counters called `name` that `ibtap stats` shows for an interface, of the
+    /// device, the protocol and every worker; 0 when there is none.
+    pub fn counter(&self, interface: &str, name: &str) -> u64 {
+        fn sum(value: &Value, name: &str) -> u64 {
+            match value {
+                Value::Array(items) => items.iter().map(|item| sum(item, name)).sum(),
+                Value::Object(members) => members
+                    .iter()
+                    .map(|(key, item)| match item.as_u64() {
+                        Some(n) if key == name => n,
+                        _ => sum(item, name),
+                    })
+                    .sum(),
+                _ => 0,
+            }
+        }
+        sum(&Value::Array(self.ask(&format!("stats {interface}"))), name)
+    }
+
+    /// The MGIDs of an interface's groups that satisfy `keep`.
+    pub fn groups(&self, interface: &str, keep: impl Fn(&Value) -> bool) -> Vec<String> {
+        self.ask(&format!("mcg {interface}"))
+            .iter()
+            .filter(|group| keep(group))
+            .map(|group| group["mgid"].as_str().expect("an MGID").to_owned())
+            .collect()
+    }
+
+    /// How long a daemon may take to be ready: it waits up to 10 s for a usable GID.
+    pub const READY: Duration = Duration::from_secs(20);
+}

@@ -1,0 +1,145 @@
+//! Network namespaces that stand for hosts, joined by a veth or a bridge.
+
+mod daemon;
+mod host;
+mod iperf;
+mod namespace;
+pub mod packet;
+mod programs;
+
+use std::time::{Duration, Instant};
+
+pub use daemon::Daemon;
+pub use host::{Done, Host};
+pub use iperf::iperf;
+pub use namespace::Namespace;
+pub use programs::ibtap;
+use tempfile::TempDir;
+
+/// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.
+pub const UNDERLAY_MTU: u32 = 9000;
+/// The IPoIB MTU that goes with it: the IB MTU without the 4-byte encapsulation header.
+pub const LINK_MTU: u32 = 4092;
+
+/// Hosts `0..n`, each with an interface `eth0` on one Ethernet segment. Host `i` has
+/// `10.8.0.(i+1)/24` there, and its link-local address is usable at once.
+pub struct Lab {
+    hosts: Vec<Host>,
+    _switch: Option<Namespace>,
+    _scratch: TempDir,
+}
+
+impl Lab {
+    /// Two hosts joined by a veth. `None`, said loudly, without root.
+    pub fn pair() -> Option<Lab> {
+        Lab::pair_with_mtu(UNDERLAY_MTU)
+    }
+
+    /// Two hosts joined by a veth of that MTU.
+    pub fn pair_with_mtu(mtu: u32) -> Option<Lab> {
+        let mut lab = Lab::unconnected(2)?;
+        let peer = lab.hosts[1].namespace().name().to_owned();
+        lab.hosts[0].ok(&format!(
+            "ip link add eth0 mtu {mtu} type veth peer name eth0 mtu {mtu} netns {peer}"
+        ));
+        lab.bring_up_underlay();
+        Some(lab)
+    }
+
+    /// Two running daemons on a pair of hosts, `ib0` configured and answering on both.
+    pub fn running_pair() -> Option<Lab> {
+        Lab::pair().map(Lab::run)
+    }
+
+    /// `n` hosts on a bridge that floods multicast, all running.
+    pub fn running_segment(n: usize) -> Option<Lab> {
+        let mut lab = Lab::unconnected(n)?;
+        let switch = Namespace::create();
+        switch.ip("link add br0 type bridge mcast_snooping 0");
+        switch.ip(&format!("link set br0 up mtu {UNDERLAY_MTU}"));
+        for (i, host) in lab.hosts.iter().enumerate() {
+            host.ok(&format!(
+                "ip link add eth0 mtu {UNDERLAY_MTU} type veth \
+                 peer name port{i} mtu {UNDERLAY_MTU} netns {}",
+                switch.name()
+            ));
+            switch.ip(&format!("link set port{i} master br0 up"));
+        }
+        lab.bring_up_underlay();
+        lab._switch = Some(switch);
+        Some(lab.run())
+    }
+
+    fn unconnected(n: usize) -> Option<Lab> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED: whole-system tests make network namespaces, which needs root");
+            return None;
+        }
+        let scratch = tempfile::Builder::new()
+            .prefix("ibtap-lab-")
+            .tempdir()
+            .expect("a scratch directory");
+        let hosts = (0..n).map(|i| Host::create(i, scratch.path())).collect();
+        Some(Lab {
+            hosts,
+            _switch: None,
+            _scratch: scratch,
+        })
+    }
+
+    fn bring_up_underlay(&mut self) {
+        for host in &self.hosts {
+            host.bring_up_underlay();
+        }
+    }
+
+    /// Starts a daemon on each host, configures `ib0`, and waits until all can ping the first.
+    fn run(mut self) -> Lab {
+        for host in &mut self.hosts {
+            host.start(&[]);
+        }
+        for host in &self.hosts {
+            host.configure("ib0");
+        }
+        for host in &self.hosts[1..] {
+            host.reaches(&self.hosts[0]);
+        }
+        self
+    }
+
+    /// A host.
+    pub fn host(&mut self, i: usize) -> &mut Host {
+        &mut self.hosts[i]
+    }
+
+    /// The first two hosts.
+    pub fn two(&mut self) -> (&mut Host, &mut Host) {
+        let [a, b, ..] = &mut self.hosts[..] else {
+            panic!("a lab of two hosts or more");
+        };
+        (a, b)
+    }
+
+    /// The first three hosts.
+    pub fn three(&mut self) -> (&mut Host, &mut Host, &mut Host) {
+        let [a, b, c, ..] = &mut self.hosts[..] else {
+            panic!("a lab of three hosts or more");
+        };
+        (a, b, c)
+    }
+}
+
+/// Asks until there is an answer, and panics with `what` after `limit`.
+pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Patience for what takes a moment: a reaction to an event, a retry.
+pub const SOON: Duration = Duration::from_secs(15);

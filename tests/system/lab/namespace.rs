@@ -1,0 +1,82 @@
+//! A named network namespace that is gone when this value is.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A network namespace named after this process and a number.
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes one, with `lo` up.
+    pub fn create() -> Namespace {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let namespace = Namespace {
+            name: format!("ibt{}-{number}", std::process::id()),
+        };
+        ip(&["netns", "add", &namespace.name]);
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// As `ip netns` shows it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `ip` in it.
+    pub fn ip(&self, words: &str) {
+        let mut all = vec!["-n", &self.name];
+        all.extend(words.split_whitespace());
+        ip(&all);
+    }
+
+    /// Runs a closure in it, on a thread of its own. Sockets made there stay there.
+    pub fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(Path::new("/run/netns").join(&self.name)).expect("the namespace");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                    .expect("root may enter a namespace");
+                run()
+            });
+            match thread.join() {
+                Ok(value) => value,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Printed, not asserted: a panic while a test's panic unwinds would abort the whole run.
+        match Command::new("ip")
+            .args(["netns", "del", &self.name])
+            .status()
+        {
+            Ok(status) if status.success() => {}
+            other => eprintln!("cannot remove the namespace {}: {other:?}", self.name),
+        }
+    }
+}
+
+fn ip(words: &[&str]) {
+    let done = Command::new("ip")
+        .args(words)
+        .output()
+        .expect("iproute2 is installed");
+    assert!(
+        done.status.success(),
+        "ip {}: {}",
+        words.join(" "),
+        String::from_utf8_lossy(&done.stderr)
+    );
+}

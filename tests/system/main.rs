@@ -1,0 +1,22 @@
+//! Whole-system tests: real daemons in real network namespaces, driven by the programs that
+//! administrators use. They need root; without it each says so and passes.
+//!
+//! Every name carries the process id, so that runs do not meet, and everything is removed by that
+//! name, also when a test panics.
+
+mod lab;
+
+mod bad_input;
+mod capture;
+mod config;
+mod control;
+mod hostile;
+mod iperf;
+mod ipv4_underlay;
+mod kernel_peer;
+mod multicast;
+mod neighbours;
+mod offloads;
+mod ping;
+mod restart;
+mod underlay;

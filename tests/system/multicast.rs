@@ -1,0 +1,230 @@
+//! Multicast senders and receivers, IPv4 and IPv6: joins, sends without being a member, leaves.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+use crate::lab::{Host, Lab, SOON, eventually};
+
+const PORT: u16 = 7000;
+
+/// A group, and the MGID it maps to for P_Key 0xffff and link-local scope
+/// (RFC 4391, section 4; `ip_ib_mc_map` and `ipv6_ib_mc_map` of Linux).
+struct Group {
+    address: IpAddr,
+    mgid: &'static str,
+}
+
+const V4: Group = Group {
+    address: IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)),
+    mgid: "ff12:401b:ffff::f01:203",
+};
+const V6: Group = Group {
+    address: IpAddr::V6(Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0x1234)),
+    mgid: "ff12:601b:ffff::1234",
+};
+
+fn ifindex(host: &Host) -> u32 {
+    let index = host.link("ib0")["ifindex"].as_u64().expect("an index");
+    u32::try_from(index).expect("an index")
+}
+
+fn ib0_v4(host: &Host) -> Ipv4Addr {
+    host.v4().parse().expect("an address")
+}
+
+/// A socket on `ib0` that hears the group.
+fn receiver(host: &Host, group: &Group) -> UdpSocket {
+    let (index, local) = (ifindex(host), ib0_v4(host));
+    let socket = host.namespace().within(|| match group.address {
+        IpAddr::V4(address) => {
+            let socket = UdpSocket::bind((address, PORT)).expect("a socket");
+            socket.join_multicast_v4(&address, &local).expect("joined");
+            socket
+        }
+        IpAddr::V6(address) => {
+            let socket = UdpSocket::bind((address, PORT)).expect("a socket");
+            socket.join_multicast_v6(&address, index).expect("joined");
+            socket
+        }
+    });
+    socket
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .expect("a timeout");
+    socket
+}
+
+/// A socket that sends to the group on `ib0`, and where it sends.
+fn sender(host: &Host, group: &Group) -> (UdpSocket, SocketAddr) {
+    let (index, local) = (ifindex(host), ib0_v4(host));
+    host.namespace().within(|| match group.address {
+        IpAddr::V4(address) => {
+            let socket = UdpSocket::bind((local, 0)).expect("a socket");
+            sockopt::set_ip_multicast_if(&socket, &local).expect("an interface");
+            (socket, (address, PORT).into())
+        }
+        IpAddr::V6(address) => {
+            let socket = UdpSocket::bind("[::]:0").expect("a socket");
+            let to = SocketAddrV6::new(address, PORT, 0, index);
+            (socket, to.into())
+        }
+    })
+}
+
+fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
+    let mut bytes = [0; 2048];
+    match socket.recv(&mut bytes) {
+        Ok(n) => Some(bytes[..n].to_vec()),
+        Err(e) if e.kind() == ErrorKind::WouldBlock => None,
+        Err(e) => panic!("cannot receive: {e}"),
+    }
+}
+
+fn is_full_member(host: &Host, group: &Group) -> bool {
+    host.groups("ib0", |g| g["send_only"] == false)
+        .iter()
+        .any(|mgid| mgid == group.mgid)
+}
+
+/// The multicast addresses that the underlay's interface listens to.
+fn underlay_groups(host: &Host) -> Vec<String> {
+    let shown = host.json("ip -6 -j maddr show dev eth0");
+    let entries = shown[0]["maddr"].as_array().expect("entries").clone();
+    entries
+        .iter()
+        .filter_map(|entry| entry["address"].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// One packet that nobody waits for makes the sender's daemon resolve the group first.
+fn heard(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
+    eventually(SOON, what, || {
+        sender.0.send_to(b"hello", sender.1).expect("sent");
+        receive(receiver)
+    });
+    while receive(receiver).is_some() {}
+}
+
+fn join_send_leave(group: &Group) {
+    let Some(mut lab) = Lab::running_segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+
+    let listening = receiver(b, group);
+    eventually(SOON, "the receiver's group", || {
+        is_full_member(b, group).then_some(())
+    });
+    assert!(underlay_groups(b).iter().any(|g| g == group.mgid));
+    assert!(!underlay_groups(c).iter().any(|g| g == group.mgid));
+
+    let sending = sender(a, group);
+    heard(&sending, &listening, "a packet at the receiver");
+    assert!(!is_full_member(a, group), "a sender need not be a member");
+    assert!(
+        a.groups("ib0", |g| g["send_only"] == true)
+            .iter()
+            .any(|mgid| mgid == group.mgid),
+        "the sender's group is a send-only one"
+    );
+
+    for number in 0..50u8 {
+        sending.0.send_to(&[number; 100], sending.1).expect("sent");
+    }
+    let received: Vec<_> = std::iter::from_fn(|| receive(&listening)).collect();
+    let expected: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
+    assert_eq!(received, expected, "each packet once, in order");
+
+    drop(listening);
+    eventually(SOON, "the receiver to leave", || {
+        (!is_full_member(b, group) && !underlay_groups(b).iter().any(|g| g == group.mgid))
+            .then_some(())
+    });
+    let before = b.link("ib0")["stats64"]["rx"]["packets"].clone();
+    for _ in 0..200 {
+        sending.0.send_to(b"nobody", sending.1).expect("sent");
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    let after = b.link("ib0")["stats64"]["rx"]["packets"].clone();
+    let arrived = after.as_u64().expect("a count") - before.as_u64().expect("a count");
+    assert!(arrived < 100, "{arrived} packets of a group that was left");
+}
+
+#[test]
+fn an_ipv4_group_is_joined_heard_and_left() {
+    join_send_leave(&V4);
+}
+
+#[test]
+fn an_ipv6_group_is_joined_heard_and_left() {
+    join_send_leave(&V6);
+}
+
+fn no_echo(group: &Group) {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let (here, there) = (receiver(a, group), receiver(b, group));
+    for host in [&*a, &*b] {
+        eventually(SOON, "the group", || {
+            is_full_member(host, group).then_some(())
+        });
+    }
+    let sending = sender(a, group);
+    heard(&sending, &there, "a packet at the other member");
+    while receive(&here).is_some() {}
+    sending.0.send_to(b"once", sending.1).expect("sent");
+    // The kernel's own loop gives the sender's host one copy; the fabric must not add another.
+    assert_eq!(receive(&here).as_deref(), Some(&b"once"[..]));
+    assert_eq!(receive(&here), None);
+    assert_eq!(receive(&there).as_deref(), Some(&b"once"[..]));
+    assert_eq!(receive(&there), None);
+}
+
+#[test]
+fn a_member_that_sends_hears_itself_once_over_ipv4() {
+    no_echo(&V4);
+}
+
+#[test]
+fn a_member_that_sends_hears_itself_once_over_ipv6() {
+    no_echo(&V6);
+}
+
+#[test]
+fn broadcast_and_all_nodes_reach_every_host() {
+    let Some(mut lab) = Lab::running_segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    for host in [&*b, &*c] {
+        host.ok("sysctl -qw net.ipv4.icmp_echo_ignore_broadcasts=0");
+    }
+    let said = a.ok("ping -b -c 3 -i 0.3 -w 3 10.9.0.255");
+    for host in [&*b, &*c] {
+        assert!(said.contains(&host.v4()), "{} is silent: {said}", host.v4());
+    }
+    let said = a.ok("ping -c 3 -i 0.3 -w 3 ff02::1%ib0");
+    assert!(said.contains("+"), "only one host answered: {said}");
+}
+
+#[test]
+fn a_group_joined_before_the_daemon_restarts_is_joined_again() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&[]);
+    b.start(&["--persist"]);
+    a.configure("ib0");
+    b.configure("ib0");
+    a.reaches(b);
+    let listening = receiver(b, &V4);
+    let sending = sender(a, &V4);
+    heard(&sending, &listening, "a packet before the restart");
+    b.kill_daemon();
+    b.start(&["--persist"]);
+    b.await_carrier("ib0", true);
+    heard(&sending, &listening, "a packet after the restart");
+}

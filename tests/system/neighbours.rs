@@ -1,0 +1,163 @@
+//! ARP, neighbour discovery and duplicate address detection through the translator.
+
+use serde_json::Value;
+
+use crate::lab::{Host, Lab, SOON, eventually};
+
+/// The MAC that stands for `address` in the kernel's neighbour table.
+fn lladdr(host: &Host, address: &str) -> String {
+    let entries = host.json(&format!("ip -j neigh show to {address} dev ib0"));
+    entries[0]["lladdr"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no neighbour {address}: {entries}"))
+        .to_lowercase()
+}
+
+/// The daemon's entry for the neighbour that has `address`.
+fn entry(host: &Host, address: &str) -> Option<Value> {
+    host.ask("neigh ib0").into_iter().find(|entry| {
+        entry["ips"]
+            .as_array()
+            .is_some_and(|ips| ips.iter().any(|ip| ip == address))
+    })
+}
+
+#[test]
+fn kernel_and_daemon_agree_about_a_neighbour() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let there = b.show("ib0");
+    for address in [b.v4(), b.v6()] {
+        assert!(a.pings(&address));
+        let entry = entry(a, &address).unwrap_or_else(|| panic!("no entry for {address}"));
+        assert_eq!(entry["mac"], lladdr(a, &address));
+        assert_eq!(entry["address"], there["address"]);
+        assert_eq!(entry["gid"], there["gid"]);
+        assert_eq!(entry["qpn"], there["qpn"]);
+    }
+}
+
+#[test]
+fn the_mac_of_a_neighbour_is_local_and_the_same_for_both_families() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    assert!(a.pings(&b.v4()) && a.pings(&b.v6()));
+    let mac = lladdr(a, &b.v4());
+    assert_eq!(mac, lladdr(a, &b.v6()));
+    let first = u8::from_str_radix(&mac[..2], 16).expect("hexadecimal");
+    assert_eq!(first & 3, 2, "locally administered, unicast: {mac}");
+}
+
+#[test]
+fn arping_is_answered_with_the_neighbours_mac() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let said = a.ok(&format!("arping -c 3 -i 0.2 -w 5 -I ib0 {}", b.v4()));
+    assert!(a.pings(&b.v4()));
+    let mac = lladdr(a, &b.v4());
+    assert!(
+        said.to_lowercase().contains(&format!("[{mac}]")),
+        "{mac} is not in {said}"
+    );
+}
+
+#[test]
+fn ndisc6_is_answered_with_the_neighbours_mac() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let said = a.ok(&format!("ndisc6 -1 -r 3 -w 2000 {} ib0", b.v6()));
+    assert!(a.pings(&b.v6()));
+    let mac = lladdr(a, &b.v6());
+    assert!(said.to_lowercase().contains(&mac), "{mac} is not in {said}");
+}
+
+#[test]
+fn neighbours_flushed_from_the_kernel_are_found_again() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for _ in 0..3 {
+        a.ok("ip neigh flush dev ib0");
+        a.reaches(b);
+    }
+}
+
+#[test]
+fn an_ipv6_address_in_use_is_found_to_be_a_duplicate() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.ok("ip addr add fd09::77/64 dev ib0");
+    eventually(SOON, "the first owner's address to be usable", || {
+        let flags = address_flags(a, "fd09::77");
+        assert!(!flags.duplicate, "its own probe came back to it");
+        (!flags.tentative).then_some(())
+    });
+    b.ok("ip addr add fd09::77/64 dev ib0");
+    eventually(SOON, "the second owner to see the duplicate", || {
+        let flags = address_flags(b, "fd09::77");
+        assert!(
+            flags.tentative || flags.duplicate,
+            "a duplicate address became usable"
+        );
+        flags.duplicate.then_some(())
+    });
+}
+
+#[test]
+fn an_ipv4_address_in_use_is_found_by_arping() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let used = a.run(&format!("arping -D -c 2 -w 3 -I ib0 {}", b.v4()));
+    assert_eq!(used.code, Some(1), "{used:?}");
+    let free = a.run("arping -D -c 2 -w 3 -I ib0 10.9.0.200");
+    assert_eq!(free.code, Some(0), "{free:?}");
+}
+
+#[test]
+fn ones_own_probe_does_not_come_back() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for host in [a, b] {
+        // The link-local address came up with duplicate address detection on.
+        eventually(SOON, "a usable link-local address", || {
+            let addresses = host.json("ip -6 -j addr show dev ib0 scope link");
+            let address = addresses[0]["addr_info"][0].clone();
+            assert_eq!(address["dadfailed"], Value::Null, "{address}");
+            (address["local"].is_string() && address["tentative"].is_null()).then_some(())
+        });
+    }
+}
+
+struct AddressFlags {
+    tentative: bool,
+    duplicate: bool,
+}
+
+fn address_flags(host: &Host, address: &str) -> AddressFlags {
+    let shown = host.json("ip -6 -j addr show dev ib0");
+    let info = shown[0]["addr_info"]
+        .as_array()
+        .expect("addresses")
+        .iter()
+        .find(|info| info["local"] == address)
+        .unwrap_or_else(|| panic!("{address} is gone: {shown}"));
+    AddressFlags {
+        tentative: info["tentative"] == true,
+        duplicate: info["dadfailed"] == true,
+    }
+}

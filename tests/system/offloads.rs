@@ -1,0 +1,106 @@
+//! `ethtool -k` and `-K` on `ib0`, and an underlay with fewer offloads than usual.
+
+use crate::lab::{Host, Lab, iperf};
+
+/// State of a feature as `ethtool -k` prints it: "on" or "off", with "[fixed]" cut off.
+fn feature(host: &Host, interface: &str, name: &str) -> String {
+    let shown = host.ok(&format!("ethtool -k {interface}"));
+    let line = shown
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(&format!("{name}: ")))
+        .unwrap_or_else(|| panic!("no feature {name} in {shown}"));
+    line.split_whitespace().next().expect("a state").to_owned()
+}
+
+#[test]
+fn the_offloads_that_the_daemon_does_are_shown_as_on() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let a = lab.host(0);
+    for name in [
+        "tx-checksumming",
+        "scatter-gather",
+        "tcp-segmentation-offload",
+        "tx-tcp-segmentation",
+        "tx-tcp6-segmentation",
+        "generic-segmentation-offload",
+        "generic-receive-offload",
+    ] {
+        assert_eq!(feature(a, "ib0", name), "on", "{name}");
+    }
+}
+
+/// Mean bytes of the packets that `ib0` of a host hands to its kernel in one second of TCP.
+fn mean_received_bytes(a: &mut Host, b: &mut Host) -> u64 {
+    let count = |host: &Host, what: &str| {
+        host.link("ib0")["stats64"]["rx"][what]
+            .as_u64()
+            .expect("a count")
+    };
+    let before = (count(b, "bytes"), count(b, "packets"));
+    iperf(a, b, &b.v4(), "-t 1");
+    (count(b, "bytes") - before.0) / (count(b, "packets") - before.1)
+}
+
+#[test]
+fn coalescing_follows_gro() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let mtu = b.mtu("ib0");
+    let merged = mean_received_bytes(a, b);
+    assert!(merged > 2 * mtu, "{merged} bytes: segments are not merged");
+    b.ok("ethtool -K ib0 gro off");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let single = mean_received_bytes(a, b);
+    assert!(
+        single <= mtu + 14,
+        "{single} bytes: merged although gro is off"
+    );
+    b.ok("ethtool -K ib0 gro on");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let merged = mean_received_bytes(a, b);
+    assert!(merged > 2 * mtu, "{merged} bytes: gro came back on in vain");
+}
+
+#[test]
+fn tcp_works_with_each_offload_of_the_interface_off() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for name in ["tso", "gso", "gro", "tx", "sg"] {
+        for host in [&*a, &*b] {
+            host.ok(&format!("ethtool -K ib0 {name} off"));
+        }
+        let report = iperf(a, b, &b.v6(), "-n 8M");
+        assert!(report.bits_per_second > 10e6, "{name} off: {report:?}");
+        for host in [&*a, &*b] {
+            host.ok(&format!("ethtool -K ib0 {name} on"));
+        }
+    }
+    assert_eq!(b.counter("ib0", "bad_icrc"), 0);
+}
+
+#[test]
+fn tcp_works_over_an_underlay_with_fewer_offloads() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for name in ["tx-udp-segmentation", "gso", "gro", "sg", "tx"] {
+        for host in [&*a, &*b] {
+            host.ok(&format!("ethtool -K eth0 {name} off"));
+        }
+        for options in ["-n 8M", "-n 8M -R"] {
+            let report = iperf(a, b, &b.v4(), options);
+            assert!(report.bits_per_second > 10e6, "{name} off: {report:?}");
+        }
+    }
+    assert_eq!(
+        a.counter("ib0", "bad_icrc") + b.counter("ib0", "bad_icrc"),
+        0
+    );
+}

@@ -1,0 +1,111 @@
+//! Daemons that end, are killed and come back.
+
+use crate::lab::{Lab, SOON, eventually};
+
+#[test]
+fn a_clean_end_leaves_nothing_behind() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    assert!(a.ok("ip -6 maddr show dev eth0").contains("ff12:401b:"));
+    a.stop();
+    assert!(!a.has_link("ib0"));
+    assert!(!a.socket().exists());
+    assert!(!a.ok("ip -6 maddr show dev eth0").contains("ff12:"));
+    assert!(a.ok("ss -Haun sport = :4791").trim().is_empty());
+    assert!(b.daemon().is_running());
+}
+
+#[test]
+fn sigint_is_a_clean_end_too() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let pid = a.start(&[]).pid();
+    a.ok(&format!("kill -INT {pid}"));
+    eventually(SOON, "the end", || (!a.daemon().is_running()).then_some(()));
+    assert!(!a.has_link("ib0"));
+    assert!(!a.socket().exists());
+}
+
+#[test]
+fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let old = b.show("ib0")["qpn"].clone();
+    // Twice, and on either side, because the first of the two had learned the second.
+    for _ in 0..2 {
+        b.kill_daemon();
+        assert!(!a.pings(&b.v4()));
+        eventually(SOON, "the TAP to go with its owner", || {
+            (!b.has_link("ib0")).then_some(())
+        });
+        b.start(&[]);
+        b.configure("ib0");
+        a.reaches(b);
+        b.reaches(a);
+    }
+    assert_ne!(
+        b.show("ib0")["qpn"],
+        old,
+        "a queue pair number is not reused at once"
+    );
+    a.kill_daemon();
+    a.start(&[]);
+    a.configure("ib0");
+    b.reaches(a);
+    a.reaches(b);
+}
+
+#[test]
+fn a_persistent_interface_keeps_its_addresses_over_restart_and_kill() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&[]);
+    b.start(&["--persist"]);
+    a.configure("ib0");
+    b.configure("ib0");
+    a.reaches(b);
+    let index = b.link("ib0")["ifindex"].clone();
+    let mac = b.link("ib0")["address"].clone();
+
+    b.stop();
+    assert!(b.has_link("ib0"));
+    b.await_carrier("ib0", false);
+    b.start(&["--persist"]);
+    a.reaches(b);
+
+    b.kill_daemon();
+    b.start(&["--persist"]);
+    a.reaches(b);
+    assert_eq!(b.link("ib0")["ifindex"], index);
+    assert_eq!(b.link("ib0")["address"], mac);
+}
+
+#[test]
+fn an_interface_that_was_there_before_stays() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&[]);
+    a.configure("ib0");
+    b.ok("ip tuntap add dev ib0 mode tap multi_queue vnet_hdr");
+    b.configure_addresses("ib0");
+    b.start(&[]);
+    b.await_carrier("ib0", true);
+    a.reaches(b);
+    b.stop();
+    assert!(b.has_link("ib0"), "it was the user's");
+}
+
+#[test]
+fn the_socket_of_a_killed_daemon_is_replaced() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start(&[]);
+    a.kill_daemon();
+    assert!(a.socket().exists());
+    a.start(&[]);
+    assert_eq!(a.ask("show").len(), 1);
+}

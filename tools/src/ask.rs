@@ -1,0 +1,89 @@
+//! The commands that ask the daemon.
+
+use std::time::Duration;
+
+use ibtap::api::VersionInfo;
+use ibtap::control::ControlClient;
+use serde::Serialize;
+
+use crate::cli::{Cli, Command};
+use crate::output::{Failure, Format, print};
+use crate::text;
+
+/// The daemon answers from memory, within milliseconds; a machine under load may take longer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Asks, and prints the answer.
+pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
+    let format = match (cli.json, cli.pretty) {
+        (false, _) => Format::Text,
+        (true, false) => Format::Json,
+        (true, true) => Format::PrettyJson,
+    };
+    let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
+    match command {
+        Command::Show { interface } => {
+            let found = connect()?.show(interface.as_deref())?;
+            print(format, &found, text::show)
+        }
+        Command::Stats { interface, zeros } => {
+            let found = connect()?.stats(interface.as_deref())?;
+            print(format, &found, |stats| text::stats(stats, *zeros))
+        }
+        Command::Neigh { interface } => {
+            print(format, &connect()?.neighbours(interface)?, text::neighbours)
+        }
+        Command::Mcg { interface } => print(format, &connect()?.groups(interface)?, text::groups),
+        Command::Path { interface } => print(format, &connect()?.paths(interface)?, text::paths),
+        Command::Res => print(format, &connect()?.resources()?, text::resources),
+        Command::Log { level } => Ok(connect()?.log_level(*level)?),
+        Command::Version => version(format, connect),
+        Command::Generate { .. } => unreachable!("generating asks no daemon"),
+    }
+}
+
+/// One line or object of `ibtap version`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Program {
+    Tool {
+        product: &'static str,
+        version: &'static str,
+    },
+    Daemon(VersionInfo),
+}
+
+/// Tells its own version even if no daemon answers.
+fn version(
+    format: Format,
+    connect: impl Fn() -> Result<ControlClient, ibtap::control::ClientError>,
+) -> Result<(), Failure> {
+    let mut programs = vec![Program::Tool {
+        product: "ibtap",
+        version: env!("CARGO_PKG_VERSION"),
+    }];
+    let daemon = connect().and_then(|mut client| client.version());
+    let failure = match daemon {
+        Ok(info) => {
+            programs.push(Program::Daemon(info));
+            None
+        }
+        Err(error) => Some(error),
+    };
+    print(format, &programs, |programs| {
+        programs.iter().map(Program::line).collect()
+    })?;
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+impl Program {
+    fn line(&self) -> String {
+        match self {
+            Program::Tool { product, version } => format!("{product} {version}\n"),
+            Program::Daemon(info) => format!(
+                "{} {} (process {}, log level {})\n",
+                info.product, info.version, info.pid, info.log_level
+            ),
+        }
+    }
+}

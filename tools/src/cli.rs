@@ -1,0 +1,160 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use ibtap::api::LogLevel;
+use ibtap::args::DEFAULT_SOCKET;
+
+pub const EXIT_STATUS: &str = "\
+Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
+system refused, 3 no daemon answers.";
+
+/// Shows and controls the IPoIB interfaces of a running ibtapd.
+///
+/// Commands may be abbreviated as far as they stay unambiguous; without one, `show` is meant.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "ibtap", version, max_term_width = 80, after_help = EXIT_STATUS)]
+#[command(infer_subcommands = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// Control socket of the daemon
+    #[arg(long, short = 'S', value_name = "PATH", global = true, default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+
+    /// Print JSON: an array of objects [default: text]
+    #[arg(long, short, global = true)]
+    pub json: bool,
+
+    /// With --json: indent it [default: one line]
+    #[arg(long, short, global = true)]
+    pub pretty: bool,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Interfaces with their state, addresses and keys
+    Show {
+        /// Only this interface [default: all]
+        #[arg(value_name = "IF")]
+        interface: Option<String>,
+    },
+    /// Counters, as `ethtool -S` names them, and why packets were dropped
+    Stats {
+        /// Only this interface [default: all]
+        #[arg(value_name = "IF")]
+        interface: Option<String>,
+        /// Print counters that are zero, too [default: leave most out]
+        #[arg(long, short)]
+        zeros: bool,
+    },
+    /// The neighbours of an interface
+    Neigh {
+        /// The interface
+        #[arg(value_name = "IF")]
+        interface: String,
+    },
+    /// The multicast groups of an interface, in the format of debugfs' ipoib/ib0_mcg
+    Mcg {
+        /// The interface
+        #[arg(value_name = "IF")]
+        interface: String,
+    },
+    /// The paths of an interface, in the format of debugfs' ipoib/ib0_path
+    Path {
+        /// The interface
+        #[arg(value_name = "IF")]
+        interface: String,
+    },
+    /// Queue pairs, completion queues and multicast attachments of the fabric ports
+    Res,
+    /// Set what the daemon logs
+    Log {
+        /// This level and all that is more urgent
+        #[arg(value_enum)]
+        level: LogLevel,
+    },
+    /// The versions of this program and of the daemon
+    Version,
+    /// Write man pages and shell completions of ibtap and ibtapd below a directory
+    #[command(hide = true)]
+    Generate {
+        /// The directory, laid out like /usr/share
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
+}
+
+impl Default for Command {
+    fn default() -> Command {
+        Command::Show { interface: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("ibtap").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn the_command_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn show_is_the_default() {
+        let cli = parse("--json").unwrap();
+        assert!(cli.json && cli.command.is_none());
+        assert!(matches!(
+            Command::default(),
+            Command::Show { interface: None }
+        ));
+    }
+
+    #[test]
+    fn abbreviations_that_are_unambiguous() {
+        let command = |line| parse(line).unwrap().command.unwrap();
+        assert!(matches!(command("sh ib0"), Command::Show { .. }));
+        assert!(matches!(command("st"), Command::Stats { .. }));
+        assert!(matches!(command("n ib0"), Command::Neigh { .. }));
+        assert!(matches!(command("r"), Command::Res));
+        assert!(matches!(command("l debug"), Command::Log { .. }));
+        assert!(parse("s").is_err(), "s is show or stats");
+    }
+
+    #[test]
+    fn options_go_before_and_behind_the_command() {
+        for line in ["--socket /tmp/s -j show", "show --socket /tmp/s --json"] {
+            let cli = parse(line).unwrap();
+            assert!(cli.json && cli.socket.as_os_str() == "/tmp/s");
+        }
+    }
+
+    #[test]
+    fn an_interface_is_required_where_there_is_no_table_of_all() {
+        for line in ["neigh", "mcg", "path", "log", "log loud"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn help_fits_80_columns() {
+        for command in
+            std::iter::once(&mut Cli::command()).chain(Cli::command().get_subcommands_mut())
+        {
+            let help = command.render_long_help().to_string();
+            for line in help.lines() {
+                assert!(line.chars().count() <= 80, "{line:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! `ibtap decode`: a capture of RoCEv2 traffic, packet by packet, every ICRC checked.
+
+mod capture;
+mod gso;
+mod inner;
+mod link;
+mod mads;
+mod record;
+mod roce;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+
+use capture::{Capture, CaptureError};
+pub use record::{Record, Verdict};
+
+/// Nothing wrong was found.
+pub const EXIT_GOOD: u8 = 0;
+/// An ICRC is bad, or a packet is malformed.
+pub const EXIT_BAD: u8 = 1;
+/// The file cannot be read.
+pub const EXIT_UNREADABLE: u8 = 2;
+
+/// Print the packets of a capture, with the verdict on every ICRC.
+///
+/// Reads pcap and pcapng. Exit status: 0 if all is well, 1 if an ICRC is bad or a packet is
+/// malformed, 2 if the file cannot be read.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DecodeArgs {
+    /// The capture, pcap or pcapng; `-` is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Print an array of JSON objects, one for each packet, instead of lines
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a whole capture came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Frames in the file.
+    pub frames: u64,
+    /// RoCEv2 packets in them; a large send counts each of its packets.
+    pub roce: u64,
+    /// Packets whose ICRC is right.
+    pub good: u64,
+    /// Packets whose ICRC is wrong.
+    pub bad: u64,
+    /// Packets whose ICRC the capture does not let us judge.
+    pub unknown: u64,
+    /// Packets that are not what RoCEv2 allows.
+    pub malformed: u64,
+}
+
+impl Summary {
+    fn count(&mut self, record: &Record) {
+        let Some(roce) = record.roce() else { return };
+        self.roce += 1;
+        match roce.icrc.verdict {
+            Verdict::Good => self.good += 1,
+            Verdict::Bad => self.bad += 1,
+            Verdict::Unknown => self.unknown += 1,
+        }
+        if roce.malformed.is_some() {
+            self.malformed += 1;
+        }
+    }
+
+    fn exit_status(&self) -> u8 {
+        if self.bad > 0 || self.malformed > 0 {
+            EXIT_BAD
+        } else {
+            EXIT_GOOD
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary {
+            frames,
+            roce,
+            good,
+            bad,
+            unknown,
+            malformed,
+        } = self;
+        write!(
+            f,
+            "{frames} frames, {roce} RoCEv2 packets: ICRC {good} good, {bad} bad, \
+             {unknown} unknown; {malformed} malformed"
+        )
+    }
+}
+
+/// Runs the command: prints to standard output, gives the exit status.
+pub fn run(args: &DecodeArgs) -> u8 {
+    let name = args.file.display();
+    let source: Box<dyn Read> = if args.file.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        match File::open(&args.file) {
+            Ok(file) => Box::new(BufReader::new(file)),
+            Err(e) => {
+                eprintln!("ibtap: cannot open {name}: {e}");
+                return EXIT_UNREADABLE;
+            }
+        }
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let status = match decode(source, args.json, &mut out) {
+        Ok(summary) => {
+            // In JSON the output is the array alone.
+            if args.json {
+                eprintln!("{summary}");
+            }
+            summary.exit_status()
+        }
+        // Whoever reads the output had enough, as `head` does.
+        Err(DecodeError::Write(e)) if e.kind() == io::ErrorKind::BrokenPipe => EXIT_GOOD,
+        Err(e @ DecodeError::Write(_)) => {
+            eprintln!("ibtap: {e}");
+            EXIT_UNREADABLE
+        }
+        Err(e @ DecodeError::Read(_)) => {
+            eprintln!("ibtap: cannot read {name}: {e}");
+            EXIT_UNREADABLE
+        }
+    };
+    match out.flush() {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("ibtap: cannot write: {e}");
+            EXIT_UNREADABLE
+        }
+        _ => status,
+    }
+}
+
+/// Why a capture was not decoded to its end.
+#[derive(Debug)]
+pub enum DecodeError {
+    /// The capture cannot be read, or not further; what came before was printed.
+    Read(CaptureError),
+    /// The output cannot be written.
+    Write(io::Error),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Read(e) => e.fmt(f),
+            DecodeError::Write(e) => write!(f, "cannot write: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+/// Decodes the capture that `source` gives and prints it to `out`, one record at a time. Memory
+/// stays bounded by the largest packet of the capture.
+///
+/// # Errors
+/// [`DecodeError`]. In JSON the array is closed all the same.
+pub fn decode(
+    source: impl Read,
+    json: bool,
+    out: &mut impl Write,
+) -> Result<Summary, DecodeError> {
+    let mut capture = Capture::open(source).map_err(DecodeError::Read)?;
+    let mut printer = Printer {
+        json,
+        first: true,
+        out,
+    };
+    let mut summary = Summary::default();
+    let end = loop {
+        match capture.next_frame() {
+            Ok(Some(frame)) => {
+                summary.frames += 1;
+                for record in roce::records(summary.frames, &frame) {
+                    summary.count(&record);
+                    printer.print(&record).map_err(DecodeError::Write)?;
+                }
+            }
+            Ok(None) => break Ok(summary),
+            Err(e) => break Err(DecodeError::Read(e)),
+        }
+    };
+    printer.finish(&summary).map_err(DecodeError::Write)?;
+    end
+}
+
+struct Printer<'a, W> {
+    json: bool,
+    first: bool,
+    out: &'a mut W,
+}
+
+impl<W: Write> Printer<'_, W> {
+    fn print(&mut self, record: &Record) -> io::Result<()> {
+        if !self.json {
+            return writeln!(self.out, "{record}");
+        }
+        let before = if self.first { "[\n" } else { ",\n" };
+        self.first = false;
+        self.out.write_all(before.as_bytes())?;
+        serde_json::to_writer(&mut self.out, record).map_err(io::Error::from)
+    }
+
+    fn finish(&mut self, summary: &Summary) -> io::Result<()> {
+        match (self.json, self.first) {
+            (false, _) => writeln!(self.out, "{summary}"),
+            (true, true) => writeln!(self.out, "[]"),
+            (true, false) => writeln!(self.out, "\n]"),
+        }
+    }
+}

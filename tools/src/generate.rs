@@ -1,0 +1,207 @@
+//! Man pages and shell completions of `ibtap` and `ibtapd`, made from their command lines.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::{Command, CommandFactory};
+use clap_complete::aot::{Bash, Fish, Generator, Zsh, generate_to};
+use clap_mangen::Man;
+use ibtap::args::Args;
+
+use crate::cli::Cli;
+use crate::output::Failure;
+
+const DAEMON_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Success, or a clean shutdown after SIGTERM or SIGINT.
+.TP
+.B 1
+The command line or the configuration is wrong.
+.TP
+.B 2
+The kernel or the fabric refused.
+.SH FILES
+.TP
+.I /etc/ibtap/ibtapd.toml
+The configuration that the packaged unit
+.I ibtapd.service
+reads.
+.TP
+.I /run/ibtap/ibtapd.sock
+The control socket. It speaks varlink; its owner and its group may connect.
+.SH EXAMPLES
+.TP
+.B ibtapd \-\-underlay eth0
+Makes ib0 over eth0.
+.TP
+.B ibtapd \-\-underlay eth1 \-\-name ib1 \-\-socket /run/ibtap/ib1.sock
+A second daemon on the same machine.
+.TP
+.B ibtapd \-\-underlay eth0 \-\-gid ipv4 \-\-peers 192.0.2.2,192.0.2.3
+Over an underlay that carries neither IPv6 nor multicast.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR ip\-link (8)
+"#;
+
+const TOOL_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Success.
+.TP
+.B 1
+The command line is wrong, or the daemon serves no such interface.
+.TP
+.B 2
+The daemon or the system refused.
+.TP
+.B 3
+No daemon answers.
+.SH FILES
+.TP
+.I /run/ibtap/ibtapd.sock
+The daemon's control socket. It speaks varlink.
+.SH "SEE ALSO"
+.BR ibtapd (8),
+.BR ip\-link (8),
+.BR rdma (8)
+"#;
+
+/// Writes everything below `directory`, which is laid out like `/usr/share`.
+pub fn write(directory: &Path) -> Result<(), Failure> {
+    try_write(directory).map_err(|error| {
+        Failure::System(format!("cannot write to {}: {error}", directory.display()))
+    })
+}
+
+fn try_write(directory: &Path) -> io::Result<()> {
+    let manuals = directory.join("man/man8");
+    fs::create_dir_all(&manuals)?;
+    let programs = [
+        (Cli::command(), TOOL_SECTIONS),
+        (Args::command(), DAEMON_SECTIONS),
+    ];
+    for (mut command, sections) in programs {
+        command.build();
+        pages(&command, sections, &manuals)?;
+        completion(
+            Bash,
+            &command,
+            &directory.join("bash-completion/completions"),
+        )?;
+        completion(Zsh, &command, &directory.join("zsh/site-functions"))?;
+        completion(Fish, &command, &directory.join("fish/vendor_completions.d"))?;
+    }
+    Ok(())
+}
+
+/// The page of a program and one for each of its commands.
+fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
+    page(command, sections, directory)?;
+    for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        pages(sub, sections, directory)?;
+    }
+    Ok(())
+}
+
+fn page(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
+    // A command's page is named after its program, too: ibtap-show(8).
+    let name = command
+        .get_display_name()
+        .unwrap_or(command.get_name())
+        .to_owned();
+    let source = format!("ibtap {}", env!("CARGO_PKG_VERSION"));
+    // The exit statuses have a section of their own here.
+    let command = command.clone().after_help("");
+    let has_commands = command.get_subcommands().any(|s| !s.is_hide_set());
+    let man = Man::new(command)
+        .title(name.to_uppercase())
+        .section("8")
+        .source(source)
+        .manual("IP over RDMA fabrics");
+    let mut roff = Vec::new();
+    man.render_title(&mut roff)?;
+    man.render_name_section(&mut roff)?;
+    man.render_synopsis_section(&mut roff)?;
+    man.render_description_section(&mut roff)?;
+    man.render_options_section(&mut roff)?;
+    if has_commands {
+        man.render_subcommands_section(&mut roff)?;
+    }
+    roff.extend_from_slice(sections.as_bytes());
+    fs::write(directory.join(format!("{name}.8")), roff)
+}
+
+fn completion(shell: impl Generator, command: &Command, directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    let mut command = command.clone();
+    let name = command.get_name().to_owned();
+    generate_to(shell, &mut command, name, directory).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command as Process;
+
+    use super::*;
+
+    #[test]
+    fn every_program_and_command_has_a_page_that_man_accepts() {
+        let directory = tempfile::tempdir().unwrap();
+        try_write(directory.path()).unwrap();
+        let manuals = directory.path().join("man/man8");
+        let mut names: Vec<_> = fs::read_dir(&manuals)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        for expected in [
+            "ibtap.8",
+            "ibtapd.8",
+            "ibtap-show.8",
+            "ibtap-stats.8",
+            "ibtap-log.8",
+        ] {
+            assert!(names.iter().any(|n| n == expected), "{expected}: {names:?}");
+        }
+        assert!(!names.iter().any(|n| n.contains("generate")), "{names:?}");
+        for name in names {
+            let page = fs::read_to_string(manuals.join(&name)).unwrap();
+            assert!(page.contains(".SH \"EXIT STATUS\""), "{name}");
+            lint(&manuals.join(&name));
+        }
+    }
+
+    /// groff's own opinion, where groff is installed.
+    fn lint(page: &Path) {
+        let Ok(done) = Process::new("groff")
+            .args(["-man", "-ww", "-Tutf8", "-z"])
+            .arg(page)
+            .output()
+        else {
+            eprintln!("groff is not installed: {} is not linted", page.display());
+            return;
+        };
+        let complaints = String::from_utf8_lossy(&done.stderr);
+        assert!(complaints.is_empty(), "{complaints}");
+    }
+
+    #[test]
+    fn completions_for_three_shells_and_two_programs() {
+        let directory = tempfile::tempdir().unwrap();
+        try_write(directory.path()).unwrap();
+        for (file, word) in [
+            ("bash-completion/completions/ibtap.bash", "stats"),
+            ("bash-completion/completions/ibtapd.bash", "--underlay"),
+            ("zsh/site-functions/_ibtap", "neigh"),
+            ("zsh/site-functions/_ibtapd", "--link-mtu"),
+            ("fish/vendor_completions.d/ibtap.fish", "mcg"),
+            ("fish/vendor_completions.d/ibtapd.fish", "pkey"),
+        ] {
+            let text = fs::read_to_string(directory.path().join(file)).unwrap();
+            assert!(text.contains(word), "{file} lacks {word}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What goes to the user: text or JSON on stdout, one sentence on stderr, an exit status.
+
+use std::io::{self, Write};
+
+use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use ibtap::control::ClientError;
+use serde::Serialize;
+
+/// Why a command fails.
+#[derive(Debug)]
+pub enum Failure {
+    /// The daemon said no, or nothing.
+    Client(ClientError),
+    /// The system refused; the text is a sentence.
+    System(String),
+    /// Whoever reads our output has gone; nothing is wrong.
+    Closed,
+}
+
+impl Failure {
+    /// Tells the user, and gives the exit status.
+    pub fn report(&self) -> u8 {
+        let (message, status) = match self {
+            Failure::Closed => return EXIT_OK,
+            Failure::System(message) => (message.clone(), EXIT_REFUSED),
+            Failure::Client(error) => (error.to_string(), client_status(error)),
+        };
+        // With stderr closed too, the exit status is all there is.
+        let _ = writeln!(io::stderr(), "ibtap: {message}");
+        status
+    }
+}
+
+fn client_status(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Unreachable { .. } | ClientError::Silent { .. } => EXIT_UNREACHABLE,
+        ClientError::NoSuchInterface { .. } => EXIT_USAGE,
+        ClientError::Refused(_) | ClientError::Protocol(_) => EXIT_REFUSED,
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Failure {
+        Failure::Client(error)
+    }
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// An array in one line.
+    Json,
+    /// An array, indented.
+    PrettyJson,
+}
+
+/// Prints `items` as JSON, or the text made from them.
+pub fn print<T: Serialize>(
+    format: Format,
+    items: &[T],
+    text: impl FnOnce(&[T]) -> String,
+) -> Result<(), Failure> {
+    let rendered = match format {
+        Format::Text => Ok(text(items)),
+        Format::Json => serde_json::to_string(items).map(|json| json + "\n"),
+        Format::PrettyJson => serde_json::to_string_pretty(items).map(|json| json + "\n"),
+    };
+    let rendered = rendered.map_err(|e| Failure::System(format!("cannot write JSON: {e}")))?;
+    let mut stdout = io::stdout().lock();
+    stdout
+        .write_all(rendered.as_bytes())
+        .and_then(|()| stdout.flush())
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::Closed,
+            _ => Failure::System(format!("cannot write to stdout: {error}")),
+        })
+}

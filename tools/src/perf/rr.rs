@@ -1,0 +1,226 @@
+//! Request and response of a few bytes over TCP or UDP: the latency a program sees.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use serde::Serialize;
+
+/// How long an answer may take before it counts as lost.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Transactions before counting begins: neighbours resolved, caches warm.
+const WARM_UP: usize = 100;
+
+/// Answer requests over TCP and UDP with their own bytes
+#[derive(Args)]
+pub struct ServerArgs {
+    /// Where to listen, for both protocols
+    #[arg(long, value_name = "ADDR:PORT")]
+    bind: SocketAddr,
+}
+
+/// Time requests and their responses
+#[derive(Args)]
+pub struct ClientArgs {
+    /// Where the server listens
+    #[arg(long, value_name = "ADDR:PORT")]
+    to: SocketAddr,
+    /// Use UDP in place of TCP
+    #[arg(long)]
+    udp: bool,
+    /// Bytes of the request, and of the response
+    #[arg(long, default_value_t = 1, value_name = "BYTES")]
+    size: usize,
+    /// For how long
+    #[arg(long, default_value_t = 3.0, value_name = "N")]
+    seconds: f64,
+}
+
+#[derive(Serialize, Debug)]
+struct Latencies {
+    transactions: usize,
+    lost: usize,
+    rate: f64,
+    min_us: f64,
+    p50_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+/// Serves until it is killed.
+///
+/// # Errors
+///
+/// When an address cannot be bound.
+pub fn serve(args: &ServerArgs) -> Result<()> {
+    let udp = UdpSocket::bind(args.bind).with_context(|| format!("UDP {}", args.bind))?;
+    let tcp = TcpListener::bind(args.bind).with_context(|| format!("TCP {}", args.bind))?;
+    std::thread::spawn(move || echo_datagrams(&udp));
+    for stream in tcp.incoming() {
+        let stream = stream.context("cannot accept")?;
+        std::thread::spawn(move || echo_stream(stream));
+    }
+    Ok(())
+}
+
+fn echo_datagrams(udp: &UdpSocket) {
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        if let Ok((n, from)) = udp.recv_from(&mut bytes) {
+            // A client that has left is no concern of the server.
+            let _ = udp.send_to(&bytes[..n], from);
+        }
+    }
+}
+
+fn echo_stream(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match stream.read(&mut bytes)? {
+            0 => return Ok(()),
+            n => stream.write_all(&bytes[..n])?,
+        }
+    }
+}
+
+/// Measures and prints JSON.
+///
+/// # Errors
+///
+/// When the server cannot be reached, or a TCP connection breaks.
+pub fn measure(args: &ClientArgs) -> Result<()> {
+    ensure!(
+        (1..=1400).contains(&args.size),
+        "--size is 1 to 1400 bytes, so that a request is one packet"
+    );
+    ensure!(args.seconds > 0.0, "--seconds is a positive number");
+    let duration = Duration::from_secs_f64(args.seconds);
+    let latencies = if args.udp {
+        let mut exchange = udp_exchange(args.to, args.size)?;
+        run_for(duration, &mut exchange)?
+    } else {
+        let mut exchange = tcp_exchange(args.to, args.size)?;
+        run_for(duration, &mut exchange)?
+    };
+    crate::print_json(&latencies)
+}
+
+/// One transaction; `false` when its answer was lost.
+type Exchange = Box<dyn FnMut() -> std::io::Result<bool>>;
+
+fn tcp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
+    let mut stream = TcpStream::connect(to).with_context(|| format!("no answer from {to}"))?;
+    stream.set_nodelay(true)?;
+    let request = vec![0x5a; size];
+    let mut response = vec![0; size];
+    Ok(Box::new(move || {
+        stream.write_all(&request)?;
+        stream.read_exact(&mut response)?;
+        Ok(true)
+    }))
+}
+
+fn udp_exchange(to: SocketAddr, size: usize) -> Result<Exchange> {
+    let local: SocketAddr = if to.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        ([0u16; 8], 0).into()
+    };
+    let udp = UdpSocket::bind(local)?;
+    udp.connect(to).with_context(|| format!("no way to {to}"))?;
+    udp.set_read_timeout(Some(PATIENCE))?;
+    let mut request = vec![0x5a_u8; size];
+    let mut response = vec![0; size + 1];
+    Ok(Box::new(move || {
+        // A changing first byte keeps a late answer from passing for the next one's.
+        request[0] = request[0].wrapping_add(1);
+        udp.send(&request)?;
+        loop {
+            match udp.recv(&mut response) {
+                Ok(n) if response[..n] == request => return Ok(true),
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(e) => return Err(e),
+            }
+        }
+    }))
+}
+
+fn run_for(duration: Duration, exchange: &mut Exchange) -> Result<Latencies> {
+    for _ in 0..WARM_UP {
+        exchange().context("the server does not answer")?;
+    }
+    let mut samples = Vec::with_capacity(1 << 20);
+    let mut lost = 0;
+    let started = Instant::now();
+    let mut before = started;
+    while before - started < duration {
+        let answered = exchange().context("the connection broke")?;
+        let after = Instant::now();
+        if answered {
+            samples.push(after - before);
+        } else {
+            lost += 1;
+        }
+        before = after;
+    }
+    ensure!(!samples.is_empty(), "not one request was answered");
+    Ok(summarise(samples, lost, before - started))
+}
+
+fn summarise(mut samples: Vec<Duration>, lost: usize, elapsed: Duration) -> Latencies {
+    samples.sort_unstable();
+    let at = |quantile: f64| {
+        let index = ((samples.len() - 1) as f64 * quantile).round() as usize;
+        samples[index].as_secs_f64() * 1e6
+    };
+    Latencies {
+        transactions: samples.len(),
+        lost,
+        rate: samples.len() as f64 / elapsed.as_secs_f64(),
+        min_us: at(0.0),
+        p50_us: at(0.5),
+        p99_us: at(0.99),
+        max_us: at(1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_order_statistics() {
+        let samples = (1..=101).rev().map(Duration::from_micros).collect();
+        let got = summarise(samples, 2, Duration::from_secs(1));
+        assert_eq!((got.transactions, got.lost), (101, 2));
+        for (value, expected) in [
+            (got.min_us, 1.0),
+            (got.p50_us, 51.0),
+            (got.p99_us, 100.0),
+            (got.max_us, 101.0),
+        ] {
+            assert!((value - expected).abs() < 1e-6, "{value} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn both_protocols_are_answered() {
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let (udp_at, tcp_at) = (udp.local_addr(), tcp.local_addr());
+        std::thread::spawn(move || echo_datagrams(&udp));
+        std::thread::spawn(move || echo_stream(tcp.accept().expect("a client").0));
+        for mut exchange in [
+            udp_exchange(udp_at.expect("an address"), 64).expect("a socket"),
+            tcp_exchange(tcp_at.expect("an address"), 64).expect("a connection"),
+        ] {
+            let got = run_for(Duration::from_millis(50), &mut exchange).expect("measured");
+            assert!(got.transactions > 0 && got.lost == 0, "{got:?}");
+            assert!(got.min_us <= got.p50_us && got.p50_us <= got.p99_us);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Replies as text for people. Pure functions; each result ends with a newline or is empty.
+
+mod debugfs;
+mod table;
+
+use ibtap::api::{Counters, InterfaceInfo, InterfaceStats, NeighbourInfo, ResourcesInfo};
+
+pub use debugfs::{groups, paths};
+use table::{columns, labelled};
+
+/// `ibtap show`: a block for each interface, labelled as `ibstat` labels.
+pub fn show(interfaces: &[InterfaceInfo]) -> String {
+    let mut text = String::new();
+    for interface in interfaces {
+        text += &format!("{}\n", interface.name);
+        text += &labelled(&properties(interface));
+    }
+    text
+}
+
+fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("State", i.state.to_string())];
+    if let Some(reason) = &i.reason {
+        lines.push(("Reason", reason.clone()));
+    }
+    let port = match &i.underlay {
+        Some(underlay) => format!("{} on {underlay}", i.port),
+        None => i.port.clone(),
+    };
+    let on_off = |on| if on { "on" } else { "off" };
+    let yes_no = |yes| if yes { "yes" } else { "no" };
+    lines.extend([
+        ("Carrier", on_off(i.carrier).into()),
+        ("Mode", i.mode.to_string()),
+        ("P_Key", i.pkey.to_string()),
+        ("Q_Key", i.qkey.to_string()),
+        ("QPN", i.qpn.to_string()),
+        ("Port", port),
+        ("Port GID", i.gid.to_string()),
+        ("Address", i.address.to_string()),
+        ("Broadcast", i.broadcast.to_string()),
+        ("MAC", i.mac.to_string()),
+        ("Index", i.ifindex.to_string()),
+        ("MTU", i.mtu.to_string()),
+        ("Link MTU", i.link_mtu.to_string()),
+        ("Queues", i.queues.to_string()),
+        ("Persistent", yes_no(i.persist).into()),
+        (
+            "Daemon",
+            format!("ibtapd {} (process {})", i.version, i.pid),
+        ),
+    ]);
+    lines
+}
+
+/// `ibtap stats`: the kernel's counters always, the others where they are not zero.
+pub fn stats(interfaces: &[InterfaceStats], zeros: bool) -> String {
+    let mut text = String::new();
+    for interface in interfaces {
+        text += &format!("{}\n", interface.name);
+        let kernel = interface.kernel().map(|(name, n)| (name, n.to_string()));
+        text += &labelled(&kernel);
+        text += &counters("device", &interface.device, zeros);
+        text += &counters("protocol", &interface.protocol, zeros);
+        for worker in &interface.workers {
+            let title = format!("{} worker {}", worker.port, worker.worker);
+            text += &counters(&title, &worker.counters, zeros);
+        }
+    }
+    text
+}
+
+fn counters(title: &str, counters: &Counters, zeros: bool) -> String {
+    let lines: Vec<_> = counters
+        .0
+        .iter()
+        .filter(|(_, value)| zeros || *value != 0)
+        .map(|(name, value)| (name.as_str(), value.to_string()))
+        .collect();
+    if lines.is_empty() {
+        return String::new();
+    }
+    format!("  {title}\n{}", labelled(&lines))
+}
+
+/// `ibtap neigh`: a table. The 20-byte address is the flags, the QPN and the GID in one, and is
+/// left to the JSON.
+pub fn neighbours(neighbours: &[NeighbourInfo]) -> String {
+    let rows = neighbours.iter().map(|n| {
+        let ips: Vec<_> = n.ips.iter().map(ToString::to_string).collect();
+        [
+            n.mac.to_string(),
+            n.state.to_string(),
+            seconds(n.idle_ms),
+            n.qpn.to_string(),
+            n.gid.to_string(),
+            if ips.is_empty() {
+                "-".into()
+            } else {
+                ips.join(",")
+            },
+        ]
+    });
+    columns(["MAC", "STATE", "IDLE", "QPN", "GID", "IP"], rows)
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{}s", ms / 1000, ms % 1000 / 100)
+}
+
+/// `ibtap res`: lines as `rdma resource show` prints them.
+pub fn resources(ports: &[ResourcesInfo]) -> String {
+    let mut text = String::new();
+    for port in ports {
+        let link = &port.port;
+        for qp in &port.queue_pairs {
+            text += &format!(
+                "link {link} qpn {} type {} state {} pkey {} qkey {} lanes {}",
+                qp.qpn, qp.kind, qp.state, qp.pkey, qp.qkey, qp.lanes
+            );
+            if let Some(interface) = &qp.interface {
+                text += &format!(" netdev {interface}");
+            }
+            text.push('\n');
+        }
+        for cq in &port.completion_queues {
+            let (cqn, cqe, worker) = (cq.cqn, cq.cqe, cq.worker);
+            text += &format!("link {link} cqn {cqn} cqe {cqe} worker {worker}\n");
+        }
+        for group in &port.groups {
+            text += &format!("link {link} mgid {} qpn {}\n", group.mgid, group.qpn);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
