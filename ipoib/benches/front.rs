@@ -1,4 +1,117 @@
-//! Micro-benchmarks.
+//! The cost of one packet: transmit by table size, receive, multicast by number of groups.
+
+use std::net::Ipv6Addr;
+
+use divan::{Bencher, black_box};
+use fabric::{AddressHandle, Gid, PKey, Qpn};
+use ipoib::{Config, HardwareAddress, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
+
+const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
+
 fn main() {
     divan::main();
+}
+
+fn peer(n: u32) -> HardwareAddress {
+    let gid = Gid::from(Ipv6Addr::from(0xfe80_u128 << 112 | u128::from(n + 100)));
+    HardwareAddress::new(0, Qpn::new(n + 2), gid)
+}
+
+fn meta(from: HardwareAddress, to: Gid) -> Meta {
+    Meta {
+        src_qpn: from.qpn(),
+        src_gid: from.gid(),
+        dst_gid: to,
+        multicast: false,
+    }
+}
+
+fn core(neighbours: u32) -> Ipoib {
+    let local = HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().expect("an address"));
+    let mut core = Ipoib::new(Config {
+        local,
+        mac: MAC,
+        pkey: PKey::DEFAULT,
+        scope: 2,
+        limits: Limits::default(),
+    });
+    for n in 0..neighbours {
+        let a = peer(n);
+        let ip = (0x0a00_0000 + n).to_be_bytes();
+        let head = [8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
+        let arp = [&head[..], &a.0, &ip, &[0; 20], &[10, 0, 0, 1]].concat();
+        core.from_fabric(Time(0), &meta(a, local.gid()), &arp);
+        core.drain_updates().for_each(drop);
+    }
+    core
+}
+
+fn ipv4(dst: u32) -> Vec<u8> {
+    let head = [0x45, 0, 5, 220, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1];
+    let mut p = [&head[..], &dst.to_be_bytes()].concat();
+    p.resize(1500, 0);
+    p
+}
+
+/// A stride that visits all peers in an order that no cache foresees.
+fn scatter(i: &mut u32, n: u32) -> usize {
+    *i = i.wrapping_add(7919);
+    (*i % n) as usize
+}
+
+#[divan::bench(args = [10, 10_000])]
+fn unicast_lookup(bencher: Bencher<'_, '_>, neighbours: u32) {
+    let mut core = core(neighbours);
+    let head: Vec<Vec<u8>> = (0..neighbours)
+        .map(|n| [&peer_mac(&peer(n))[..], &MAC, &[8, 0], &ipv4(n)[..20]].concat())
+        .collect();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        let frame = &head[scatter(&mut i, neighbours)];
+        let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], black_box(frame))
+        else {
+            unreachable!("all peers are known")
+        };
+        black_box((core.address(to), core.ah(to)))
+    });
+}
+
+#[divan::bench(args = [1, 10, 10_000])]
+fn receive(bencher: Bencher<'_, '_>, sources: u32) {
+    let mut core = core(sources);
+    let own = core.local().gid();
+    let payload = [&[8, 0, 0, 0][..], &ipv4(0x0a00_0001)].concat();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        let from = meta(peer(scatter(&mut i, sources) as u32), own);
+        black_box(core.from_fabric(Time(0), &from, black_box(&payload)));
+    });
+}
+
+#[divan::bench(args = [1, 1_000])]
+fn multicast(bencher: Bencher<'_, '_>, groups: u32) {
+    let mut core = core(0);
+    let frames: Vec<Vec<u8>> = (0..groups)
+        .map(|n| {
+            [
+                &[1, 0, 0x5e, 0, 0, 1][..],
+                &MAC,
+                &[8, 0],
+                &ipv4(0xef00_0000 + n)[..20],
+            ]
+            .concat()
+        })
+        .collect();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        let frame = &frames[scatter(&mut i, groups)];
+        let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], black_box(frame))
+        else {
+            unreachable!("groups are always known")
+        };
+        if core.ah(to).is_none() {
+            core.set_ah(to, AddressHandle(1));
+        }
+        black_box(core.address(to))
+    });
 }

@@ -120,10 +120,7 @@ pub(crate) fn next_peer_mac(mac: Mac) -> Mac {
 /// partition and the interface's name. The same in every run, and never the address of a peer.
 pub fn local_mac(gid: Gid, pkey: PKey, name: &str) -> Mac {
     let pkey = pkey.full().get().to_be_bytes();
-    mac_of(
-        LOCAL_PREFIX,
-        stable_hash(&[&gid.0, &pkey, name.as_bytes()]),
-    )
+    mac_of(LOCAL_PREFIX, stable_hash(&[&gid.0, &pkey, name.as_bytes()]))
 }
 
 /// A number that hashes quickly.
@@ -165,10 +162,7 @@ mod tests {
     #[test]
     fn synthetic_addresses_never_change() {
         // What hosts have in their caches: a change here breaks running systems on upgrade.
-        assert_eq!(
-            peer_mac(&address(0)),
-            [0x02, 0x4f, 0x79, 0x27, 0x82, 0x8d]
-        );
+        assert_eq!(peer_mac(&address(0)), [0x02, 0x4f, 0x79, 0x27, 0x82, 0x8d]);
     }
 
     #[test]
@@ -186,7 +180,10 @@ mod tests {
 
     #[test]
     fn probing_wraps_inside_the_prefix() {
-        assert_eq!(next_peer_mac([2, 0xff, 0xff, 0xff, 0xff, 0xff]), [2, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            next_peer_mac([2, 0xff, 0xff, 0xff, 0xff, 0xff]),
+            [2, 0, 0, 0, 0, 0]
+        );
     }
 
     #[test]

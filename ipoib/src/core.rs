@@ -124,7 +124,10 @@ impl Ipoib {
 
     /// An address handle that is no longer named, to be ended by the caller.
     pub fn pop_released_ah(&mut self) -> Option<AddressHandle> {
-        self.neighbours.released.pop().or_else(|| self.groups.released.pop())
+        self.neighbours
+            .released
+            .pop()
+            .or_else(|| self.groups.released.pop())
     }
 
     /// Gives up all address handles, for [`Ipoib::pop_released_ah`].
@@ -133,7 +136,8 @@ impl Ipoib {
             let ah = self.neighbours.get_mut(slot).ah.take();
             self.neighbours.released.extend(ah);
         }
-        let handles: Vec<AddressHandle> = self.groups.iter_mut().filter_map(|g| g.ah.take()).collect();
+        let handles: Vec<AddressHandle> =
+            self.groups.iter_mut().filter_map(|g| g.ah.take()).collect();
         self.groups.released.extend(handles);
     }
 
@@ -217,7 +221,9 @@ impl Ipoib {
             ips.entry(owner).or_default().push(e.ip);
         }
         self.neighbours.live().map(move |(link, n)| {
-            let mut ips = ips.remove(&(link.slot, link.generation)).unwrap_or_default();
+            let mut ips = ips
+                .remove(&(link.slot, link.generation))
+                .unwrap_or_default();
             ips.sort_unstable();
             NeighbourInfo {
                 mac: n.mac,

@@ -175,7 +175,10 @@ mod tests {
             c.drop_rx(reason);
             let hit: Vec<_> = c.named().into_iter().filter(|(_, n)| *n == 1).collect();
             assert_eq!(hit.len(), 2);
-            assert_eq!(hit[0].0.trim_start_matches("tx"), hit[1].0.trim_start_matches("rx"));
+            assert_eq!(
+                hit[0].0.trim_start_matches("tx"),
+                hit[1].0.trim_start_matches("rx")
+            );
         }
     }
 }

@@ -102,7 +102,11 @@ impl Groups {
             self.slots[slot as usize] = new;
             slot
         };
-        let list = if joined { &mut self.joined } else { &mut self.send_only };
+        let list = if joined {
+            &mut self.joined
+        } else {
+            &mut self.send_only
+        };
         list.push(&mut self.slots, slot);
         self.by_mgid.insert(key(mgid), slot);
         slot

@@ -90,7 +90,10 @@ mod tests {
     #[test]
     fn stays_bounded_and_weak_entries_go_first() {
         let mut t = IpTable::new(4);
-        let owner = Link { slot: 0, generation: 0 };
+        let owner = Link {
+            slot: 0,
+            generation: 0,
+        };
         let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
         for n in 0..4 {
             t.set(ip(n), owner, n == 2);

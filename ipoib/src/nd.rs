@@ -153,7 +153,8 @@ impl<'p> Message<'p> {
 
     /// Signed with SEND (RFC 3971): any change would break the signature.
     pub fn is_signed(&self) -> bool {
-        self.options().any(|o| matches!(o.kind, OPTION_CGA | OPTION_RSA))
+        self.options()
+            .any(|o| matches!(o.kind, OPTION_CGA | OPTION_RSA))
     }
 
     pub fn checksum_is_right(&self) -> bool {
@@ -226,7 +227,10 @@ impl<'p> Message<'p> {
 /// Shortens the Redirected Header option at `at` so that the packet is no longer than 1280 bytes.
 /// Returns by how much.
 fn trim_quote(packet: &mut [u8], at: usize, option_len: usize) -> usize {
-    let excess = packet.len().saturating_sub(IPV6_MTU_MIN).next_multiple_of(8);
+    let excess = packet
+        .len()
+        .saturating_sub(IPV6_MTU_MIN)
+        .next_multiple_of(8);
     // Eight bytes of the option are its head.
     let cut = excess.min(option_len - 8);
     packet.copy_within(at + option_len.., at + option_len - cut);

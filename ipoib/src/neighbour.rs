@@ -110,13 +110,17 @@ impl Neighbours {
     }
 
     pub fn live(&self) -> impl Iterator<Item = (Link, &Neighbour)> {
-        self.slots.iter().enumerate().filter(|(_, n)| n.live).map(|(i, n)| {
-            let link = Link {
-                slot: i as u32,
-                generation: n.generation,
-            };
-            (link, n)
-        })
+        self.slots
+            .iter()
+            .enumerate()
+            .filter(|(_, n)| n.live)
+            .map(|(i, n)| {
+                let link = Link {
+                    slot: i as u32,
+                    generation: n.generation,
+                };
+                (link, n)
+            })
     }
 
     pub fn by_mac(&self, mac: Mac) -> Option<u32> {
@@ -174,7 +178,11 @@ impl Neighbours {
         let n = &mut self.slots[slot as usize];
         if now.0.saturating_sub(n.used.0) >= TOUCH_MS {
             n.used = now;
-            let list = if n.confirmed { &mut self.confirmed } else { &mut self.heard };
+            let list = if n.confirmed {
+                &mut self.confirmed
+            } else {
+                &mut self.heard
+            };
             list.touch(&mut self.slots, slot);
         }
     }
@@ -198,13 +206,23 @@ impl Neighbours {
             }
             self.get_mut(slot).address = *address;
             self.touch(slot, now);
-            return Some(Learned { slot, news, collided: false, evicted: false });
+            return Some(Learned {
+                slot,
+                news,
+                collided: false,
+                evicted: false,
+            });
         }
         let evicted = self.make_room(confirmed)?;
         let wanted = peer_mac(address);
         let mac = self.free_mac(wish.unwrap_or(wanted), own);
         let slot = self.insert(now, address, confirmed, mac);
-        Some(Learned { slot, news: confirmed, collided: mac != wanted, evicted })
+        Some(Learned {
+            slot,
+            news: confirmed,
+            collided: mac != wanted,
+            evicted,
+        })
     }
 
     fn promote(&mut self, slot: u32) {
@@ -257,10 +275,15 @@ impl Neighbours {
                 (self.slots.len() - 1) as u32
             }
         };
-        let list = if confirmed { &mut self.confirmed } else { &mut self.heard };
+        let list = if confirmed {
+            &mut self.confirmed
+        } else {
+            &mut self.heard
+        };
         list.push(&mut self.slots, slot);
         self.by_mac.insert(mac_key(mac), slot);
-        self.by_address.insert(key(address.gid(), address.qpn()), slot);
+        self.by_address
+            .insert(key(address.gid(), address.qpn()), slot);
         slot
     }
 
@@ -270,7 +293,11 @@ impl Neighbours {
         n.live = false;
         self.released.extend(n.ah.take());
         let (mac, address, confirmed) = (n.mac, n.address, n.confirmed);
-        let list = if confirmed { &mut self.confirmed } else { &mut self.heard };
+        let list = if confirmed {
+            &mut self.confirmed
+        } else {
+            &mut self.heard
+        };
         list.remove(&mut self.slots, slot);
         self.by_mac.remove(&mac_key(mac));
         self.by_address.remove(&key(address.gid(), address.qpn()));
@@ -347,7 +374,10 @@ mod tests {
             })
             .collect();
         assert_eq!(macs[0], wish.unwrap());
-        assert_eq!(macs[1..], [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]]);
+        assert_eq!(
+            macs[1..],
+            [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]]
+        );
         for (n, mac) in macs.iter().enumerate() {
             let slot = t.by_mac(*mac).unwrap();
             assert_eq!(t.get(slot).address.qpn().get(), n as u32 + 2);
@@ -357,7 +387,10 @@ mod tests {
     #[test]
     fn data_sources_make_room_first_and_never_push_out_confirmed_ones() {
         let mut t = Neighbours::new(3);
-        let mut learn = |n, c| t.learn(Time(0), &address(n), c, None, OWN).map(|l| l.evicted);
+        let mut learn = |n, c| {
+            t.learn(Time(0), &address(n), c, None, OWN)
+                .map(|l| l.evicted)
+        };
         assert_eq!(learn(10, true), Some(false));
         assert_eq!(learn(11, false), Some(false));
         assert_eq!(learn(12, false), Some(false));
@@ -366,9 +399,10 @@ mod tests {
         assert_eq!(learn(15, false), None);
         assert_eq!(learn(16, true), Some(true));
         let left = |n| t.by_address(address(n).gid(), Qpn::new(n)).is_some();
-        assert_eq!([10, 11, 12, 13, 14, 15, 16].map(left), [
-            false, false, false, true, true, false, true
-        ]);
+        assert_eq!(
+            [10, 11, 12, 13, 14, 15, 16].map(left),
+            [false, false, false, true, true, false, true]
+        );
         assert_eq!(t.len(), 3);
     }
 

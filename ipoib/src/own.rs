@@ -6,9 +6,7 @@ use crate::Time;
 use crate::address::HardwareAddress;
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::multicast::solicited_node;
-use crate::nd::{
-    INFINIBAND_OPTION_LEN, OPTION_SOURCE, OPTION_TARGET, put_hardware_address,
-};
+use crate::nd::{INFINIBAND_OPTION_LEN, OPTION_SOURCE, OPTION_TARGET, put_hardware_address};
 use crate::wire::{ENCAP_LEN, TYPE_ARP, TYPE_IPV6, encap, fill_icmpv6_checksum};
 
 /// An announcement is sent once and once again after this long.
@@ -29,7 +27,12 @@ pub struct Written {
     pub len: usize,
 }
 
-fn write_arp(out: &mut [u8], local: &HardwareAddress, sender: Ipv4Addr, target: Ipv4Addr) -> Written {
+fn write_arp(
+    out: &mut [u8],
+    local: &HardwareAddress,
+    sender: Ipv4Addr,
+    target: Ipv4Addr,
+) -> Written {
     let mut packet = [0; INFINIBAND_ARP_LEN];
     Arp {
         operation: REQUEST,

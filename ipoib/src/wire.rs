@@ -55,7 +55,9 @@ pub fn ip_header(ethertype: u16, l3: &[u8]) -> Result<IpHeader, DropReason> {
         TYPE_IPV4 => ipv4_header(l3),
         _ => ipv6_header(l3),
     };
-    header.filter(|h| h.len <= l3.len()).ok_or(DropReason::Malformed)
+    header
+        .filter(|h| h.len <= l3.len())
+        .ok_or(DropReason::Malformed)
 }
 
 fn ipv4_header(l3: &[u8]) -> Option<IpHeader> {

@@ -143,6 +143,12 @@ impl SoftPort {
         Ok(port)
     }
 
+    /// What a worker of a test's own making needs.
+    #[cfg(test)]
+    pub(super) fn for_worker(&self, index: usize) -> (Arc<Shared>, Arc<OwnedFd>) {
+        (Arc::clone(&self.shared), Arc::clone(&self.wakes[index]))
+    }
+
     /// Tells the workers how things are now.
     fn publish(&self) {
         let mut table = Table {

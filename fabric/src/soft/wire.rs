@@ -63,6 +63,11 @@ impl Bth {
     /// A in [`Bth::ack_req`].
     pub const ACK_REQ: u8 = 0x80;
 
+    /// The header at the front of `bytes`; `None` if they are too few.
+    pub fn from_prefix(bytes: &[u8]) -> Option<Bth> {
+        Bth::read_from_prefix(bytes).ok().map(|(bth, _)| bth)
+    }
+
     /// Solicited event: the receiver is asked to raise a completion event.
     pub const fn solicited(&self) -> bool {
         self.flags & Self::SOLICITED != 0

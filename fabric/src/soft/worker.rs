@@ -563,3 +563,7 @@ impl Drop for SoftWorker {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

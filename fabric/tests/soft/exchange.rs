@@ -14,7 +14,7 @@ fn config() -> SoftConfig {
     SoftConfig::new("u0")
 }
 
-fn ipv4(peer: &str) -> SoftConfig {
+pub fn ipv4(peer: &str) -> SoftConfig {
     SoftConfig {
         gid: GidChoice::Ipv4,
         peers: vec![peer.parse::<IpAddr>().unwrap()],
@@ -22,16 +22,17 @@ fn ipv4(peer: &str) -> SoftConfig {
     }
 }
 
-/// Sends a train from one to the other; it arrives in the order it was sent, in one run.
-fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, last: usize) {
+/// Sends a train from one to the other; it arrives whole and in order.
+pub fn train_arrives(from: &mut Node<'_>, to: &mut Node<'_>, sent: &[Vec<u8>]) {
     let (s, r) = (from.endpoint(), to.endpoint());
-    let sent = payloads(count, len, last);
-    let runs = to.counter("rx_trains");
     let (gid, qpn) = (to.gid(), r.qpn);
-    assert_eq!(from.send(&s, gid, qpn, QKEY, &sent), Sent::Done);
+    assert_eq!(from.send(&s, gid, qpn, QKEY, sent), Sent::Done);
     let got = to.receive(sent.len());
-    let bytes: Vec<_> = got.iter().map(|g| g.2.clone()).collect();
-    assert!(bytes == sent, "{:?}", to.workers[0].counters());
+    assert!(
+        got.iter().map(|g| &g.2).eq(sent),
+        "{:?}",
+        to.workers[0].counters()
+    );
     for (_, d, _) in &got {
         assert_eq!(
             (d.endpoint, d.src_qpn, d.src_gid),
@@ -39,6 +40,12 @@ fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, las
         );
         assert_eq!((d.dst_gid, d.multicast, d.pkey), (gid, false, r.pkey));
     }
+}
+
+/// The same, and it arrives in one run.
+fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, last: usize) {
+    let runs = to.counter("rx_trains");
+    train_arrives(from, to, &payloads(count, len, last));
     assert_eq!(
         to.counter("rx_trains") - runs,
         1,

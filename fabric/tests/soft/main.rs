@@ -5,4 +5,5 @@ mod exchange;
 mod groups;
 mod net;
 mod node;
+mod pressure;
 mod refusals;

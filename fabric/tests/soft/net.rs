@@ -1,6 +1,7 @@
 //! Two network namespaces with a veth pair between them, gone when dropped.
 
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::process::{Command, id};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -31,6 +32,12 @@ impl Namespace {
         ip(&[&["-n", &self.name], args].concat());
     }
 
+    /// Runs another program in it; `args` are split at spaces.
+    pub fn tool(&self, program: &str, args: &str) {
+        let args: Vec<&str> = args.split(' ').collect();
+        ip(&[&["netns", "exec", &self.name, program], &args[..]].concat());
+    }
+
     /// Runs `f` on a thread of it.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         let file = File::open(format!("/run/netns/{}", self.name)).unwrap();
@@ -44,8 +51,6 @@ impl Namespace {
         })
     }
 }
-
-use std::os::fd::AsFd;
 
 impl Drop for Namespace {
     fn drop(&mut self) {

@@ -37,7 +37,12 @@ fn sender(meta: &Meta) -> HardwareAddress {
 
 impl Ipoib {
     /// Decides on a datagram: `payload` from the encapsulation header on.
-    pub fn from_fabric<'p>(&mut self, now: Time, meta: &Meta, payload: &'p [u8]) -> Incoming<'_, 'p> {
+    pub fn from_fabric<'p>(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        payload: &'p [u8],
+    ) -> Incoming<'_, 'p> {
         match self.receive(now, meta, payload) {
             Ok(Step::Packet(ethernet, len)) => Incoming::Packet {
                 ethernet,
@@ -71,7 +76,13 @@ impl Ipoib {
     }
 
     #[inline]
-    fn ip_in(&mut self, now: Time, meta: &Meta, ethertype: u16, l3: &[u8]) -> Result<Step, DropReason> {
+    fn ip_in(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        ethertype: u16,
+        l3: &[u8],
+    ) -> Result<Step, DropReason> {
         let header = ip_header(ethertype, l3)?;
         let destination = self.destination(meta, &header)?;
         let packet = &l3[..header.len];
@@ -168,7 +179,12 @@ impl Ipoib {
         Ok(Step::Frame(ETHERNET_LEN + len))
     }
 
-    fn learn_from_nd(&mut self, now: Time, meta: &Meta, message: &Message<'_>) -> Result<(), DropReason> {
+    fn learn_from_nd(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        message: &Message<'_>,
+    ) -> Result<(), DropReason> {
         let (wanted, ip) = message.claim();
         let mut claimed = false;
         for option in message.options() {
@@ -191,7 +207,13 @@ impl Ipoib {
         Ok(())
     }
 
-    fn arp_in(&mut self, now: Time, meta: &Meta, ethertype: u16, l3: &[u8]) -> Result<Step, DropReason> {
+    fn arp_in(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        ethertype: u16,
+        l3: &[u8],
+    ) -> Result<Step, DropReason> {
         let arp = Arp::<HardwareAddress>::parse(l3).ok_or(DropReason::BadArp)?;
         if !arp.sender.is_unicast() {
             return Err(DropReason::BadAddress);
@@ -200,7 +222,11 @@ impl Ipoib {
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
         self.heard_from(now, &arp.sender, ip);
         let sender = self.mac_of(&arp.sender);
-        let destination = if meta.multicast { MAC_BROADCAST } else { self.config.mac };
+        let destination = if meta.multicast {
+            MAC_BROADCAST
+        } else {
+            self.config.mac
+        };
         let mut packet = [0; ETHERNET_ARP_LEN];
         Arp {
             operation: arp.operation,

@@ -34,7 +34,11 @@ impl Ipoib {
         }
         if news {
             let mac = self.neighbours.get(slot).mac;
-            self.publish(Update::Learned { address: *address, mac, ip });
+            self.publish(Update::Learned {
+                address: *address,
+                mac,
+                ip,
+            });
         }
         if let Some(old) = lost_to {
             self.publish(Update::Superseded { old, new: *address });
@@ -43,7 +47,12 @@ impl Ipoib {
 
     /// Data came from a queue pair that the table does not know. Its IP address is a hint only: the
     /// packet may have been routed.
-    pub(super) fn data_from(&mut self, now: Time, address: &HardwareAddress, ip: IpAddr) -> Option<u32> {
+    pub(super) fn data_from(
+        &mut self,
+        now: Time,
+        address: &HardwareAddress,
+        ip: IpAddr,
+    ) -> Option<u32> {
         let (slot, _) = self.learn(now, address, false, None)?;
         if is_claimable(ip) {
             self.claim(ip, slot, true);

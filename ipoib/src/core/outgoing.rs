@@ -109,10 +109,17 @@ impl Ipoib {
 
     /// The target of an IP packet; `None` when the frame is held.
     #[inline]
-    fn ip_target(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Option<Target>, DropReason> {
+    fn ip_target(
+        &mut self,
+        now: Time,
+        tap: Tap<'_>,
+        ethertype: u16,
+    ) -> Result<Option<Target>, DropReason> {
         let mac = tap.destination();
         if is_group(mac) {
-            return self.ip_group(now, mac, endpoints(ethertype, tap.l3()).1).map(Some);
+            return self
+                .ip_group(now, mac, endpoints(ethertype, tap.l3()).1)
+                .map(Some);
         }
         if let Some(to) = self.peer(now, mac) {
             return Ok(Some(to));
@@ -162,7 +169,8 @@ impl Ipoib {
         if !is_claimable(source) || !is_claimable(destination) {
             return Err(DropReason::Unresolvable);
         }
-        self.resolver.hold(now, destination, source, tap.prefix, tap.frame)?;
+        self.resolver
+            .hold(now, destination, source, tap.prefix, tap.frame)?;
         Ok(None)
     }
 
@@ -214,7 +222,11 @@ impl Ipoib {
             return Ok(Step::Held);
         };
         let broadcast_request = arp.operation == REQUEST && to == Target::Group(BROADCAST);
-        let target = if broadcast_request { None } else { self.hardware_of(arp.target) };
+        let target = if broadcast_request {
+            None
+        } else {
+            self.hardware_of(arp.target)
+        };
         let mut packet = [0; INFINIBAND_ARP_LEN];
         Arp {
             operation: arp.operation,
@@ -252,7 +264,9 @@ impl Ipoib {
             // The host checks on a peer that we have forgotten, as after our own restart. Asking
             // everybody teaches us the peer and tells the host that it is alive.
             let known = self.neighbours.by_ip(arp.target_ip.into());
-            return Ok(Some(known.map_or(Target::Group(BROADCAST), Target::Neighbour)));
+            return Ok(Some(
+                known.map_or(Target::Group(BROADCAST), Target::Neighbour),
+            ));
         }
         if ethertype == TYPE_RARP {
             return Err(DropReason::Unresolvable);

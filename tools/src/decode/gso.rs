@@ -43,7 +43,8 @@ pub fn split<'a>(l3: &L3<'a>) -> Option<Vec<L3<'a>>> {
 /// Whether a packet of the same flow can begin at `size`: cheap, so that few sizes have their ICRCs
 /// computed.
 fn follows(transport: &[u8], size: usize) -> bool {
-    let (Some(first), Some(next)) = (Bth::at(transport, 0), Bth::at(transport, size)) else {
+    let next = transport.get(size..).and_then(Bth::from_prefix);
+    let (Some(first), Some(next)) = (Bth::from_prefix(transport), next) else {
         return false;
     };
     opcode::headers(next.opcode).is_some()

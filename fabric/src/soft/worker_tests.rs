@@ -1,0 +1,91 @@
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::{Command, id};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::*;
+use crate::port::{Port, UdInit};
+use crate::soft::{GidChoice, SoftConfig, SoftPort};
+use crate::types::{PKey, QKey};
+
+/// A namespace of its own for this thread, in which the loopback interface is up.
+struct Loopback(String);
+
+impl Loopback {
+    fn enter(case: &str) -> Loopback {
+        let ns = Loopback(format!("softw-{}-{case}", id()));
+        ns.ip(&["netns", "add", &ns.0]);
+        ns.ip(&["-n", &ns.0, "link", "set", "lo", "up"]);
+        let file = File::open(format!("/run/netns/{}", ns.0)).unwrap();
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+        ns
+    }
+
+    fn ip(&self, args: &[&str]) {
+        assert!(Command::new("ip").args(args).status().unwrap().success());
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// A kernel or route that takes no UDP_SEGMENT: packets go out one by one, and over IPv4 each has
+/// the identification of a lone datagram.
+fn without_segmentation(case: &str, address: &str) {
+    let _ns = Loopback::enter(case);
+    let config = SoftConfig {
+        gid: GidChoice::Address(address.parse().unwrap()),
+        ..SoftConfig::new("lo")
+    };
+    let mut port = SoftPort::open(config).unwrap();
+    let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
+    let from = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let to = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let (shared, wake) = port.for_worker(0);
+    let mut worker = SoftWorker::new(0, shared, wake);
+    worker.segmentation = false;
+    let ah = worker
+        .create_ah(&AhAttributes::to(port.attributes().gid))
+        .unwrap();
+    let mut train = worker.train(1000).unwrap();
+    for k in 0..20 {
+        train.next(1000).unwrap().fill(k);
+    }
+    train.next(7).unwrap().fill(20);
+    let ticket = train.finish();
+    let destination = UdDestination {
+        ah,
+        qpn: to.qpn,
+        qkey,
+    };
+    assert_eq!(worker.send(from.id, &destination, ticket), Sent::Done);
+    assert_eq!(worker.counts.tx_unsegmented, 1);
+    let mut got = Vec::new();
+    while got.len() < 21 {
+        let batch = worker.poll().unwrap();
+        assert!(!batch.is_empty(), "{:?}", worker.counters());
+        for (_, p) in batch.datagrams() {
+            assert!(p.iter().all(|b| *b == p[0]));
+            got.push((p[0], p.len()));
+        }
+    }
+    let sent = (0..21).map(|k| (k, if k < 20 { 1000 } else { 7 }));
+    assert!(got.into_iter().eq(sent));
+}
+
+#[test]
+fn trains_go_out_one_by_one_over_ipv6() {
+    let run = || without_segmentation("v6", "::1");
+    thread::spawn(run).join().unwrap();
+}
+
+#[test]
+fn trains_go_out_one_by_one_over_ipv4() {
+    let run = || without_segmentation("v4", "127.0.0.1");
+    thread::spawn(run).join().unwrap();
+}

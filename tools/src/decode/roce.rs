@@ -1,0 +1,301 @@
+//! From a frame to records: the IP packet found, large sends split, headers and ICRC read.
+
+use fabric::Qpn;
+use fabric::mad::Mad;
+use fabric::soft::icrc::{self, Ipv4IdSolver, L3, NotRoce};
+use fabric::soft::wire::{
+    Acknowledgement, Aeth, Bth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, opcode,
+};
+
+use super::capture::Frame;
+use super::link::{self, Stripped};
+use super::record::{
+    AethRecord, AtomicEthRecord, BthRecord, Content, DethRecord, Headers, Icrc, Record, RethRecord,
+    Roce, Segment, Verdict,
+};
+use super::{gso, inner, mads};
+
+/// The largest IP packet.
+const IP_MAX: usize = 65_535 + 40;
+
+/// Everything that `frame`, number `number` of its file, holds: one record, or one for each packet
+/// of a large send.
+pub fn records(number: u64, frame: &Frame) -> Vec<Record> {
+    let (ethernet, contents) = match link::strip(frame.link, &frame.data) {
+        Ok(stripped) => {
+            let missing = frame.original_len.saturating_sub(frame.data.len());
+            (stripped.ethernet.clone(), contents(&stripped, missing))
+        }
+        Err(summary) => (None, vec![Content::Other { summary }]),
+    };
+    let count = contents.len();
+    let segment = |index| (count > 1).then_some(Segment { index, count });
+    let record = |(index, content)| Record {
+        number,
+        time: frame.time.as_secs_f64(),
+        segment: segment(index),
+        ethernet: ethernet.clone(),
+        content,
+    };
+    contents.into_iter().enumerate().map(record).collect()
+}
+
+fn contents(stripped: &Stripped<'_>, missing: usize) -> Vec<Content> {
+    let packet = stripped.payload;
+    let other = || Content::Other {
+        summary: inner::summary(stripped.ethertype, packet),
+    };
+    if ![link::IPV4, link::IPV6].contains(&stripped.ethertype) {
+        return vec![other()];
+    }
+    match L3::parse(packet) {
+        Ok(l3) => whole(&l3),
+        Err(NotRoce::Length) if missing > 0 => vec![cut_short(packet, missing).unwrap_or_else(other)],
+        Err(why @ NotRoce::Length) if is_to_roce_port(packet) => vec![broken(packet, why)],
+        Err(_) => vec![other()],
+    }
+}
+
+/// A packet that the capture has to its end.
+fn whole(l3: &L3<'_>) -> Vec<Content> {
+    let wrap = |roce| Content::Roce(Box::new(roce));
+    if l3.verify() != icrc::Verdict::Good
+        && let Some(segments) = gso::split(l3)
+    {
+        let segment = |l3: &L3<'_>| wrap(roce(l3, Captured::Segment));
+        return segments.iter().map(segment).collect();
+    }
+    vec![wrap(roce(l3, Captured::Whole))]
+}
+
+/// What the capture has of a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Captured {
+    /// All of it.
+    Whole,
+    /// All of it, but the IP and UDP headers are those of the large send it is part of.
+    Segment,
+    /// Only the front; a snap length cut the rest.
+    Front,
+}
+
+/// A packet that a snap length has cut: read with zeros in the place of what is missing.
+fn cut_short(packet: &[u8], missing: usize) -> Option<Content> {
+    let mut padded = packet.to_vec();
+    padded.resize((packet.len() + missing).min(IP_MAX), 0);
+    let l3 = L3::parse(&padded).ok()?;
+    // Without a BTH there is nothing to say.
+    let captured = l3.transport.len().checked_sub(missing)?;
+    if captured < size_of::<Bth>() {
+        return None;
+    }
+    Some(Content::Roce(Box::new(roce(&l3, Captured::Front))))
+}
+
+fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
+    let mut roce = Roce {
+        source: l3.source,
+        destination: l3.destination,
+        source_port: l3.source_port,
+        ipv4_identification: l3.ipv4.map(|(id, _)| id),
+        length: l3.transport.len(),
+        headers: None,
+        mad: None,
+        ipoib: None,
+        icrc: judge(l3, captured),
+        malformed: None,
+    };
+    match Packet::parse(l3.transport) {
+        Ok(packet) => {
+            roce.headers = Some(headers(&packet));
+            if captured != Captured::Front {
+                payload(&mut roce, &packet);
+            }
+        }
+        Err(why) => roce.malformed = Some(why.to_string()),
+    }
+    roce
+}
+
+/// What the payload holds.
+fn payload(roce: &mut Roce, packet: &Packet<'_>) {
+    let is_gsi = packet.extended.deth.is_some() && packet.bth.dest_qp() == Qpn::GSI;
+    if is_gsi {
+        match Mad::parse(packet.payload) {
+            Ok(mad) => roce.mad = Some(mads::record(&mad)),
+            Err(why) => roce.malformed = Some(why.to_string()),
+        }
+    } else if begins_message(packet.bth.opcode) {
+        roce.ipoib = inner::ipoib(packet.payload);
+    }
+}
+
+/// Whether the payload is the front of a SEND, where IPoIB has its encapsulation header.
+fn begins_message(op: u8) -> bool {
+    match op {
+        opcode::UD_SEND_ONLY | opcode::UD_SEND_ONLY_IMM | opcode::RC_SEND_ONLY_INVALIDATE => true,
+        // Connected transports: First, Only, Only with Immediate.
+        0x00..=0x3f => matches!(op & 0x1f, 0x00 | 0x04 | 0x05),
+        _ => false,
+    }
+}
+
+fn headers(packet: &Packet<'_>) -> Headers {
+    let Bth { opcode, .. } = packet.bth;
+    let bth = &packet.bth;
+    let Extended {
+        deth,
+        reth,
+        atomic_eth,
+        aeth,
+        atomic_ack_eth,
+        imm_dt,
+        ieth,
+        cnp: _,
+    } = packet.extended;
+    Headers {
+        bth: BthRecord {
+            opcode,
+            name: opcode::name(opcode).unwrap_or("unknown"),
+            solicited: bth.solicited(),
+            mig_req: bth.mig_req(),
+            pad_count: bth.pad_count(),
+            pkey: bth.pkey(),
+            fecn: bth.fecn(),
+            becn: bth.becn(),
+            dest_qp: bth.dest_qp(),
+            ack_req: bth.ack_req(),
+            psn: bth.psn().get(),
+        },
+        deth: deth.map(|d| DethRecord {
+            qkey: d.qkey(),
+            src_qp: d.src_qp(),
+        }),
+        aeth: aeth.map(|a| AethRecord {
+            syndrome: a.syndrome,
+            meaning: meaning(&a),
+            msn: a.msn(),
+        }),
+        reth: reth.map(|r| RethRecord {
+            va: r.va.get(),
+            rkey: r.rkey.get(),
+            dma_length: r.dma_length.get(),
+        }),
+        atomic_eth: atomic_eth.map(|a| AtomicEthRecord {
+            va: a.va.get(),
+            rkey: a.rkey.get(),
+            swap_add: a.swap_add.get(),
+            compare: a.compare.get(),
+        }),
+        atomic_ack_eth: atomic_ack_eth.map(|a| a.original.get()),
+        imm_dt: imm_dt.map(|i| u32::from_be_bytes(i.0)),
+        ieth: ieth.map(|i| i.rkey.get()),
+        payload_length: packet.payload.len(),
+    }
+}
+
+fn meaning(aeth: &Aeth) -> String {
+    const NAKS: [&str; 5] = [
+        "PSN sequence error",
+        "invalid request",
+        "remote access error",
+        "remote operational error",
+        "invalid RD request",
+    ];
+    match aeth.acknowledgement() {
+        Acknowledgement::Ack { credits: 31 } => "ACK".to_owned(),
+        Acknowledgement::Ack { credits } => format!("ACK credit code {credits}"),
+        Acknowledgement::Rnr { timer } => format!("RNR NAK timer code {timer}"),
+        Acknowledgement::Nak { code } => match NAKS.get(usize::from(code)) {
+            Some(name) => format!("NAK {name}"),
+            None => format!("NAK code {code}"),
+        },
+        Acknowledgement::Reserved => format!("reserved syndrome {:#04x}", aeth.syndrome),
+    }
+}
+
+fn judge(l3: &L3<'_>, captured: Captured) -> Icrc {
+    if captured == Captured::Front {
+        return Icrc {
+            value: None,
+            verdict: Verdict::Unknown,
+            reason: Some("the capture has only the front of the packet".to_owned()),
+        };
+    }
+    let found = l3.transport.last_chunk::<ICRC_LEN>().copied();
+    let (verdict, reason) = match l3.verify() {
+        icrc::Verdict::Good => (Verdict::Good, None),
+        icrc::Verdict::Bad { computed } => explain(l3, captured, computed),
+        icrc::Verdict::NotRoce(why) => (Verdict::Unknown, Some(why.to_string())),
+    };
+    Icrc {
+        value: found.map(|v| format!("{:08x}", u32::from_be_bytes(v))),
+        verdict,
+        reason,
+    }
+}
+
+/// Why an ICRC is not right: over IPv4 another identification may explain it. Of a whole packet the
+/// identification is on the wire, and the packet is bad all the same; of a segment it is a guess.
+fn explain(
+    l3: &L3<'_>,
+    captured: Captured,
+    computed: [u8; ICRC_LEN],
+) -> (Verdict, Option<String>) {
+    let right = format!("{:08x} would be right", u32::from_be_bytes(computed));
+    let Some(((id, _), (covered, found))) = l3.ipv4.zip(l3.transport.split_last_chunk()) else {
+        return (Verdict::Bad, Some(right));
+    };
+    let solved = Ipv4IdSolver::new().recover(computed, *found, covered.len(), id);
+    match (solved, captured) {
+        (Some(other), Captured::Segment) => (
+            Verdict::Unknown,
+            Some(format!(
+                "part of a large send, whose packets' IPv4 identifications are not captured; \
+                 right for {other:#06x}"
+            )),
+        ),
+        (Some(other), _) => (
+            Verdict::Bad,
+            Some(format!(
+                "{right}; the one found is right for IPv4 identification {other:#06x}"
+            )),
+        ),
+        (None, _) => (Verdict::Bad, Some(right)),
+    }
+}
+
+/// Whether this is UDP to the RoCEv2 port, whatever its lengths say.
+fn is_to_roce_port(packet: &[u8]) -> bool {
+    let (protocol, port) = match packet.first() {
+        Some(0x45) => (packet.get(9), packet.get(22..24)),
+        _ => (packet.get(6), packet.get(42..44)),
+    };
+    protocol == Some(&17) && port == Some(&ROCE_V2_PORT.to_be_bytes()[..])
+}
+
+/// A packet to the RoCEv2 port whose lengths are wrong.
+fn broken(packet: &[u8], why: NotRoce) -> Content {
+    let (source, destination) = inner::addresses(packet).unwrap_or_else(|| {
+        let none = std::net::Ipv6Addr::UNSPECIFIED.into();
+        (none, none)
+    });
+    let at = if packet[0] == 0x45 { 20 } else { 40 };
+    let port = packet.get(at..at + 2).map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));
+    Content::Roce(Box::new(Roce {
+        source,
+        destination,
+        source_port: port,
+        ipv4_identification: None,
+        length: packet.len().saturating_sub(at + 8),
+        headers: None,
+        mad: None,
+        ipoib: None,
+        icrc: Icrc {
+            value: None,
+            verdict: Verdict::Unknown,
+            reason: None,
+        },
+        malformed: Some(why.to_string()),
+    }))
+}

@@ -1,0 +1,122 @@
+//! The line that a packet gets.
+
+use std::fmt;
+
+use super::record::{Content, Headers, Icrc, MadRecord, Record, Roce, Value, Verdict};
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.number)?;
+        if let Some(s) = &self.segment {
+            write!(f, ".{}/{}", s.index + 1, s.count)?;
+        }
+        write!(f, " {:.6} ", self.time)?;
+        if let Some(e) = &self.ethernet {
+            for vlan in &e.vlans {
+                write!(f, "vlan {vlan} ")?;
+            }
+        }
+        match &self.content {
+            Content::Roce(roce) => roce.fmt(f),
+            Content::Other { summary } => f.write_str(summary),
+        }
+    }
+}
+
+impl fmt::Display for Roce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {}", self.source, self.destination)?;
+        if let Some(h) = &self.headers {
+            write!(f, " {h}")?;
+        }
+        if let Some(mad) = &self.mad {
+            write!(f, " | {mad}")?;
+        }
+        if let Some(ipoib) = &self.ipoib {
+            write!(f, " | IPoIB {}", ipoib.summary)?;
+        }
+        if let Some(why) = &self.malformed {
+            write!(f, " | malformed: {why}")?;
+        }
+        write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Headers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let b = &self.bth;
+        write!(f, "{} pkey {}", b.name, b.pkey)?;
+        if let Some(d) = &self.deth {
+            write!(f, " qp {}", d.src_qp)?;
+        }
+        write!(f, " > qp {} psn {:#08x}", b.dest_qp, b.psn)?;
+        let bits = [
+            (b.solicited, "SE"),
+            (b.mig_req, "M"),
+            (b.fecn, "FECN"),
+            (b.becn, "BECN"),
+            (b.ack_req, "A"),
+        ];
+        for (_, name) in bits.iter().filter(|(set, _)| *set) {
+            write!(f, " {name}")?;
+        }
+        self.extended(f)?;
+        write!(f, " len {}", self.payload_length)
+    }
+}
+
+impl Headers {
+    fn extended(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(d) = &self.deth {
+            write!(f, " qkey {}", d.qkey)?;
+        }
+        if let Some(r) = &self.reth {
+            let (va, rkey, len) = (r.va, r.rkey, r.dma_length);
+            write!(f, " va {va:#x} rkey {rkey:#010x} dma {len}")?;
+        }
+        if let Some(a) = &self.atomic_eth {
+            write!(f, " va {:#x} rkey {:#010x}", a.va, a.rkey)?;
+            write!(f, " swap/add {:#x} compare {:#x}", a.swap_add, a.compare)?;
+        }
+        if let Some(a) = &self.aeth {
+            write!(f, " {} msn {}", a.meaning, a.msn)?;
+        }
+        if let Some(original) = self.atomic_ack_eth {
+            write!(f, " original {original:#x}")?;
+        }
+        if let Some(imm) = self.imm_dt {
+            write!(f, " imm {imm:#010x}")?;
+        }
+        if let Some(rkey) = self.ieth {
+            write!(f, " invalidate {rkey:#010x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for MadRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tid {:#x}", self.summary, self.transaction_id)?;
+        for (name, value) in &self.fields {
+            match value {
+                Value::Number(n) => write!(f, " {name} {n:#x}")?,
+                Value::Text(t) => write!(f, " {name} {t}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Icrc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.verdict {
+            Verdict::Good => "icrc good",
+            Verdict::Bad => "icrc bad",
+            Verdict::Unknown => "icrc unknown",
+        })?;
+        match &self.reason {
+            Some(reason) => write!(f, " ({reason})"),
+            None => Ok(()),
+        }
+    }
+}
