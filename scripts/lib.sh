@@ -6,9 +6,10 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 RUN="ibt$$"
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+RUST_AT_LEAST=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$ROOT/Cargo.toml")
 
 die() {
-    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
     exit 1
 }
 
@@ -16,13 +17,37 @@ say() {
     printf '\n== %s\n' "$*"
 }
 
-need_root() {
-    [ "$(id -u)" = 0 ] || die "network namespaces need root: run it with sudo"
+# step NAME COMMAND...: says what it does and how long it took.
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    say "$name"
+    "$@"
+    printf '%s: %d s\n' "$name" $((SECONDS - start))
 }
 
+need_root() {
+    [ "$(id -u)" = 0 ] || die "network namespaces need root: run it as root, or with sudo"
+}
+
+# Under sudo the Rust of the user who called is taken where root has none.
 need_rust() {
-    [ -x "${HOME:-/root}/.cargo/bin/cargo" ] && PATH="$HOME/.cargo/bin:$PATH"
-    command -v cargo >/dev/null || die "cargo is missing: install Rust (rustup, stable) first"
+    local home
+    home=$(getent passwd "${SUDO_USER:-root}" | cut -d: -f6)
+    if ! command -v cargo >/dev/null; then
+        if [ -x "${CARGO_HOME:-${HOME:-/root}/.cargo}/bin/cargo" ]; then
+            PATH="${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:$PATH"
+        elif [ -x "$home/.cargo/bin/cargo" ]; then
+            PATH="$home/.cargo/bin:$PATH"
+            export CARGO_HOME="$home/.cargo" RUSTUP_HOME="$home/.rustup"
+        fi
+    fi
+    command -v cargo >/dev/null \
+        || die "cargo is missing: install Rust $RUST_AT_LEAST or later first (https://rustup.rs)"
+    local version
+    version=$(rustc --version | cut -d' ' -f2)
+    printf '%s\n%s\n' "$RUST_AT_LEAST" "$version" | sort -C -V \
+        || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
 }
 
 # need_tools PROGRAM=PACKAGE... installs the packages of programs that are missing.
@@ -35,15 +60,16 @@ need_tools() {
     command -v apt-get >/dev/null \
         || die "missing: ${missing[*]}; there is no apt-get here, so install them by hand"
     say "installing ${missing[*]}"
+    local log="${TMPDIR:-/tmp}/$RUN-apt.log"
     export DEBIAN_FRONTEND=noninteractive
     { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } \
-        >"${TMPDIR:-/tmp}/$RUN-apt.log" 2>&1 \
-        || die "apt-get could not install ${missing[*]}; see ${TMPDIR:-/tmp}/$RUN-apt.log"
-    rm -f "${TMPDIR:-/tmp}/$RUN-apt.log"
+        >"$log" 2>&1 || die "apt-get could not install ${missing[*]}; see $log"
+    rm -f "$log"
 }
 
 need_basic_tools() {
-    need_tools cc=build-essential ip=iproute2 ping=iputils-ping iperf3=iperf3 python3=python3 "$@"
+    need_tools cc=build-essential ip=iproute2 ss=iproute2 ping=iputils-ping iperf3=iperf3 \
+        python3=python3 "$@"
 }
 
 need_test_tools() {
@@ -57,6 +83,13 @@ need_tun() {
         || die "/dev/net/tun is unusable: modprobe tun, or give the container --device /dev/net/tun"
 }
 
+need_namespaces() {
+    local answer
+    answer=$(ip netns add "$RUN-probe" 2>&1) \
+        || die "cannot make a network namespace ($answer); a container needs --privileged for it"
+    ip netns del "$RUN-probe"
+}
+
 # Cleaning up: processes and namespaces that this run made, by id.
 PIDS=()
 NAMESPACES=()
@@ -66,20 +99,41 @@ make_scratch() {
     SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/$RUN.XXXXXX")
 }
 
+# end_process PID: asks it to end, and insists after three seconds.
+end_process() {
+    local pid kept=()
+    for pid in "${PIDS[@]}"; do
+        [ "$pid" = "$1" ] || kept+=("$pid")
+    done
+    PIDS=("${kept[@]}")
+    kill "$1" 2>/dev/null || true
+    for _ in $(seq 30); do
+        kill -0 "$1" 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL "$1" 2>/dev/null || true
+    wait "$1" 2>/dev/null || true
+}
+
+show_logs() {
+    local log
+    for log in "$SCRATCH"/*.log; do
+        [ ! -s "$log" ] || { printf '\n-- %s\n' "${log##*/}" && tail -n 20 "$log"; } >&2
+    done
+}
+
 clean_up() {
     local status=$? pid namespace
-    trap - EXIT INT TERM
+    trap - EXIT ERR
+    # A second Ctrl-C would leave things behind.
+    trap '' INT TERM HUP
     set +e
+    case $status in
+        0 | 129 | 130 | 143) ;;
+        *) show_logs ;;
+    esac
     for pid in "${PIDS[@]}"; do
-        kill "$pid" 2>/dev/null
-    done
-    for pid in "${PIDS[@]}"; do
-        for _ in $(seq 30); do
-            kill -0 "$pid" 2>/dev/null || break
-            sleep 0.1
-        done
-        kill -KILL "$pid" 2>/dev/null
-        wait "$pid" 2>/dev/null
+        end_process "$pid"
     done
     for namespace in "${NAMESPACES[@]}"; do
         ip netns del "$namespace" 2>/dev/null
@@ -90,6 +144,7 @@ clean_up() {
 
 clean_up_always() {
     trap clean_up EXIT
+    trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM
 }
@@ -98,8 +153,8 @@ clean_up_always() {
 make_hosts() {
     local side
     for side in a b; do
-        ip netns add "$RUN-$side"
         NAMESPACES+=("$RUN-$side")
+        ip netns add "$RUN-$side"
         ip -n "$RUN-$side" link set lo up
     done
     ip link add name eth0 netns "$RUN-a" mtu "$1" type veth \
@@ -116,12 +171,25 @@ in_host() {
     ip netns exec "$RUN-$side" "$@"
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds.
+# start_in_host SIDE LOG COMMAND...: in the background, until clean_up or end_process; the process
+# is $STARTED. (ip becomes the command, so the id is the command's own.)
+start_in_host() {
+    local side=$1 log=$2
+    shift 2
+    ip netns exec "$RUN-$side" "$@" >"$log" 2>&1 &
+    STARTED=$!
+    PIDS+=("$STARTED")
+}
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds, while all that was started lives.
 wait_for() {
-    local end=$((SECONDS + $1)) what=$2
+    local end=$((SECONDS + $1)) what=$2 pid
     shift 2
     until "$@" >/dev/null 2>&1; do
         [ "$SECONDS" -lt "$end" ] || die "waited in vain for $what"
+        for pid in "${PIDS[@]}"; do
+            kill -0 "$pid" 2>/dev/null || die "no $what: a program that it needs has ended"
+        done
         sleep 0.1
     done
 }

@@ -92,10 +92,10 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub link_mtu: LinkMtu,
 
-    /// Set the interface up once it is made [default: leave that to `ip link set ib0 up`]
+    /// Leave the interface down, for `ip link set ib0 up` later [default: set it up]
     #[arg(long)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub up: bool,
+    pub down: bool,
 
     /// Leave the interface in place at exit, so that a restart keeps its addresses and routes
     /// [default: remove it]
@@ -173,7 +173,7 @@ impl Args {
             mtu: self.mtu,
             queues: self.queues,
             persist: self.persist,
-            up: self.up,
+            up: !self.down,
             ..DeviceConfig::new(&self.name, &underlay)
         };
         Ok(Config {

@@ -131,7 +131,7 @@ pub struct DeviceConfig {
     pub queues: Option<usize>,
     /// Whether the TAP stays when the daemon ends.
     pub persist: bool,
-    /// Whether the daemon sets the interface up. A kernel IPoIB interface appears down, too.
+    /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
     pub up: bool,
 }
 
@@ -147,7 +147,7 @@ impl DeviceConfig {
             mtu: None,
             queues: None,
             persist: false,
-            up: false,
+            up: true,
         }
     }
 }

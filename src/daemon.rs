@@ -134,7 +134,7 @@ impl Daemon {
                 source,
             })?;
         log::info!(
-            "{}: up on {} qpn={} pkey={} gid={} mtu={} queues={}",
+            "{}: serving on {} qpn={} pkey={} gid={} mtu={} queues={}",
             device.name,
             port.port.attributes().name,
             device.endpoint.qpn,
@@ -143,9 +143,13 @@ impl Daemon {
             device.mtu,
             device.queues
         );
+        // What was announced while the device was made is older than what is read now, and would
+        // show states that have passed: the first MAC, the first MTU, down before up.
+        for event in self.monitor.drain() {
+            self.netlink_event(event);
+        }
         self.devices.insert(id, (at, device));
-        self.read_addresses(id);
-        self.sync_groups(id);
+        self.reread(id);
         Ok(())
     }
 
@@ -243,26 +247,26 @@ impl Daemon {
                     self.sync_groups(id);
                 }
             }
-            Event::Overrun => self.reread(),
+            Event::Overrun => {
+                let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+                ids.into_iter().for_each(|id| self.reread(id));
+            }
         }
     }
 
-    /// Reads everything again after notifications were lost.
-    fn reread(&mut self) {
-        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-        for id in ids {
-            let Some((_, device)) = self.devices.get(&id) else {
-                continue;
-            };
-            match self.netlink.link_by_index(device.ifindex) {
-                Ok(link) => {
-                    self.link_changed(id, &link);
-                    self.read_addresses(id);
-                    self.sync_groups(id);
-                }
-                Err(e) if e.is_not_found() => self.forget(id),
-                Err(e) => log::warn!("cannot read a link again: {e}"),
+    /// Reads what is otherwise announced: of a new device, and after announcements were lost.
+    fn reread(&mut self, id: DeviceId) {
+        let Some((_, device)) = self.devices.get(&id) else {
+            return;
+        };
+        match self.netlink.link_by_index(device.ifindex) {
+            Ok(link) => {
+                self.link_changed(id, &link);
+                self.read_addresses(id);
+                self.sync_groups(id);
             }
+            Err(e) if e.is_not_found() => self.forget(id),
+            Err(e) => log::warn!("{}: cannot read the link: {e}", device.name),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
@@ -133,7 +135,7 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = port.attributes();
         let queues = spec.queues.clamp(1, threads.len().max(1));
-        let (tap, lanes) = Tap::open(&TapOptions {
+        let (tap, lanes) = open_tap(&TapOptions {
             name: spec.name.clone(),
             queues,
             persist: spec.persist,
@@ -188,10 +190,11 @@ impl Device {
         } else if let Some(mac) = link.address {
             self.mac = mac;
         }
-        if !self.tap.existed() || link.mtu > self.link_mtu {
-            step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
-        } else {
+        let served_before = self.tap.existed() && link.alias.as_deref().is_some_and(is_our_alias);
+        if served_before && self.spec.mtu.is_none() && link.mtu <= self.link_mtu {
             self.mtu = link.mtu;
+        } else {
+            step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
         }
         // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
         if let Err(e) = netlink.set_gso_max(self.ifindex, GSO_MAX) {
@@ -200,15 +203,15 @@ impl Device {
         if link
             .alias
             .as_deref()
-            .is_none_or(|a| a.is_empty() || a.starts_with("ibtap:"))
+            .is_none_or(|a| a.is_empty() || is_our_alias(a))
         {
-            let alias = format!("ibtap: {port} pkey {} datagram", self.endpoint.pkey);
+            let alias = format!("{ALIAS} {port} pkey {} datagram", self.endpoint.pkey);
             step("alias", netlink.set_alias(self.ifindex, &alias))?;
         }
         if self.spec.up && !link.up {
             step("state", netlink.set_up(self.ifindex))?;
         }
-        self.up = link.up || self.spec.up;
+        self.up = link.up;
         Ok(())
     }
 
@@ -266,6 +269,28 @@ const ALL_HOSTS: [IpAddr; 2] = [
 /// The largest frame that the host gives us at once: with all packet headers it stays under the
 /// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
 const GSO_MAX: u32 = 60_000;
+
+/// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
+const ALIAS: &str = "ibtap:";
+
+fn is_our_alias(alias: &str) -> bool {
+    alias.starts_with(ALIAS)
+}
+
+/// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
+/// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
+const HELD_PATIENCE: Duration = Duration::from_secs(2);
+const HELD_RETRY: Duration = Duration::from_millis(50);
+
+fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
+    let end = Instant::now() + HELD_PATIENCE;
+    loop {
+        match Tap::open(options) {
+            Err(e) if e.is_held() && Instant::now() < end => thread::sleep(HELD_RETRY),
+            opened => return opened,
+        }
+    }
+}
 
 fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
     match spec.mtu {

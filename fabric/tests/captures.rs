@@ -16,7 +16,7 @@ use pcap_file::pcap::PcapReader;
 const ETHERNET_HEADER_LEN: usize = 14;
 
 /// RoCEv2 packets in all captures together; a capture that goes unread shows.
-const PACKETS: usize = ALL_PACKETS;
+const PACKETS: usize = 657;
 
 fn captures() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures");
@@ -81,7 +81,9 @@ fn every_packet_is_written_again_from_its_fields() {
         assert_eq!(again, l3.transport, "{place}");
         *kinds.entry(packet.bth.opcode).or_insert(0) += 1;
         let multicast = packet.bth.dest_qp() == Qpn::MULTICAST;
-        *families.entry((l3.source.is_ipv6(), multicast)).or_insert(0) += 1;
+        *families
+            .entry((l3.source.is_ipv6(), multicast))
+            .or_insert(0) += 1;
     }
     // What the captures were made to show: UD with and without immediate data, over both
     // families, unicast and multicast; RC with every operation; UC.
@@ -146,7 +148,7 @@ fn every_ipv4_identification_is_recovered() {
         assert_eq!(id, Some(l3.ipv4.unwrap().0), "{place}");
         recovered += 1;
     }
-    assert_eq!(recovered, IPV4_PACKETS);
+    assert_eq!(recovered, 271);
 }
 
 #[test]

@@ -366,14 +366,16 @@ mod tests {
     #[test]
     fn c57_no_two_peers_share_an_address_even_when_hashes_collide() {
         let mut t = Neighbours::new(8);
-        let wish = Some([2, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        let wish = [2, 0xff, 0xff, 0xff, 0xff, 0xff];
         let macs: Vec<Mac> = (2..6)
             .map(|n| {
-                let l = t.learn(Time(0), &address(n), true, wish, OWN).unwrap();
+                let l = t
+                    .learn(Time(0), &address(n), true, Some(wish), OWN)
+                    .unwrap();
                 t.get(l.slot).mac
             })
             .collect();
-        assert_eq!(macs[0], wish.unwrap());
+        assert_eq!(macs[0], wish);
         assert_eq!(
             macs[1..],
             [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]]

@@ -120,7 +120,7 @@ proptest! {
                 .add_2bytes([0, 58])
                 .add_2bytes([0, message.len() as u8])
                 .ones_complement();
-            p[42..44].copy_from_slice(&sum.to_be_bytes());
+            p[42..44].copy_from_slice(&sum.to_ne_bytes());
             p
         };
         let group = [0x33, 0x33, 0, 0, 0, 1];

@@ -46,7 +46,7 @@ fn an_underlay_alone_is_enough() {
 fn the_options_say_what_a_file_can_say() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --mtu 2044 --queues 2 \
-         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --persist --up \
+         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --persist --down \
          --socket /tmp/s --log-level debug",
     );
     let file = r#"
@@ -64,7 +64,7 @@ fn the_options_say_what_a_file_can_say() {
         mtu = 2044
         queues = 2
         persist = true
-        up = true
+        up = false
     "#;
     assert_eq!(config, Config::parse(file, "file").unwrap());
 }

@@ -78,8 +78,7 @@ struct Device {
     queues: Option<Value<Queues>>,
     #[serde(default)]
     persist: bool,
-    #[serde(default)]
-    up: bool,
+    up: Option<bool>,
 }
 
 /// Reads the text and checks it.
@@ -172,7 +171,9 @@ fn to_device(raw: &Device) -> DeviceConfig {
     device.mtu = raw.mtu.as_ref().map(|mtu| mtu.0.0);
     device.queues = raw.queues.as_ref().map(|queues| queues.0.0);
     device.persist = raw.persist;
-    device.up = raw.up;
+    if let Some(up) = raw.up {
+        device.up = up;
+    }
     device
 }
 

@@ -38,7 +38,9 @@ pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
         Command::Res => print(format, &connect()?.resources()?, text::resources),
         Command::Log { level } => Ok(connect()?.log_level(*level)?),
         Command::Version => version(format, connect),
-        Command::Generate { .. } => unreachable!("generating asks no daemon"),
+        Command::Decode(_) | Command::Generate { .. } => {
+            unreachable!("neither asks a daemon: main has run it")
+        }
     }
 }
 

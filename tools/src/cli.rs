@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use ibtap::api::LogLevel;
 use ibtap::args::DEFAULT_SOCKET;
+use tools::decode::DecodeArgs;
 
 pub const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
-system refused, 3 no daemon answers.";
+system refused, 3 no daemon answers. decode: 1 also where an ICRC is bad or a
+packet malformed, 2 where the file cannot be read.";
 
 /// Shows and controls the IPoIB interfaces of a running ibtapd.
 ///
@@ -80,6 +82,7 @@ pub enum Command {
     },
     /// The versions of this program and of the daemon
     Version,
+    Decode(DecodeArgs),
     /// Write man pages and shell completions of ibtap and ibtapd below a directory
     #[command(hide = true)]
     Generate {

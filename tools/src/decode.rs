@@ -35,10 +35,6 @@ pub struct DecodeArgs {
     /// The capture, pcap or pcapng; `-` is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-
-    /// Print an array of JSON objects, one for each packet, instead of lines
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// What a whole capture came to.
@@ -99,8 +95,9 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Runs the command: prints to standard output, gives the exit status.
-pub fn run(args: &DecodeArgs) -> u8 {
+/// Runs the command: prints a line for each packet to standard output, or with `json` an array with
+/// an object for each, and gives the exit status.
+pub fn run(args: &DecodeArgs, json: bool) -> u8 {
     let name = args.file.display();
     let source: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(io::stdin().lock())
@@ -114,10 +111,10 @@ pub fn run(args: &DecodeArgs) -> u8 {
         }
     };
     let mut out = BufWriter::new(io::stdout().lock());
-    let status = match decode(source, args.json, &mut out) {
+    let status = match decode(source, json, &mut out) {
         Ok(summary) => {
             // In JSON the output is the array alone.
-            if args.json {
+            if json {
                 eprintln!("{summary}");
             }
             summary.exit_status()
@@ -167,11 +164,7 @@ impl std::error::Error for DecodeError {}
 ///
 /// # Errors
 /// [`DecodeError`]. In JSON the array is closed all the same.
-pub fn decode(
-    source: impl Read,
-    json: bool,
-    out: &mut impl Write,
-) -> Result<Summary, DecodeError> {
+pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Summary, DecodeError> {
     let mut capture = Capture::open(source).map_err(DecodeError::Read)?;
     let mut printer = Printer {
         json,

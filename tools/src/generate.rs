@@ -53,9 +53,11 @@ Success.
 .TP
 .B 1
 The command line is wrong, or the daemon serves no such interface.
+.BR ibtap\-decode (8):
+an ICRC is bad or a packet malformed.
 .TP
 .B 2
-The daemon or the system refused.
+The daemon or the system refused, or a file cannot be read.
 .TP
 .B 3
 No daemon answers.
@@ -163,6 +165,7 @@ mod tests {
             "ibtap-show.8",
             "ibtap-stats.8",
             "ibtap-log.8",
+            "ibtap-decode.8",
         ] {
             assert!(names.iter().any(|n| n == expected), "{expected}: {names:?}");
         }

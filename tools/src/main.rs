@@ -1,6 +1,7 @@
 //! `ibtap`: asks a running `ibtapd`, and reads captures.
 //!
 //! Exit status: 0 success, 1 wrong usage or no such interface, 2 refused, 3 no daemon answers.
+//! `ibtap decode` has its own: see [`tools::decode`].
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 use cli::{Cli, Command};
 use ibtap::args::EXIT_OK;
 use output::Failure;
+use tools::decode;
 
 fn main() -> ExitCode {
     let status = match ibtap::args::parse_from(std::env::args_os()) {
@@ -34,6 +36,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             generate::write(&directory)?;
             Ok(EXIT_OK)
         }
+        Command::Decode(args) => Ok(decode::run(&args, cli.json)),
         command => ask::run(&cli, &command).map(|()| EXIT_OK),
     }
 }

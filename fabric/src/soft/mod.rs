@@ -2,16 +2,18 @@
 //! interface, the *underlay*. Its GID is an IP address of the underlay, its packets are what the
 //! kernel's `rdma_rxe` and RoCE NICs send and understand.
 //!
-//! [`wire`] and [`icrc`] are the packet format, [`qp`] and [`ud`] the transport, [`train`] how
+//! [`wire`] and [`icrc`] are the packet format, [`qp`] and `ud` the transport, [`train`] how
 //! packets are built; none of these knows a socket. [`SoftPort`] puts them on the network.
 
 pub mod icrc;
 pub mod qp;
 pub mod train;
-pub mod ud;
+mod ud;
 pub mod wire;
 
 mod address_handle;
+mod config;
+mod counts;
 mod holder;
 mod icrc_check;
 mod membership;
@@ -21,7 +23,9 @@ mod socket;
 mod sys;
 mod table;
 mod underlay;
+mod watch;
 mod worker;
 
-pub use port::{SoftConfig, SoftPort};
+pub use config::SoftConfig;
+pub use port::SoftPort;
 pub use underlay::{GidChoice, LinkMtu};

@@ -1,23 +1,23 @@
 //! The control side: the port, its endpoints and groups, and what happens to its underlay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rtnl::{Group, Monitor, Requests};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
+use super::config::SoftConfig;
 use super::holder::{self, Lock, Locked};
 use super::membership::Memberships;
 use super::qp::{QueuePair, Service};
 use super::socket::{self, Binding};
 use super::table::{Endpoint, Shared, Sockets, Table};
-use super::underlay::{self, GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
+use super::underlay::{self, Unusable, Usable};
+use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{DELIVERIES, SoftWorker};
 use crate::port::{
     Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
@@ -28,41 +28,6 @@ use crate::worker::Worker;
 
 /// Groups that may be attached.
 const GROUPS_MAX: usize = 8192;
-
-/// How to open a port.
-#[derive(Clone, Debug)]
-pub struct SoftConfig {
-    /// The interface that carries the fabric.
-    pub underlay: String,
-    /// Which of its addresses is the GID.
-    pub gid: GidChoice,
-    /// Where copies of multicast packets go, instead of to multicast groups. Empty: the underlay
-    /// carries multicast.
-    pub peers: Vec<IpAddr>,
-    /// The P_Key table; empty means the default partition alone.
-    pub pkeys: Vec<PKey>,
-    /// How large a UD payload may be.
-    pub link_mtu: LinkMtu,
-    /// How many workers there are, at least one.
-    pub workers: usize,
-    /// How long to wait for the underlay to have a usable GID.
-    pub gid_wait: Duration,
-}
-
-impl SoftConfig {
-    /// The defaults, on this underlay: its link-local address, one worker.
-    pub fn new(underlay: impl Into<String>) -> SoftConfig {
-        SoftConfig {
-            underlay: underlay.into(),
-            gid: GidChoice::Auto,
-            peers: Vec::new(),
-            pkeys: vec![PKey::DEFAULT],
-            link_mtu: LinkMtu::Auto,
-            workers: 1,
-            gid_wait: Duration::from_secs(10),
-        }
-    }
-}
 
 /// A port of the software RoCEv2 fabric.
 ///
@@ -481,10 +446,6 @@ fn os(what: &str, source: io::Error) -> FabricError {
     }
 }
 
-fn netlink(e: rtnl::Error) -> FabricError {
-    FabricError::Unusable(e.to_string())
-}
-
 /// 64 bits that differ from run to run: the keys that the standard library draws for its hashes.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
@@ -533,61 +494,4 @@ fn check_peers(config: &mut SoftConfig, usable: &Usable) -> Result<(), FabricErr
         )));
     }
     Ok(())
-}
-
-/// Looks at the underlay.
-fn see(name: &str, requests: &mut Requests) -> Result<Seen, rtnl::Error> {
-    let link = match requests.link_by_name(name) {
-        Ok(link) => link,
-        Err(e) if e.is_not_found() => return Ok(Seen::default()),
-        Err(e) => return Err(e),
-    };
-    let setting = |key: &str| {
-        let path = format!("/proc/sys/net/ipv6/conf/{name}/{key}");
-        fs::read_to_string(path).is_ok_and(|text| text.trim() == "1")
-    };
-    Ok(Seen {
-        addresses: requests.addresses(link.index)?,
-        link: Some(link),
-        ipv6_disabled: setting("disable_ipv6"),
-        no_link_local: setting("addr_gen_mode"),
-    })
-}
-
-fn evaluate_for(
-    config: &SoftConfig,
-    seen: &Seen,
-    current: Option<IpAddr>,
-) -> Result<Usable, Unusable> {
-    evaluate(&config.underlay, seen, config.gid, config.link_mtu, current)
-}
-
-/// Waits until the underlay can be used.
-fn wait_usable(
-    config: &SoftConfig,
-    monitor: &mut Monitor,
-    requests: &mut Requests,
-) -> Result<Usable, FabricError> {
-    let deadline = Instant::now() + config.gid_wait;
-    loop {
-        monitor.drain();
-        let seen = see(&config.underlay, requests).map_err(netlink)?;
-        let why = match evaluate_for(config, &seen, None) {
-            Ok(usable) => return Ok(usable),
-            Err(why) => why,
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
-            return Err(FabricError::Unusable(why.reason().to_owned()));
-        }
-        log::info!("waiting: {}", why.reason());
-        let timeout = Timespec::try_from(left).unwrap_or(Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        });
-        match poll(&mut [PollFd::new(monitor, PollFlags::IN)], Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(os("waiting for the underlay failed", e.into())),
-        }
-    }
 }

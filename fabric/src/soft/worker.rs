@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::address_handle::{Address, AddressHandles};
+use super::counts::Counts;
 use super::icrc_check::IcrcCheck;
 use super::qp::Posted;
 use super::socket::scope;
@@ -55,25 +56,6 @@ enum Copied {
     Failed,
     /// Blocked after this many packets.
     Blocked(usize),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    rx_packets: u64,
-    rx_bytes: u64,
-    rx_trains: u64,
-    rx_multicast: u64,
-    rx_mads_unhandled: u64,
-    rx_truncated: u64,
-    rx_socket_drops: u64,
-    tx_packets: u64,
-    tx_bytes: u64,
-    tx_trains: u64,
-    tx_blocked: u64,
-    tx_failed: u64,
-    tx_too_big: u64,
-    tx_unsegmented: u64,
-    refused: [u64; Refusal::COUNT],
 }
 
 /// One data thread's part of a soft port.
@@ -530,25 +512,7 @@ impl Worker for SoftWorker {
     }
 
     fn counters(&self) -> Counters {
-        let c = &self.counts;
-        let mut all = vec![
-            ("rx_packets", c.rx_packets),
-            ("rx_bytes", c.rx_bytes),
-            ("rx_trains", c.rx_trains),
-            ("rx_multicast", c.rx_multicast),
-            ("rx_mads_unhandled", c.rx_mads_unhandled),
-            ("rx_truncated", c.rx_truncated),
-            ("rx_socket_drops", c.rx_socket_drops),
-            ("tx_packets", c.tx_packets),
-            ("tx_bytes", c.tx_bytes),
-            ("tx_trains", c.tx_trains),
-            ("tx_blocked", c.tx_blocked),
-            ("tx_failed", c.tx_failed),
-            ("tx_too_big", c.tx_too_big),
-            ("tx_unsegmented", c.tx_unsegmented),
-        ];
-        all.extend(Refusal::NAMES.into_iter().zip(c.refused));
-        all
+        self.counts.named()
     }
 }
 

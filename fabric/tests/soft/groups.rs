@@ -43,8 +43,8 @@ fn thousands_of_groups() {
 /// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.
 #[test]
 fn t44_siblings_hear_each_other() {
-    let cable = Cable::new(1500);
     for peers in [vec![], vec!["fe80::99".parse().unwrap()]] {
+        let cable = Cable::new(1500);
         let config = SoftConfig {
             peers,
             ..SoftConfig::new("u0")

@@ -99,14 +99,14 @@ fn a_blocked_train_leaves_when_there_is_room() {
 /// Whatever the kernel does to a train on the way, each packet's ICRC is right.
 #[test]
 fn trains_survive_without_offloads() {
-    let cable = Cable::new(9000);
-    for ns in [&cable.a, &cable.b] {
-        ns.tool("ethtool", "-K u0 tx off sg off gso off gro off");
-    }
     for (mine, theirs) in [
         (SoftConfig::new("u0"), SoftConfig::new("u0")),
         (ipv4("192.0.2.2"), ipv4("192.0.2.1")),
     ] {
+        let cable = Cable::new(9000);
+        for ns in [&cable.a, &cable.b] {
+            ns.tool("ethtool", "-K u0 tx off sg off gso off gro off");
+        }
         let mut a = Node::open(&cable.a, mine);
         let mut b = Node::open(&cable.b, theirs);
         train_arrives(&mut a, &mut b, &payloads(12, 4096, 77));

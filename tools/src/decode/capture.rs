@@ -145,7 +145,9 @@ fn next_pcapng<R: Read>(reader: &mut PcapNgReader<R>) -> Result<Option<Frame>, C
             _ => continue,
         };
         let interface = reader.interfaces().get(interface as usize).ok_or_else(|| {
-            CaptureError::Broken(format!("a packet of interface {interface}, which is not there"))
+            CaptureError::Broken(format!(
+                "a packet of interface {interface}, which is not there"
+            ))
         })?;
         return Ok(Some(Frame {
             time: to_time(ticks, resolution(interface)),

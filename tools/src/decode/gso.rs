@@ -55,7 +55,9 @@ fn follows(transport: &[u8], size: usize) -> bool {
 
 fn cut<'a>(l3: &L3<'a>, size: usize) -> Vec<L3<'a>> {
     let segment = |(k, transport): (usize, &'a [u8])| L3 {
-        ipv4: l3.ipv4.map(|(id, flags)| (id.wrapping_add(k as u16), flags)),
+        ipv4: l3
+            .ipv4
+            .map(|(id, flags)| (id.wrapping_add(k as u16), flags)),
         udp_len: (UDP_HEADER_LEN + transport.len()) as u16,
         transport,
         ..*l3

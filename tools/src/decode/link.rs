@@ -138,7 +138,10 @@ mod tests {
         frame.extend([0x88, 0xa8, 0x20, 7, 0x81, 0, 0, 9, 0x86, 0xdd, 0x60]);
         let s = strip(DataLink::ETHERNET, &frame).unwrap();
         let e = s.ethernet.unwrap();
-        assert_eq!((e.vlans, s.ethertype, s.payload), (vec![7, 9], IPV6, &[0x60][..]));
+        assert_eq!(
+            (e.vlans, s.ethertype, s.payload),
+            (vec![7, 9], IPV6, &[0x60][..])
+        );
         assert_eq!(e.source.to_string(), "02:00:00:00:00:02");
         for len in 0..frame.len() - 1 {
             assert!(strip(DataLink::ETHERNET, &frame[..len]).is_err(), "{len}");

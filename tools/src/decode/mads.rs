@@ -34,7 +34,10 @@ fn fields(mad: &Mad<'_>) -> Fields {
 /// Communication management (IBA vol. 1, 12.6): offsets from the end of the common header.
 fn communication(attribute: u16, data: &[u8]) -> Fields {
     let number = |name, at, len| (name, Value::Number(be(data, at, len)));
-    let ids = [number("local_comm_id", 0, 4), number("remote_comm_id", 4, 4)];
+    let ids = [
+        number("local_comm_id", 0, 4),
+        number("remote_comm_id", 4, 4),
+    ];
     match attribute {
         cm::REQ => vec![
             number("local_comm_id", 0, 4),
@@ -54,9 +57,14 @@ fn communication(attribute: u16, data: &[u8]) -> Fields {
                 Some(name) => format!("{reason} ({name})"),
                 None => reason.to_string(),
             };
-            ids.into_iter().chain([("reason", Value::Text(text))]).collect()
+            ids.into_iter()
+                .chain([("reason", Value::Text(text))])
+                .collect()
         }
-        cm::DREQ => ids.into_iter().chain([number("remote_qpn", 8, 3)]).collect(),
+        cm::DREQ => ids
+            .into_iter()
+            .chain([number("remote_qpn", 8, 3)])
+            .collect(),
         cm::MRA | cm::RTU | cm::DREP | cm::LAP | cm::APR => ids.into(),
         cm::SIDR_REQ => vec![
             number("request_id", 0, 4),
@@ -79,10 +87,7 @@ fn administration(attribute: u16, mad: &Mad<'_>) -> Fields {
     let Some((header, record)) = mad.subnet_administration() else {
         return Fields::new();
     };
-    let mut fields = vec![(
-        "component_mask",
-        Value::Number(header.component_mask.get()),
-    )];
+    let mut fields = vec![("component_mask", Value::Number(header.component_mask.get()))];
     match attribute {
         sa::PATH_RECORD => fields.extend([
             ("dgid", gid(record, 8)),

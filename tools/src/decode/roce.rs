@@ -50,7 +50,9 @@ fn contents(stripped: &Stripped<'_>, missing: usize) -> Vec<Content> {
     }
     match L3::parse(packet) {
         Ok(l3) => whole(&l3),
-        Err(NotRoce::Length) if missing > 0 => vec![cut_short(packet, missing).unwrap_or_else(other)],
+        Err(NotRoce::Length) if missing > 0 => {
+            vec![cut_short(packet, missing).unwrap_or_else(other)]
+        }
         Err(why @ NotRoce::Length) if is_to_roce_port(packet) => vec![broken(packet, why)],
         Err(_) => vec![other()],
     }
@@ -237,11 +239,7 @@ fn judge(l3: &L3<'_>, captured: Captured) -> Icrc {
 
 /// Why an ICRC is not right: over IPv4 another identification may explain it. Of a whole packet the
 /// identification is on the wire, and the packet is bad all the same; of a segment it is a guess.
-fn explain(
-    l3: &L3<'_>,
-    captured: Captured,
-    computed: [u8; ICRC_LEN],
-) -> (Verdict, Option<String>) {
+fn explain(l3: &L3<'_>, captured: Captured, computed: [u8; ICRC_LEN]) -> (Verdict, Option<String>) {
     let right = format!("{:08x} would be right", u32::from_be_bytes(computed));
     let Some(((id, _), (covered, found))) = l3.ipv4.zip(l3.transport.split_last_chunk()) else {
         return (Verdict::Bad, Some(right));
@@ -281,7 +279,9 @@ fn broken(packet: &[u8], why: NotRoce) -> Content {
         (none, none)
     });
     let at = if packet[0] == 0x45 { 20 } else { 40 };
-    let port = packet.get(at..at + 2).map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));
+    let port = packet
+        .get(at..at + 2)
+        .map_or(0, |p| u16::from_be_bytes([p[0], p[1]]));
     Content::Roce(Box::new(Roce {
         source,
         destination,

@@ -1,0 +1,284 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fabric::soft::icrc::Prefix;
+use pcap_file::DataLink;
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
+use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
+use pcap_file::pcapng::blocks::interface_description::InterfaceDescriptionBlock;
+use pcap_file::pcapng::{PcapNgBlock, PcapNgWriter};
+use serde_json::Value as Json;
+
+use super::*;
+
+fn captures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures")
+}
+
+fn lines(file: &[u8]) -> (Summary, Vec<String>) {
+    let mut out = Vec::new();
+    let summary = decode(file, false, &mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    (summary, text.lines().map(str::to_owned).collect())
+}
+
+fn objects(file: &[u8]) -> Vec<Json> {
+    let mut out = Vec::new();
+    decode(file, true, &mut out).unwrap();
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn capture(name: &str) -> Vec<u8> {
+    fs::read(captures().join(name)).unwrap()
+}
+
+/// A raw-IP capture of `packets`, each cut to `snap` bytes.
+fn pcap(packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
+    let header = PcapHeader {
+        datalink: DataLink::RAW,
+        ..PcapHeader::default()
+    };
+    let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
+    for p in packets {
+        let kept = &p[..p.len().min(snap)];
+        let time = std::time::Duration::from_micros(1_500_000);
+        let packet = PcapPacket::new(time, p.len() as u32, kept);
+        writer.write_packet(&packet).unwrap();
+    }
+    writer.into_writer()
+}
+
+/// One UD packet, BTH to pad, byte 4 as the ICRC takes it.
+fn transport(psn: u8, payload: &[u8]) -> Vec<u8> {
+    let pad = payload.len().wrapping_neg() & 3;
+    let flags = (pad << 4) as u8;
+    let mut t = vec![0x64, flags, 0xff, 0xff, 0xff, 0, 0, 0x42, 0, 0, 0, psn];
+    t.extend([0, 0, 0x0b, 0x1b, 0, 0, 0, 0x11]);
+    t.extend(payload);
+    t.resize(t.len() + pad, 0);
+    t
+}
+
+/// A large send over IPv4: segment k's ICRC is right for identification `first_id + k`.
+fn large_send(captured_id: u16, first_id: u16, payloads: &[&[u8]]) -> Vec<u8> {
+    let (src, dst) = ([192, 0, 2, 1], [192, 0, 2, 2]);
+    let mut body = Vec::new();
+    for (k, payload) in payloads.iter().enumerate() {
+        let mut t = transport(k as u8, payload);
+        let udp_len = t.len() as u16 + 12;
+        let id = first_id.wrapping_add(k as u16);
+        let icrc = Prefix::ipv4(src, dst, 0xc001, 4791, udp_len, id).finish(&t);
+        t[4] = 0;
+        body.extend(t);
+        body.extend(icrc);
+    }
+    let udp_len = body.len() as u16 + 8;
+    let mut p = vec![0x45, 0];
+    p.extend((udp_len + 20).to_be_bytes());
+    p.extend(captured_id.to_be_bytes());
+    p.extend([0x40, 0, 64, 17, 0, 0]);
+    p.extend(src);
+    p.extend(dst);
+    p.extend(0xc001u16.to_be_bytes());
+    p.extend(4791u16.to_be_bytes());
+    p.extend(udp_len.to_be_bytes());
+    p.extend([0, 0]);
+    p.extend(body);
+    p
+}
+
+#[test]
+fn every_capture_is_good_in_both_forms() {
+    let mut roce = 0;
+    for directory in [captures(), captures().join("kernel-ipoib")] {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                continue;
+            }
+            let file = fs::read(&path).unwrap();
+            let (summary, text) = lines(&file);
+            assert_eq!(summary.good, summary.roce, "{}", path.display());
+            assert_eq!(summary.exit_status(), EXIT_GOOD);
+            assert_eq!(text.len() as u64, summary.frames + 1);
+            assert_eq!(objects(&file).len() as u64, summary.frames);
+            roce += summary.roce;
+        }
+    }
+    assert_eq!(roce, 657);
+}
+
+#[test]
+fn what_is_inside_is_named() {
+    let (_, text) = lines(&capture("kernel-ipoib/01-datagram.pcap"));
+    let has = |n: usize, s: &str| assert!(text[n - 1].contains(s), "{s}: {}", text[n - 1]);
+    has(1, "SA Set MCMemberRecord");
+    has(1, "mgid ff12:401b:ffff::ffff:ffff");
+    has(26, "neighbour solicitation for fe80::299:ff:fe00:11");
+    has(
+        31,
+        "source at 80:00:00:11:fe:80:00:00:00:00:00:00:00:99:00:ff:fe:00:00:11",
+    );
+    has(
+        33,
+        "IPoIB ARP request 10.50.0.17 tell 10.50.0.16 at 80:00:00:11",
+    );
+    has(34, "SA Get PathRecord");
+    has(39, "IPoIB IPv4 10.50.0.16 > 10.50.0.17 ICMP echo request");
+    let (_, text) = lines(&capture("cm_reject_v4.pcap"));
+    assert!(text[0].contains("CM ConnectRequest"), "{}", text[0]);
+    assert!(text[1].contains("reason 8 (invalid service ID)"));
+    let (_, text) = lines(&capture("mcast_mckey_v4.pcap"));
+    assert!(
+        text[0].ends_with("224.0.0.22 IGMP, 40 bytes"),
+        "{}",
+        text[0]
+    );
+    assert!(text[4].contains("> 239.1.2.3 UD SEND_ONLY_IMM"));
+}
+
+#[test]
+fn objects_have_the_fields_of_the_headers() {
+    let all = objects(&capture("kernel-ipoib/01-datagram.pcap"));
+    let arp = &all[32];
+    assert_eq!(arp["number"], 33);
+    assert_eq!(arp["kind"], "roce");
+    assert_eq!(arp["destination"], "ff12:401b:ffff::ffff:ffff");
+    assert_eq!(arp["bth"]["dest_qp"], 0xff_ffff);
+    assert_eq!(arp["deth"]["qkey"], 0x0b1b);
+    assert_eq!(arp["ipoib"]["protocol"], "arp");
+    assert_eq!(arp["icrc"]["verdict"], "good");
+    assert_eq!(arp["ethernet"]["destination"], "33:33:ff:ff:ff:ff");
+    let join = &all[0]["mad"];
+    assert_eq!(join["fields"]["component_mask"], 0x10083);
+    assert_eq!(join["fields"]["join_state"], 1);
+}
+
+#[test]
+fn damage_is_bad_and_exits_1() {
+    let mut file = capture("ud_send_v4.pcap");
+    let last = file.len() - 6;
+    file[last] ^= 1;
+    let (summary, text) = lines(&file);
+    assert_eq!((summary.bad, summary.exit_status()), (1, EXIT_BAD));
+    assert!(text[5].contains("icrc bad ("), "{}", text[5]);
+}
+
+#[test]
+fn a_wrong_identification_is_bad_and_explained() {
+    let packet = large_send(9, 7, &[b"hello"]);
+    let (summary, text) = lines(&pcap(&[packet], usize::MAX));
+    assert_eq!(summary.bad, 1);
+    assert!(
+        text[0].contains("right for IPv4 identification 0x0007"),
+        "{}",
+        text[0]
+    );
+}
+
+#[test]
+fn large_sends_are_split() {
+    let payloads: [&[u8]; 4] = [&[1; 1024], &[2; 1024], &[3; 1024], &[4; 77]];
+    let (summary, text) = lines(&pcap(&[large_send(0, 0, &payloads)], usize::MAX));
+    assert_eq!((summary.frames, summary.roce, summary.good), (1, 4, 4));
+    assert!(text[0].starts_with("1.1/4 1.500000 "), "{}", text[0]);
+    assert!(text[3].contains("psn 0x000003") && text[3].contains("len 77"));
+    let all = objects(&pcap(&[large_send(0, 0, &payloads)], usize::MAX));
+    assert_eq!(all[3]["segment"]["index"], 3);
+    assert_eq!(all[3]["ipv4_identification"], 3);
+}
+
+#[test]
+fn one_bad_packet_of_a_large_send_is_told_from_the_others() {
+    let payloads: [&[u8]; 3] = [&[1; 256], &[2; 256], &[3; 256]];
+    let mut packet = large_send(0, 0, &payloads);
+    // In the first packet's payload.
+    packet[28 + 20 + 5] ^= 0x80;
+    let (summary, _) = lines(&pcap(&[packet], usize::MAX));
+    assert_eq!((summary.good, summary.bad), (2, 1));
+}
+
+#[test]
+fn identifications_that_the_capture_lacks_are_unknown() {
+    // The first packet has the captured identification, the others have none that follows.
+    let payloads: [&[u8]; 3] = [&[1; 256], &[2; 256], &[3; 256]];
+    let mut packet = large_send(5, 5, &payloads);
+    let other = large_send(100, 100, &payloads);
+    let segment = 280;
+    packet[28 + segment..].copy_from_slice(&other[28 + segment..]);
+    let (summary, text) = lines(&pcap(&[packet], usize::MAX));
+    assert_eq!((summary.good, summary.unknown, summary.bad), (1, 2, 0));
+    assert!(text[1].contains("right for 0x0065"), "{}", text[1]);
+    assert_eq!(summary.exit_status(), EXIT_GOOD);
+}
+
+#[test]
+fn a_snap_length_leaves_the_icrc_unknown() {
+    let packet = large_send(0, 0, &[&[1; 512]]);
+    let (summary, text) = lines(&pcap(&[packet], 64));
+    assert_eq!((summary.unknown, summary.malformed), (1, 0));
+    assert!(text[0].contains("> qp 0x000042"), "{}", text[0]);
+    assert!(text[0].contains("len 512"), "{}", text[0]);
+}
+
+#[test]
+fn malformed_packets_exit_1() {
+    let good = large_send(0, 0, &[b"hello"]);
+    let mut opcode = good.clone();
+    opcode[28] = 0x7f;
+    let mut length = good.clone();
+    length[25] -= 4;
+    let (summary, text) = lines(&pcap(&[opcode, length, good], usize::MAX));
+    assert_eq!((summary.malformed, summary.good), (2, 1));
+    assert_eq!(summary.exit_status(), EXIT_BAD);
+    assert!(text[0].contains("unknown opcode 0x7f"), "{}", text[0]);
+    assert!(text[1].contains("a length field is wrong"), "{}", text[1]);
+}
+
+#[test]
+fn pcapng_is_read_like_pcap() {
+    let packet = large_send(0, 0, &[b"hello"]);
+    let mut writer = PcapNgWriter::new(Vec::new()).unwrap();
+    let interface = InterfaceDescriptionBlock::new(DataLink::RAW, 0);
+    writer.write_block(&interface.into_block()).unwrap();
+    let block = EnhancedPacketBlock {
+        interface_id: 0,
+        // The count of ticks, here microseconds.
+        timestamp: std::time::Duration::from_nanos(1_500_000),
+        original_len: packet.len() as u32,
+        data: packet.clone().into(),
+        options: Vec::new(),
+    };
+    writer.write_block(&block.into_block()).unwrap();
+    let ng = writer.into_inner();
+    assert_eq!(lines(&ng), lines(&pcap(&[packet], usize::MAX)));
+}
+
+#[test]
+fn what_is_no_capture_is_said_in_words() {
+    let said = |file: &[u8]| {
+        let e = decode(file, false, &mut Vec::new()).unwrap_err();
+        e.to_string()
+    };
+    let neither = "it is neither a pcap nor a pcapng file";
+    assert_eq!(said(b""), neither);
+    assert_eq!(
+        said(b"GIF89a, which is a picture and no capture at all"),
+        neither
+    );
+    let file = capture("ud_send_v4.pcap");
+    assert_eq!(
+        said(&file[..file.len() - 1]),
+        "the file ends in the middle of a packet"
+    );
+}
+
+#[test]
+fn json_is_an_array_even_when_empty_or_cut_short() {
+    assert_eq!(objects(&pcap(&[], 0)).len(), 0);
+    let file = capture("ud_send_v4.pcap");
+    let mut out = Vec::new();
+    decode(&file[..file.len() - 1], true, &mut out).unwrap_err();
+    let all: Vec<Json> = serde_json::from_slice(&out).unwrap();
+    assert_eq!(all.len(), 5);
+}

@@ -1,0 +1,12 @@
+//! Configuration files: an error always says where.
+
+#![no_main]
+
+use ibtap::config::Config;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Err(error) = Config::parse(text, "file") {
+        assert!(error.to_string().starts_with("file:"));
+    }
+});

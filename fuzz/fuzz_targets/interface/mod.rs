@@ -1,0 +1,58 @@
+//! An IPoIB interface with small tables, and inputs cut into records.
+
+use fabric::{Gid, PKey, Qpn};
+use ipoib::{Config, HardwareAddress, Ipoib, Limits, Time};
+
+/// Small, so that short inputs reach them.
+pub const LIMITS: Limits = Limits {
+    neighbours: 8,
+    groups: 8,
+    unresolved: 4,
+    held_per_neighbour: 2,
+};
+
+/// The interface's GID: fe80::1.
+pub const LOCAL_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+
+/// The GID of peer `n`.
+#[allow(dead_code, reason = "one of the two targets has no peers")]
+pub fn peer_gid(n: u8) -> Gid {
+    let mut gid = LOCAL_GID;
+    gid[15] = 0x10 + n;
+    Gid(gid)
+}
+
+/// A fresh interface.
+pub fn new() -> Ipoib {
+    Ipoib::new(Config {
+        local: HardwareAddress::new(0, Qpn::new(0x42), Gid(LOCAL_GID)),
+        mac: [6, 0, 0, 0, 0, 1],
+        pkey: PKey::DEFAULT,
+        scope: 2,
+        limits: LIMITS,
+    })
+}
+
+/// The records of an input: a flag byte, a big-endian length, that many bytes or what is left.
+pub fn records(mut data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[flags, l0, l1], rest) = data.split_first_chunk::<3>()?;
+        let len = usize::from(u16::from_be_bytes([l0, l1])).min(rest.len());
+        let (record, rest) = rest.split_at(len);
+        data = rest;
+        Some((flags, record))
+    })
+}
+
+/// Does what a data thread does after each packet.
+pub fn drain(ipoib: &mut Ipoib, now: Time) {
+    if ipoib.next_deadline().is_some_and(|at| at <= now) {
+        ipoib.handle_timeout(now);
+    }
+    while ipoib.poll_transmit(now).is_some() {}
+    while let Some(held) = ipoib.pop_released() {
+        let _ = ipoib.from_tap(now, &held.prefix, &held.frame);
+    }
+    let _ = ipoib.drain_updates().count();
+    while ipoib.pop_released_ah().is_some() {}
+}

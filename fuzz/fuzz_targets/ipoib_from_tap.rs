@@ -1,0 +1,25 @@
+//! A sequence of frames from the TAP, with time passing between them.
+//!
+//! Input: records of a flag byte, a length of two bytes, and a frame.
+
+#![no_main]
+
+mod interface;
+
+use ipoib::{Outgoing, Time};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let mut ipoib = interface::new();
+    let mut now = 0;
+    for (flags, frame) in interface::records(data) {
+        now += u64::from(flags) * 50;
+        match ipoib.from_tap(Time(now), &[0; 12], frame) {
+            Outgoing::Rewritten { packet, .. } => assert!(packet.len() >= 4),
+            Outgoing::Forward { encap, .. } => assert_eq!(encap[2..], [0, 0]),
+            Outgoing::Held | Outgoing::Dropped(_) => {}
+        }
+        interface::drain(&mut ipoib, Time(now));
+    }
+    assert!(ipoib.groups().count() <= interface::LIMITS.groups);
+});

@@ -1,0 +1,23 @@
+//! BTH to ICRC. What is accepted is written again and reads as the same fields.
+
+#![no_main]
+
+use fabric::soft::wire::{Packet, opcode, pad_count};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok(packet) = Packet::parse(data) else {
+        return;
+    };
+    assert!(opcode::name(packet.bth.opcode).is_some());
+    assert_eq!(packet.covered.len() + packet.icrc.len(), data.len());
+    let repr = packet.repr();
+    let mut out = Vec::new();
+    repr.emit(&mut out).expect("the fields of a packet that was read");
+    out.extend(packet.icrc);
+    let again = Packet::parse(&out).expect("a packet that was written");
+    assert_eq!(again.repr(), repr);
+    if packet.bth.pad_count() == pad_count(packet.payload.len()) {
+        assert_eq!(out.len(), data.len());
+    }
+});

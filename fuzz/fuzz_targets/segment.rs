@@ -1,0 +1,33 @@
+//! Segmentation of whatever a TAP might give: no packet is longer than the link takes.
+//!
+//! Input: the virtio-net header (12 bytes), the MTU (2), the frame.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use netdev::segment::{LinkHeader, Segmenter};
+use netdev::vnet::VnetHeader;
+use zerocopy::FromBytes;
+
+fuzz_target!(|data: &[u8]| {
+    let Ok((vnet, rest)) = VnetHeader::read_from_prefix(data) else {
+        return;
+    };
+    let Some((mtu, frame)) = rest.split_first_chunk::<2>() else {
+        return;
+    };
+    let mtu = usize::from(u16::from_be_bytes(*mtu));
+    let link = LinkHeader::new(&[8, 0, 0, 0]);
+    let Ok(mut segmenter) = Segmenter::new(&vnet, frame, link, mtu) else {
+        return;
+    };
+    let mut place = vec![0; 4 + mtu];
+    let (full, count) = (segmenter.full_len(), segmenter.remaining());
+    for k in 0..count {
+        let len = segmenter.next_len().expect("as many packets as remain");
+        assert!(len <= place.len() && len <= full, "packet {k} of {len} bytes");
+        assert!(k + 1 == count || len == full, "only the last is shorter");
+        segmenter.write_next(&mut place[..len]);
+    }
+    assert_eq!(segmenter.next_len(), None);
+});

@@ -1,0 +1,210 @@
+//! Learning, resolution, announcements and replicas.
+
+use super::*;
+
+#[test]
+fn c55_restarted_peer_heals_at_once_and_its_old_address_goes_on_working() {
+    let mut c = a();
+    let ip = [10, 0, 0, 2];
+    let old = teach(&mut c, address(0xb, 0x4b), ip);
+    let new = teach(&mut c, address(0xb, 0x99), ip);
+    assert_ne!(old, new);
+    let to = |c: &mut Ipoib, mac| {
+        let f = frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], ip, b""));
+        match send(c, T0, &f) {
+            Sent::Forward(_, qpn, _) => qpn.get(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((to(&mut c, old), to(&mut c, new)), (0x99, 0x99));
+    // The address moves to another port: another host, whose frames are its own.
+    let elsewhere = teach(&mut c, address(0xc, 0x11), ip);
+    assert_eq!((to(&mut c, new), to(&mut c, elsewhere)), (0x99, 0x11));
+    // The old queue pair speaks again: it was no restart.
+    teach(&mut c, address(0xb, 0x4b), [10, 0, 0, 7]);
+    assert_eq!((to(&mut c, old), to(&mut c, new)), (0x4b, 0x99));
+    assert_eq!(c.counters().neighbours_superseded, 1);
+}
+
+#[test]
+fn unknown_destination_is_asked_for_and_frames_wait() {
+    let mut c = a();
+    let b = address(0xb, 0x4b);
+    let stale = [2, 9, 9, 9, 9, 9];
+    let f = frame(
+        stale,
+        MAC_A,
+        0x0800,
+        &ipv4([10, 0, 0, 1], [10, 0, 0, 2], b"hello"),
+    );
+    assert_eq!(send(&mut c, T0, &f), Sent::Held);
+    assert_eq!(c.next_deadline(), Some(T0));
+    let (to, p) = c.poll_transmit(T0).unwrap();
+    let request = p.to_vec();
+    assert_eq!(c.address(to), (c.broadcast_mgid(), Qpn::MULTICAST));
+    let expected = arp(1, &c.local().0, [10, 0, 0, 1], &[0; 20], [10, 0, 0, 2]);
+    assert_eq!(request, payload(0x0806, &expected));
+    assert!(c.poll_transmit(T0).is_none());
+    assert_eq!(c.next_deadline(), Some(Time(1000)));
+    assert_eq!(c.pop_released(), None);
+    teach(&mut c, b, [10, 0, 0, 2]);
+    let held = c.pop_released().unwrap();
+    assert_eq!(held.frame[..], f);
+    assert_eq!(
+        send(&mut c, T0, &held.frame),
+        Sent::Forward(b.gid(), b.qpn(), [8, 0, 0, 0])
+    );
+    assert_eq!(c.next_deadline(), None);
+}
+
+#[test]
+fn unknown_ipv6_destination_is_solicited() {
+    let mut c = a();
+    let echo = icmpv6("fe80::a", "fe80::b", &[128, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(
+        send(&mut c, T0, &frame([2, 9, 9, 9, 9, 9], MAC_A, 0x86dd, &echo)),
+        Sent::Held
+    );
+    let (to, p) = c.poll_transmit(T0).unwrap();
+    let p = p.to_vec();
+    assert_eq!(c.address(to).0, group(&c, "ff02::1:ff00:b"));
+    let expected = icmpv6(
+        "fe80::a",
+        "ff02::1:ff00:b",
+        &nd(135, "fe80::b", &ib_option(1, c.local())),
+    );
+    assert_eq!(p, payload(0x86dd, &expected));
+}
+
+#[test]
+fn unicast_request_to_a_forgotten_peer_asks_everybody() {
+    let mut c = a();
+    let probe = arp(1, &MAC_A, [10, 0, 0, 1], &[0; 6], [10, 0, 0, 2]);
+    let got = send(
+        &mut c,
+        T0,
+        &frame([2, 9, 9, 9, 9, 9], MAC_A, 0x0806, &probe),
+    );
+    assert!(matches!(got, Sent::Rewritten(g, Qpn::MULTICAST, _) if g == c.broadcast_mgid()));
+    let f = frame(MAC_A, MAC_A, 0x0806, &probe);
+    assert_eq!(send(&mut c, T0, &f), Sent::Dropped(DropReason::ToSelf));
+}
+
+#[test]
+fn announcements_are_sent_twice() {
+    let mut c = a();
+    c.announce(Ipv4Addr::new(10, 0, 0, 1).into());
+    c.announce("fe80::a".parse().unwrap());
+    c.announce("ff02::1".parse().unwrap());
+    let mut all = Vec::new();
+    for now in [0, 500, 1000, 5000] {
+        while let Some((to, p)) = c.poll_transmit(Time(now)) {
+            let p = p.to_vec();
+            all.push((now, c.address(to).0, p));
+        }
+    }
+    let garp = payload(
+        0x0806,
+        &arp(1, &c.local().0, [10, 0, 0, 1], &[0; 20], [10, 0, 0, 1]),
+    );
+    let mut m = nd(136, "fe80::a", &ib_option(2, c.local()));
+    m[4] = 0x20;
+    let na = payload(0x86dd, &icmpv6("fe80::a", "ff02::1", &m));
+    assert_eq!(all.len(), 4);
+    for now in [0, 1000] {
+        assert!(all.contains(&(now, c.broadcast_mgid(), garp.clone())));
+        assert!(all.contains(&(now, group(&c, "ff02::1"), na.clone())));
+    }
+    assert_eq!(c.next_deadline(), None);
+}
+
+#[test]
+fn replicas_agree_and_release_what_others_resolved() {
+    let (mut one, mut two) = (a(), a());
+    let ip = [10, 0, 0, 2];
+    let f = frame(
+        [2, 9, 9, 9, 9, 9],
+        MAC_A,
+        0x0800,
+        &ipv4([10, 0, 0, 1], ip, b""),
+    );
+    assert_eq!(send(&mut two, T0, &f), Sent::Held);
+    let old = teach(&mut one, address(0xb, 0x4b), ip);
+    teach(&mut one, address(0xb, 0x4b), ip);
+    let news: Vec<Update> = one.drain_updates().collect();
+    assert_eq!(news.len(), 1);
+    news.iter().for_each(|u| two.apply(T0, u));
+    assert!(!two.has_updates());
+    assert!(two.pop_released().is_some());
+    teach(&mut one, address(0xb, 0x99), ip);
+    let news: Vec<Update> = one.drain_updates().collect();
+    assert_eq!(news.len(), 2);
+    news.iter().for_each(|u| two.apply(T0, u));
+    let f = frame(old, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], ip, b""));
+    assert_eq!(send(&mut one, T0, &f), send(&mut two, T0, &f));
+    assert!(matches!(send(&mut two, T0, &f), Sent::Forward(_, q, _) if q.get() == 0x99));
+}
+
+#[test]
+fn address_handles_come_back() {
+    let mut c = a();
+    let mac = teach(&mut c, address(0xb, 0x4b), [10, 0, 0, 2]);
+    let f = frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], [10, 0, 0, 2], b""));
+    let Outgoing::Forward { to, .. } = c.from_tap(T0, &NO_OFFLOAD, &f) else {
+        panic!()
+    };
+    assert_eq!(c.ah(to), None);
+    c.set_ah(to, AddressHandle(1));
+    c.set_ah(to, AddressHandle(2));
+    assert_eq!(
+        (c.ah(to), c.pop_released_ah()),
+        (Some(AddressHandle(2)), Some(AddressHandle(1)))
+    );
+    for n in 0..100 {
+        teach(&mut c, address(0xc, 100 + n), [10, 1, 0, n as u8]);
+    }
+    assert_eq!(c.pop_released_ah(), Some(AddressHandle(2)));
+    assert_eq!(
+        (c.neighbours().count(), c.counters().neighbours_evicted),
+        (64, 37)
+    );
+    c.set_ah(Target::Group(0), AddressHandle(3));
+    c.release_all();
+    assert_eq!(c.pop_released_ah(), Some(AddressHandle(3)));
+}
+
+#[test]
+fn data_teaches_a_hint_that_never_takes_an_address_away() {
+    let mut c = a();
+    let ip = [10, 0, 0, 2];
+    teach(&mut c, address(0xb, 0x4b), ip);
+    c.drain_updates().for_each(drop);
+    let m = meta(address(0xd, 0x4d), c.local().gid());
+    receive(&mut c, &m, &payload(0x0800, &ipv4(ip, [10, 0, 0, 1], b""))).unwrap();
+    assert!(!c.has_updates());
+    let f = frame(
+        [2, 9, 9, 9, 9, 9],
+        MAC_A,
+        0x0800,
+        &ipv4([10, 0, 0, 1], ip, b""),
+    );
+    assert!(matches!(send(&mut c, T0, &f), Sent::Forward(_, q, _) if q.get() == 0x4b));
+}
+
+#[test]
+fn own_address_changes_take_effect() {
+    let mut c = a();
+    let b = address(0xb, 0x4b);
+    let mac = teach(&mut c, b, [10, 0, 0, 2]);
+    c.set_mac(mac);
+    assert_eq!(c.neighbours().count(), 0);
+    let other = teach(&mut c, b, [10, 0, 0, 2]);
+    assert_ne!(other, mac);
+    c.set_local(b);
+    assert_eq!(c.neighbours().count(), 0);
+    let p = payload(0x0800, &ipv4([10, 0, 0, 2], [10, 0, 0, 1], b""));
+    assert_eq!(
+        receive(&mut c, &meta(b, b.gid()), &p),
+        Err(DropReason::SelfEcho)
+    );
+}
