@@ -49,6 +49,8 @@ pub enum DaemonError {
 pub struct PortSpec {
     /// The fabric port.
     pub soft: SoftConfig,
+    /// How long data threads look for the next packet before they sleep.
+    pub busy_poll: Duration,
     /// Devices to make.
     pub devices: Vec<DeviceSpec>,
 }
@@ -98,6 +100,7 @@ impl Daemon {
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
+                daemon.devices.values().for_each(|(_, d)| d.undo());
                 daemon.stop();
                 return Err(e);
             }
@@ -111,6 +114,7 @@ impl Daemon {
         let runtime = PortRuntime::start(
             underlay,
             Box::new(port),
+            spec.busy_poll,
             &self.reports_sender,
             &self.reports_wake,
         )
@@ -305,6 +309,11 @@ impl Daemon {
         match netdev::ethtool::Features::read(&device.name) {
             Ok(f) if f.gro != device.coalesce => {
                 device.coalesce = f.gro;
+                log::debug!(
+                    "{}: coalescing {}",
+                    device.name,
+                    if f.gro { "on" } else { "off" }
+                );
                 self.ports[at].tell(|| Command::SetCoalesce(id, f.gro));
             }
             Ok(_) => {}
@@ -333,6 +342,7 @@ impl Daemon {
         if let Some((at, device)) = self.devices.get_mut(&id)
             && device.addresses.insert(ip)
         {
+            log::debug!("{}: announcing {ip}", device.name);
             self.ports[*at].tell_first(Command::Announce(id, ip));
         }
     }
@@ -369,6 +379,7 @@ impl Daemon {
         let runtime = &mut self.ports[*at];
         let mut joined: BTreeSet<_> = device.joined.intersection(&wanted).copied().collect();
         for gone in device.joined.difference(&wanted) {
+            log::debug!("{}: leaving {gone}", device.name);
             if let Err(e) = runtime.port.detach(device.endpoint.id, *gone) {
                 log::warn!("{}: cannot leave {gone}: {e}", device.name);
             }
@@ -376,6 +387,7 @@ impl Daemon {
         for new in wanted.difference(&device.joined) {
             match runtime.port.attach(device.endpoint.id, *new) {
                 Ok(()) => {
+                    log::debug!("{}: joined {new}", device.name);
                     joined.insert(*new);
                     device.refused.remove(new);
                 }

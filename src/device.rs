@@ -10,7 +10,7 @@ use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
 use ipoib::HardwareAddress;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
-use crate::datapath::{Command, DeviceId, Lane, Mailbox};
+use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -90,6 +90,8 @@ pub struct Device {
     pub joined: BTreeSet<Gid>,
     /// Groups that could not be attached, so that each is logged once.
     pub refused: BTreeSet<Gid>,
+    /// When it was made.
+    pub created: ipoib::Time,
     /// Addresses of the host, to be announced when the link's address changes.
     pub addresses: BTreeSet<IpAddr>,
 }
@@ -117,6 +119,7 @@ impl Device {
         })?;
         let made = Self::with_endpoint(id, spec, port, endpoint, threads, netlink, mtu, link_mtu);
         if made.is_err() {
+            // The error that is reported is the one that came first.
             let _ = port.destroy_ud(endpoint.id);
         }
         made
@@ -159,14 +162,20 @@ impl Device {
             coalesce: true,
             joined: BTreeSet::new(),
             refused: BTreeSet::new(),
+            created: now(),
             addresses: BTreeSet::new(),
         };
         device.set_carrier(false);
-        device.prepare_link(netlink, &attributes.name)?;
         let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
-        port.attach(endpoint.id, broadcast)?;
+        let prepared = device
+            .prepare_link(netlink, &attributes.name)
+            .and_then(|()| Ok(port.attach(endpoint.id, broadcast)?));
+        if let Err(e) = prepared {
+            device.undo();
+            return Err(e);
+        }
         device.joined.insert(broadcast);
-        device.hand_out(lanes, threads);
+        device.hand_out(&lanes, threads);
         device.set_carrier(attributes.state == PortState::Active);
         Ok(device)
     }
@@ -215,8 +224,11 @@ impl Device {
         Ok(())
     }
 
-    fn hand_out(&self, queues: Vec<TapQueue>, threads: &[Mailbox]) {
-        for (tap, thread) in queues.into_iter().zip(threads) {
+    fn hand_out(&self, queues: &[TapQueue], threads: &[Mailbox]) {
+        for (i, thread) in threads.iter().enumerate() {
+            let Some(queue) = queues.get(i % queues.len().max(1)) else {
+                return;
+            };
             let core = ipoib::Ipoib::new(ipoib::Config {
                 local: self.address,
                 mac: self.mac,
@@ -228,13 +240,24 @@ impl Device {
                 id: self.id,
                 endpoint: self.endpoint.id,
                 qkey: self.spec.qkey,
-                tap,
+                tap: queue.share(),
+                reads: i < queues.len(),
                 core,
                 link_mtu: self.link_mtu as usize,
                 coalesce: self.coalesce,
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));
+        }
+    }
+
+    /// Takes back what would outlive a start that fails: an interface that was not there before.
+    pub fn undo(&self) {
+        if self.spec.persist
+            && !self.tap.existed()
+            && let Err(e) = self.tap.set_persist(false)
+        {
+            log::warn!("{}: cannot be removed: {e}", self.name);
         }
     }
 
@@ -284,9 +307,15 @@ const HELD_RETRY: Duration = Duration::from_millis(50);
 
 fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
     let end = Instant::now() + HELD_PATIENCE;
+    let mut told = false;
     loop {
         match Tap::open(options) {
-            Err(e) if e.is_held() && Instant::now() < end => thread::sleep(HELD_RETRY),
+            Err(e) if e.is_held() && Instant::now() < end => {
+                if !std::mem::replace(&mut told, true) {
+                    log::info!("waiting: {e}");
+                }
+                thread::sleep(HELD_RETRY);
+            }
             opened => return opened,
         }
     }

@@ -33,6 +33,7 @@ impl PortRuntime {
     pub fn start(
         underlay: String,
         mut port: Box<dyn Port>,
+        busy_poll: Duration,
         reports: &Sender<Report>,
         reports_wake: &Arc<OwnedFd>,
     ) -> io::Result<PortRuntime> {
@@ -53,6 +54,7 @@ impl PortRuntime {
             let data = DataThread::new(Parts {
                 index,
                 fabric,
+                busy_poll,
                 inbox,
                 siblings,
                 reports: reports.clone(),

@@ -1,8 +1,9 @@
 //! The daemon's life: start, serve until a signal, stop.
 
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::PKey;
@@ -19,6 +20,10 @@ use crate::logging;
 
 /// How long to wait at the start for the underlay to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
+
+/// How long data threads look for the next packet before they sleep: about what a wake-up through
+/// a halted virtual CPU costs (`docs/performance.md`).
+const BUSY_POLL: Duration = Duration::from_micros(50);
 
 /// The scope nibble of the broadcast group: link-local, as the kernel has it
 /// (`ipoib_main.c ipv4_bcast_addr`).
@@ -44,9 +49,18 @@ pub fn run(config: Config) -> u8 {
 }
 
 fn serve(config: Config) -> Result<(), Failure> {
-    let mut signals = signals().map_err(|e| DaemonError::Os("cannot catch signals", e))?;
+    let caught = |e| DaemonError::Os("cannot catch signals", e);
+    let mut signals = signals().map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
-    let mut daemon = Daemon::start(port_specs(&config))?;
+    let specs = port_specs(
+        &config,
+        &Arc::new(OwnedFd::from(signals.try_clone().map_err(caught)?)),
+    );
+    let mut daemon = match Daemon::start(specs) {
+        Ok(daemon) => daemon,
+        Err(_) if is_signalled(&mut signals) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
     notify(&[
         sd_notify::NotifyState::Ready,
         sd_notify::NotifyState::Status(&format!("{} device(s)", config.devices.len())),
@@ -55,7 +69,7 @@ fn serve(config: Config) -> Result<(), Failure> {
         daemon
             .wait(&[signals.as_fd(), server.as_fd()])
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;
-        if signals.read(&mut [0; 16]).is_ok_and(|n| n > 0) {
+        if is_signalled(&mut signals) {
             break;
         }
         daemon.process()?;
@@ -88,6 +102,10 @@ fn signals() -> std::io::Result<UnixStream> {
     Ok(read)
 }
 
+fn is_signalled(signals: &mut UnixStream) -> bool {
+    signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
+}
+
 /// Tells systemd, if it listens.
 fn notify(states: &[sd_notify::NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
@@ -95,7 +113,7 @@ fn notify(states: &[sd_notify::NotifyState<'_>]) {
     }
 }
 
-fn port_specs(config: &Config) -> Vec<PortSpec> {
+fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
     config
         .ports
         .iter()
@@ -105,12 +123,17 @@ fn port_specs(config: &Config) -> Vec<PortSpec> {
                 .iter()
                 .filter(|d| d.underlay == *underlay)
                 .collect();
-            port_spec(underlay, port, &devices)
+            port_spec(underlay, port, &devices, give_up)
         })
         .collect()
 }
 
-fn port_spec(underlay: &str, port: &PortConfig, devices: &[&DeviceConfig]) -> PortSpec {
+fn port_spec(
+    underlay: &str,
+    port: &PortConfig,
+    devices: &[&DeviceConfig],
+    give_up: &Arc<OwnedFd>,
+) -> PortSpec {
     let pkeys: Vec<PKey> = port
         .pkeys
         .clone()
@@ -125,7 +148,9 @@ fn port_spec(underlay: &str, port: &PortConfig, devices: &[&DeviceConfig]) -> Po
             link_mtu: link_mtu(port.link_mtu),
             workers: devices.iter().map(|d| d.queues).max().unwrap_or(1),
             gid_wait: GID_WAIT,
+            give_up: Some(give_up.clone()),
         },
+        busy_poll: BUSY_POLL,
         devices,
     }
 }

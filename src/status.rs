@@ -151,7 +151,8 @@ impl Daemon {
         for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
             let info = GroupInfo {
                 mgid: g.mgid,
-                created: g.created.0 / 10,
+                // The broadcast group is as old as the device.
+                created: g.created.max(device.created).0 / 10,
                 queuelen: 0,
                 complete: true,
                 send_only: g.send_only,

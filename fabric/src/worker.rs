@@ -199,11 +199,14 @@ pub trait Worker: Send {
     /// What `epoll_ctl` says.
     fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()>;
 
-    /// Receives what is there, never waiting. An empty batch means that the readiness is used up.
+    /// Receives what is there, never waiting, in at most `depth` pieces as the network hands them
+    /// over (a train of packets is one piece); what is left keeps the descriptors readable. A caller
+    /// that expects no more than one saves the look for a second. An empty batch means that the
+    /// readiness is used up.
     ///
     /// # Errors
     /// Only what makes the worker unusable; a bad packet is counted and dropped.
-    fn poll(&mut self) -> io::Result<Batch<'_>>;
+    fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>>;
 
     /// Makes an address handle. One that takes time to resolve is usable at once: sends to it wait
     /// or fail as the provider says.

@@ -1,4 +1,4 @@
-//! `ibtap decode` of any file, in both forms.
+//! `ibtap decode` of any file; an odd length is printed as JSON.
 
 #![no_main]
 
@@ -6,16 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use tools::decode::decode;
 
 fuzz_target!(|data: &[u8]| {
-    let (mut text, mut json) = (Vec::new(), Vec::new());
-    let as_text = decode(data, false, &mut text);
-    let as_json = decode(data, true, &mut json);
-    match (as_text, as_json) {
-        (Ok(a), Ok(b)) => {
-            assert_eq!(a, b);
-            assert_eq!(a.good + a.bad + a.unknown, a.roce);
-        }
-        (Err(a), Err(b)) => assert_eq!(a.to_string(), b.to_string()),
-        (a, b) => panic!("{a:?} as text, {b:?} as JSON"),
+    let mut out = Vec::new();
+    if let Ok(summary) = decode(data, data.len() % 2 == 1, &mut out) {
+        assert_eq!(summary.good + summary.bad + summary.unknown, summary.roce);
     }
-    assert!(std::str::from_utf8(&text).is_ok());
+    assert!(std::str::from_utf8(&out).is_ok());
 });

@@ -20,12 +20,18 @@ fuzz_target!(|data: &[u8]| {
         let meta = Meta {
             src_qpn: Qpn::new(0x10 + u32::from(flags & 0x0f)),
             src_gid: interface::peer_gid(flags & 0x0f),
-            dst_gid: if multicast { ipoib.broadcast_mgid() } else { Gid(interface::LOCAL_GID) },
+            dst_gid: if multicast {
+                ipoib.broadcast_mgid()
+            } else {
+                Gid(interface::LOCAL_GID)
+            },
             multicast,
         };
         match ipoib.from_fabric(Time(now), &meta, payload) {
             Incoming::Packet { l3, .. } => assert!(l3.len() + 4 <= payload.len()),
-            Incoming::Frame(frame) => assert!(frame.len() >= 14 && frame.len() <= payload.len() + 14),
+            Incoming::Frame(frame) => {
+                assert!(frame.len() >= 14 && frame.len() <= payload.len() + 14)
+            }
             Incoming::Dropped(_) => {}
         }
         interface::drain(&mut ipoib, Time(now));

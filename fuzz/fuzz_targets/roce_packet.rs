@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(packet.covered.len() + packet.icrc.len(), data.len());
     let repr = packet.repr();
     let mut out = Vec::new();
-    repr.emit(&mut out).expect("the fields of a packet that was read");
+    repr.emit(&mut out)
+        .expect("the fields of a packet that was read");
     out.extend(packet.icrc);
     let again = Packet::parse(&out).expect("a packet that was written");
     assert_eq!(again.repr(), repr);

@@ -25,7 +25,10 @@ fuzz_target!(|data: &[u8]| {
     let (full, count) = (segmenter.full_len(), segmenter.remaining());
     for k in 0..count {
         let len = segmenter.next_len().expect("as many packets as remain");
-        assert!(len <= place.len() && len <= full, "packet {k} of {len} bytes");
+        assert!(
+            len <= place.len() && len <= full,
+            "packet {k} of {len} bytes"
+        );
         assert!(k + 1 == count || len == full, "only the last is shorter");
         segmenter.write_next(&mut place[..len]);
     }

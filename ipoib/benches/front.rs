@@ -59,21 +59,34 @@ fn scatter(i: &mut u32, n: u32) -> usize {
     (*i % n) as usize
 }
 
-#[divan::bench(args = [10, 10_000])]
-fn unicast_lookup(bencher: Bencher<'_, '_>, neighbours: u32) {
+/// A frame in a buffer that is in the cache, as a read from the TAP leaves it, to each peer in turn.
+#[divan::bench(args = [10, 1000, 10_000])]
+fn unicast_scattered(bencher: Bencher<'_, '_>, neighbours: u32) {
     let mut core = core(neighbours);
-    let head: Vec<Vec<u8>> = (0..neighbours)
-        .map(|n| [&peer_mac(&peer(n))[..], &MAC, &[8, 0], &ipv4(n)[..20]].concat())
-        .collect();
+    let macs: Vec<[u8; 6]> = (0..neighbours).map(|n| peer_mac(&peer(n))).collect();
+    let mut frame = [&macs[0][..], &MAC, &[8, 0], &ipv4(0)[..20]].concat();
     let mut i = 0;
     bencher.bench_local(|| {
-        let frame = &head[scatter(&mut i, neighbours)];
-        let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], black_box(frame))
-        else {
-            unreachable!("all peers are known")
-        };
-        black_box((core.address(to), core.ah(to)))
+        frame[..6].copy_from_slice(&macs[scatter(&mut i, neighbours)]);
+        lookup(&mut core, &frame)
     });
+}
+
+/// The same to one peer of so many.
+#[divan::bench(args = [10, 1000, 10_000])]
+fn unicast_one_of(bencher: Bencher<'_, '_>, neighbours: u32) {
+    let mut core = core(neighbours);
+    let mac = peer_mac(&peer(neighbours / 2));
+    let frame = [&mac[..], &MAC, &[8, 0], &ipv4(0)[..20]].concat();
+    bencher.bench_local(|| lookup(&mut core, &frame));
+}
+
+fn lookup(core: &mut Ipoib, frame: &[u8]) -> (Gid, Qpn, Option<AddressHandle>) {
+    let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], black_box(frame)) else {
+        unreachable!("all peers are known")
+    };
+    let (gid, qpn) = core.address(to);
+    black_box((gid, qpn, core.ah(to)))
 }
 
 #[divan::bench(args = [1, 10, 10_000])]

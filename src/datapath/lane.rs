@@ -17,6 +17,9 @@ pub struct Lane {
     pub qkey: QKey,
     /// Its TAP queue.
     pub tap: TapQueue,
+    /// Whether this thread reads that queue. A device with fewer queues than the port has threads
+    /// shares them for writing, since its packets may arrive at any thread.
+    pub reads: bool,
     /// This thread's replica of the protocol core.
     pub core: Ipoib,
     /// The largest IP packet that the link carries, in bytes.

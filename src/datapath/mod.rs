@@ -11,6 +11,7 @@ mod stats;
 mod thread;
 mod train;
 mod transmit;
+mod wait;
 
 pub use command::{Command, DeviceId, Report, Snapshot};
 pub use handle::{Mailbox, ThreadHandle, mailbox};

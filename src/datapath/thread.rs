@@ -19,6 +19,7 @@ use super::receive;
 use super::stats::{DeviceSnapshot, WorkerSnapshot};
 use super::train::OpenTrain;
 use super::transmit::{self, Fate};
+use super::wait::Waiter;
 
 /// Epoll data words.
 const WAKE: u64 = 0;
@@ -31,12 +32,15 @@ const FRAME_MAX: usize = 12 + 14 + 65536;
 /// Frames read from one TAP queue before others get their turn.
 const BURST: usize = 64;
 
+/// Arrivals taken from the fabric before others get their turn.
+const DEPTH: usize = 8;
+
 /// A data thread before and while it runs.
 pub struct DataThread {
     index: usize,
     fabric: Box<dyn Worker>,
     lanes: Vec<Option<Lane>>,
-    epoll: OwnedFd,
+    waiter: Waiter,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
     reports: Sender<Report>,
@@ -47,6 +51,9 @@ pub struct DataThread {
     coalescer: Coalescer,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
+    /// More was waiting when the last round ended. Then rounds take all that is there; else one
+    /// piece, so that a lone request is answered without a look for a second.
+    busy: bool,
     stop: bool,
     wakeups: u64,
 }
@@ -57,6 +64,8 @@ pub struct Parts {
     pub index: usize,
     /// Its part of the port.
     pub fabric: Box<dyn Worker>,
+    /// The longest time to look for the next event before sleeping.
+    pub busy_poll: Duration,
     /// Its commands.
     pub inbox: Inbox,
     /// The other threads of the port.
@@ -86,7 +95,7 @@ impl DataThread {
             index: parts.index,
             fabric,
             lanes: Vec::new(),
-            epoll,
+            waiter: Waiter::new(epoll, parts.busy_poll),
             inbox: parts.inbox,
             siblings: parts.siblings,
             reports: parts.reports,
@@ -96,6 +105,7 @@ impl DataThread {
             translated: Vec::with_capacity(2048),
             coalescer: Coalescer::new(CoalesceConfig::default()),
             paused: false,
+            busy: false,
             stop: false,
             wakeups: 0,
         })
@@ -114,17 +124,8 @@ impl DataThread {
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
         while !self.stop {
-            events.clear();
             let timeout = self.timeout();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                timeout.as_ref(),
-            ) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(e) => return Err(e.into()),
-            }
+            self.busy = self.waiter.wait(&mut events, timeout.as_ref())?;
             self.wakeups += 1;
             let now = now();
             for event in &events {
@@ -166,10 +167,10 @@ impl DataThread {
         for (i, lane) in self.lanes.iter().enumerate() {
             if let Some(lane) = lane {
                 epoll::modify(
-                    &self.epoll,
+                    self.waiter.epoll(),
                     lane.tap.as_fd(),
                     lane_token(i),
-                    lane_interest(pause),
+                    lane_interest(pause || !lane.reads),
                 )?;
             }
         }
@@ -178,7 +179,7 @@ impl DataThread {
 
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
     fn transmit(&mut self, i: usize, now: Time) {
-        for _ in 0..BURST {
+        for _ in 0..if self.busy { BURST } else { 1 } {
             let Some(lane) = self.lanes.get_mut(i).and_then(Option::as_mut) else {
                 return;
             };
@@ -213,7 +214,7 @@ impl DataThread {
 
     /// Receives one batch and writes it to the TAPs.
     fn receive(&mut self, now: Time) -> io::Result<()> {
-        let batch = self.fabric.poll()?;
+        let batch = self.fabric.poll(if self.busy { DEPTH } else { 1 })?;
         let mut datagrams = batch.datagrams().peekable();
         let mut news = false;
         while let Some((first, _)) = datagrams.peek() {
@@ -366,10 +367,10 @@ impl DataThread {
         };
         let id = lane.id;
         let added = epoll::add(
-            &self.epoll,
+            self.waiter.epoll(),
             lane.tap.as_fd(),
             lane_token(i),
-            lane_interest(self.paused),
+            lane_interest(self.paused || !lane.reads),
         );
         match added {
             Ok(()) => self.lanes[i] = Some(lane),
@@ -390,7 +391,7 @@ impl DataThread {
         self.train.flush(&mut *self.fabric);
         if let Some(mut lane) = self.lanes[i].take() {
             // A TAP that is gone has left the epoll instance already.
-            let _ = epoll::delete(&self.epoll, lane.tap.as_fd());
+            let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
             lane.core.release_all();
             lane.release_ahs(&mut *self.fabric);
         }

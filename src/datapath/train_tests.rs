@@ -40,7 +40,7 @@ impl Worker for Recorder {
         Ok(())
     }
 
-    fn poll(&mut self) -> io::Result<Batch<'_>> {
+    fn poll(&mut self, _: usize) -> io::Result<Batch<'_>> {
         Ok(Batch::new(&[], &[]))
     }
 

@@ -4,31 +4,30 @@ use std::net::UdpSocket;
 
 use crate::lab::{Done, Host, Lab};
 
-/// One sentence that contains each of `words`, this exit status, and no trace.
+/// One sentence that contains each of `words`, this exit status, and no trace. Before it the log
+/// may tell the steps on the way there, each once.
 fn assert_refused(host: &Host, options: &[&str], code: i32, words: &[&str]) -> Done {
-    let before = host.ok("ip -br link");
+    let before = host.link_names();
     let done = host.refused(options);
     assert_eq!(done.code, Some(code), "{options:?}: {done:?}");
-    let errors: Vec<_> = done
-        .err
-        .lines()
-        .filter(|line| !line.trim().is_empty())
+    let mut lines: Vec<_> = done.err.lines().collect();
+    let sentence = lines.pop().expect("an error");
+    assert!(sentence.starts_with("ibtapd: "), "{options:?}: {done:?}");
+    let mut steps: Vec<_> = lines
+        .iter()
+        .map(|line| line.split_once(" INFO ").expect("steps on the way there").1)
         .collect();
-    assert_eq!(
-        errors.len(),
-        1,
-        "{options:?}: more than a sentence: {done:?}"
-    );
+    steps.sort_unstable();
+    steps.dedup();
+    assert_eq!(steps.len(), lines.len(), "{options:?}: twice: {done:?}");
     for word in words {
         assert!(
-            done.err.to_lowercase().contains(&word.to_lowercase()),
-            "{options:?}: {word:?} is not in {:?}",
-            done.err
+            sentence.to_lowercase().contains(&word.to_lowercase()),
+            "{options:?}: {word:?} is not in {sentence:?}",
         );
     }
-    assert!(!done.err.contains("panicked"), "{done:?}");
     assert_eq!(
-        host.ok("ip -br link"),
+        host.link_names(),
         before,
         "{options:?}: an interface is left"
     );
@@ -67,10 +66,19 @@ fn no_generated_address_names_the_setting() {
 fn a_port_in_use_names_the_likely_holder() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let _taken = a
+    let taken = a
         .namespace()
         .within(|| UdpSocket::bind("[::]:4791").expect("a socket"));
-    assert_refused(a, &["--underlay", "eth0"], 2, &["4791", "rdma_rxe"]);
+    let own = format!("process {}", std::process::id());
+    assert_refused(a, &["--underlay", "eth0"], 2, &["4791", &own, "stop it"]);
+    drop(taken);
+    // A socket of the kernel's own, as rdma_rxe has one: a tunnel on its port.
+    a.ok("ip link add tunnel type vxlan id 1 group ff02::77 dev eth0 dstport 4791");
+    a.ok("ip link set tunnel up");
+    let way_out = ["4791", "rdma_rxe", "rdma link delete"];
+    assert_refused(a, &["--underlay", "eth0"], 2, &way_out);
+    a.ok("ip link del tunnel");
+    a.start(&[]);
 
     // Another daemon on the same underlay, with an interface and a socket of its own.
     let first = b.start(&[]).pid();
@@ -134,6 +142,59 @@ fn a_name_that_is_taken() {
     host.ok("ip link add ib0 type veth peer name other");
     assert_refused(host, &["--underlay", "eth0"], 2, &["ib0"]);
     assert!(host.has_link("ib0"), "somebody else's interface stays");
+}
+
+#[test]
+fn an_interface_that_another_daemon_holds() {
+    let Some(mut lab) = Lab::pair() else { return };
+    lab.add_second_underlay();
+    let (elsewhere, host) = lab.two();
+    // It holds an interface of the same name in another namespace, and is none of our business.
+    elsewhere.start(&[]);
+    let first = host.start(&[]).pid();
+    let other = host.file("other.sock");
+    let socket = other.to_str().expect("an ASCII path");
+    let second = host.daemon_run(&["--underlay", "eth1", "--socket", socket]);
+    assert_eq!(second.code, Some(2), "{second:?}");
+    let holder = format!("process {first} (ibtapd)");
+    assert!(second.err.contains(&holder), "{second:?}");
+    assert!(host.has_link("ib0") && !other.exists());
+    assert_eq!(host.show("ib0")["underlay"], "eth0");
+}
+
+#[test]
+fn a_start_that_fails_takes_back_what_it_made() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    host.ok("ip link add ib7 type veth peer name other");
+    let file = host.file("half.toml");
+    let device = |name: &str, pkey: &str| {
+        format!(
+            "[[device]]\nname = \"{name}\"\nunderlay = \"eth0\"\npkey = {pkey}\npersist = true\n"
+        )
+    };
+    let text = device("ib0", "0xffff") + &device("ib7", "0x8001");
+    std::fs::write(&file, text).expect("written");
+    let path = file.to_str().expect("an ASCII path");
+    assert_refused(host, &["--config", path], 2, &["ib7", "taken", "veth"]);
+    assert!(!host.ok("ip -6 maddr show dev eth0").contains("ff12:"));
+}
+
+#[test]
+fn an_address_that_the_underlay_does_not_have() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let options = ["--underlay", "eth0", "--gid", "2001:db8::99"];
+    assert_refused(host, &options, 2, &["eth0", "2001:db8::99"]);
+}
+
+#[test]
+fn an_interface_cannot_be_its_own_underlay() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let done = host.refused(&["--underlay", "eth0", "--name", "eth0"]);
+    assert_eq!(done.code, Some(1), "{done:?}");
+    assert!(done.err.contains("its own underlay"), "{done:?}");
 }
 
 #[test]

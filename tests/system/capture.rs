@@ -68,7 +68,10 @@ fn dissects_cleanly(lab: &mut Lab, layers: &str) {
     let packets: Value = serde_json::from_str(&decoded.out).expect("JSON");
     let packets = packets.as_array().expect("an array");
     assert_eq!(packets.len(), all.len());
-    let bad: Vec<_> = packets.iter().filter(|p| p["icrc"] != "good").collect();
+    let bad: Vec<_> = packets
+        .iter()
+        .filter(|p| p["icrc"]["verdict"] != "good")
+        .collect();
     assert!(
         bad.is_empty(),
         "{} with a wrong ICRC: {:?}",

@@ -1,5 +1,7 @@
 //! Configuration files, several devices, partitions.
 
+use rustix::process::Signal;
+
 use crate::lab::{Host, Lab, SOON, eventually};
 
 fn write(host: &Host, text: &str) -> String {
@@ -118,4 +120,51 @@ fn check_config_says_yes_or_where_it_is_wrong() {
         assert!(checked.err.contains(&place), "no {place} in {checked:?}");
         assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
     }
+}
+
+#[test]
+fn two_daemons_serve_two_underlays_of_one_host() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    lab.add_second_underlay();
+    let (a, b) = lab.two();
+    let options = ["--underlay", "eth1", "--name", "ib1"];
+    let mut others = [a, b].map(|host| host.start_other("other.sock", &options));
+    let (a, b) = lab.two();
+    for (host, number) in [(&*a, 1), (&*b, 2)] {
+        host.ok(&format!("ip addr add 10.10.0.{number}/24 dev ib1"));
+        host.await_carrier("ib1", true);
+        assert_eq!(host.show("ib0")["underlay"], "eth0");
+        assert_eq!(host.ask("show").len(), 1, "each has its own");
+    }
+    eventually(SOON, "the other network", || {
+        a.pings("10.10.0.2").then_some(())
+    });
+    a.reaches(b);
+    for other in &mut others {
+        assert!(other.end_by(Signal::TERM).success());
+    }
+    a.reaches(b);
+}
+
+#[test]
+fn a_file_that_is_missing_or_wrong_starts_nothing() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    let missing = host.refused(&["--config", "/nonexistent/ibtapd.toml"]);
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(
+        missing.err.contains("/nonexistent/ibtapd.toml"),
+        "{missing:?}"
+    );
+    let path = write(
+        host,
+        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtuu = 2044\n",
+    );
+    let wrong = host.refused(&["--config", &path]);
+    assert_eq!(wrong.code, Some(1), "{wrong:?}");
+    let place = format!("{path}:4:1: unknown key `mtuu`");
+    assert!(wrong.err.contains(&place), "{wrong:?}");
+    assert!(!host.has_link("ib0") && !host.socket().exists());
 }

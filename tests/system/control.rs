@@ -1,6 +1,13 @@
 //! The control tool against a running daemon.
 
-use crate::lab::{Lab, SOON, eventually};
+use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually};
+
+/// For interfaces that were down, and so have lost their IPv6 addresses.
+fn reaches_over_ipv4(from: &Host, to: &Host) {
+    eventually(SOON, "an answer over IPv4", || {
+        from.pings(&to.v4()).then_some(())
+    });
+}
 
 #[test]
 fn show_says_what_the_kernel_says() {
@@ -23,8 +30,7 @@ fn show_says_what_the_kernel_says() {
     assert_eq!(shown["qkey"], 0x0b1b);
     assert_eq!(shown["broadcast"], "ff12:401b:ffff::ffff:ffff");
     assert_eq!(shown["pid"], pid);
-    let addresses = a.json("ip -6 -j addr show dev eth0 scope link");
-    assert_eq!(shown["gid"], addresses[0]["addr_info"][0]["local"]);
+    assert_eq!(shown["gid"], a.await_link_local("eth0"));
     // Flags, queue pair, GID: the 20 bytes of RFC 4391, 9.1.1.
     let qpn = shown["qpn"].as_u64().expect("a number");
     let gid: std::net::Ipv6Addr = shown["gid"].as_str().expect("a GID").parse().expect("IPv6");
@@ -131,15 +137,26 @@ fn the_log_level_changes_while_running() {
     let (a, b) = lab.two();
     a.start(&["--log-level", "error"]);
     b.start(&[]);
-    let quiet = a.daemon().log().len();
-    let done = a.ibtap("log trace");
-    assert_eq!(done.code, Some(0), "{done:?}");
     a.configure("ib0");
     b.configure("ib0");
     a.reaches(b);
-    eventually(SOON, "more to read", || {
-        (a.daemon().log().len() > quiet).then_some(())
-    });
+    assert_eq!(a.daemon().log(), "", "no errors, no log");
+    for (level, words) in [("info", "INFO"), ("debug", "DEBUG"), ("warn", "")] {
+        let done = a.ibtap(&format!("log {level}"));
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert_eq!(a.ask("version")[1]["log_level"], level);
+        let before = a.daemon().log().len();
+        a.ok("ip link set ib0 down");
+        a.ok("ip link set ib0 up");
+        // A log line that must not come would have come by the time that traffic flows again.
+        a.await_carrier("ib0", true);
+        reaches_over_ipv4(a, b);
+        eventually(SOON, &format!("{words:?} in the log"), || {
+            let log = a.daemon().log();
+            let new = &log[before..];
+            (new.contains(words) && new.is_empty() == words.is_empty()).then_some(())
+        });
+    }
     assert_eq!(a.ibtap("log nonsense").code, Some(1));
 }
 
@@ -199,4 +216,64 @@ fn the_alias_and_the_carrier_are_in_ip_link() {
     let alias = alias.as_str().expect("an alias");
     assert!(alias.starts_with("ibtap: "), "{alias}");
     assert_eq!(a.link("ib0")["operstate"], "UP");
+}
+
+#[test]
+fn the_interface_comes_up_by_itself_unless_it_is_to_stay_down() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let log = a.start(&[]).log();
+    a.await_carrier("ib0", true);
+    assert!(a.is_up("ib0"));
+    assert_eq!(a.mtu("ib0"), u64::from(LINK_MTU));
+    assert!(log.contains("ib0: up") && !log.contains("down"), "{log}");
+    b.start(&["--down"]);
+    assert!(!b.is_up("ib0"));
+    b.configure("ib0");
+    assert!(b.is_up("ib0"));
+}
+
+#[test]
+fn mtus_names_and_macs_that_the_administrator_changes_are_followed() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.ok("ip link set ib0 mtu 9000");
+    eventually(SOON, "the link's MTU again", || {
+        (a.mtu("ib0") == u64::from(LINK_MTU)).then_some(())
+    });
+    assert!(a.daemon().log().contains("over the link's 4092"));
+    a.ok("ip link set ib0 mtu 1400");
+    eventually(SOON, "the smaller MTU", || {
+        (a.show("ib0")["mtu"] == 1400).then_some(())
+    });
+    a.ok("ip link set ib0 address 02:00:00:00:99:01");
+    eventually(SOON, "the new MAC", || {
+        (a.show("ib0")["mac"] == "02:00:00:00:99:01").then_some(())
+    });
+    a.reaches(b);
+    b.reaches(a);
+    a.ok("ip link set ib0 down");
+    a.ok("ip link set ib0 name storage0");
+    a.ok("ip link set storage0 up");
+    eventually(SOON, "the new name", || {
+        (a.ibtap("show storage0").code == Some(0)).then_some(())
+    });
+    reaches_over_ipv4(b, a);
+}
+
+#[test]
+fn an_interface_that_is_deleted_is_let_go() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let a = lab.host(0);
+    a.ok("ip link del ib0");
+    eventually(SOON, "the daemon to let go", || {
+        (a.ibtap("show ib0").code == Some(1)).then_some(())
+    });
+    assert!(a.ask("show").is_empty());
+    assert!(!a.ok("ip -6 maddr show dev eth0").contains("ff12:"));
+    a.stop();
 }

@@ -54,6 +54,7 @@ impl Kernel {
         peer.ok("ip link set ib0 up");
         peer.await_carrier("ib0", true);
         assert_eq!(peer.show("ib0")["gid"], PEER_GID.to_string());
+        assert_eq!(kernel.await_link_local("eth0"), KERNEL_GID.to_string());
         let index = kernel.link("eth0")["ifindex"].as_u64().expect("an index");
         let ifindex = u32::try_from(index).expect("an index");
         let group = broadcast.parse().expect("a group");
@@ -86,7 +87,9 @@ impl Kernel {
             let (n, from) = match self.hears.recv_from(&mut bytes) {
                 Ok((n, SocketAddr::V6(from))) => (n, from),
                 Ok(_) => continue,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => continue,
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    continue;
+                }
                 Err(e) => panic!("cannot receive: {e}"),
             };
             // Unicast first: a group's destination would give another ICRC.

@@ -67,18 +67,22 @@ fn sender(host: &Host, group: &Group) -> (UdpSocket, SocketAddr) {
         }
         IpAddr::V6(address) => {
             let socket = UdpSocket::bind("[::]:0").expect("a socket");
-            let to = SocketAddrV6::new(address, PORT, 0, index);
-            (socket, to.into())
+            // A scope id counts only for link-local groups (net/ipv6, __ipv6_addr_needs_scope_id).
+            sockopt::set_ipv6_multicast_if(&socket, index).expect("an interface");
+            (socket, SocketAddrV6::new(address, PORT, 0, 0).into())
         }
     })
 }
 
 fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
     let mut bytes = [0; 2048];
-    match socket.recv(&mut bytes) {
-        Ok(n) => Some(bytes[..n].to_vec()),
-        Err(e) if e.kind() == ErrorKind::WouldBlock => None,
-        Err(e) => panic!("cannot receive: {e}"),
+    loop {
+        match socket.recv(&mut bytes) {
+            Ok(n) => return Some(bytes[..n].to_vec()),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => panic!("cannot receive: {e}"),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! `ethtool -k` and `-K` on `ib0`, and an underlay with fewer offloads than usual.
 
-use crate::lab::{Host, Lab, iperf};
+use crate::lab::{Host, Lab, SOON, eventually, iperf};
 
 /// State of a feature as `ethtool -k` prints it: "on" or "off", with "[fixed]" cut off.
 fn feature(host: &Host, interface: &str, name: &str) -> String {
@@ -50,19 +50,23 @@ fn coalescing_follows_gro() {
     };
     let (a, b) = lab.two();
     let mtu = b.mtu("ib0");
-    let merged = mean_received_bytes(a, b);
-    assert!(merged > 2 * mtu, "{merged} bytes: segments are not merged");
-    b.ok("ethtool -K ib0 gro off");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let single = mean_received_bytes(a, b);
-    assert!(
-        single <= mtu + 14,
-        "{single} bytes: merged although gro is off"
-    );
-    b.ok("ethtool -K ib0 gro on");
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let merged = mean_received_bytes(a, b);
-    assert!(merged > 2 * mtu, "{merged} bytes: gro came back on in vain");
+    for (gro, expected) in [("on", true), ("off", false), ("on", true)] {
+        b.ok(&format!("ethtool -K ib0 gro {gro}"));
+        // The daemon hears of the change from the kernel, a moment later.
+        eventually(
+            SOON,
+            &format!("coalescing {expected} with gro {gro}"),
+            || {
+                let mean = mean_received_bytes(a, b);
+                let seen = if expected {
+                    mean > 2 * mtu
+                } else {
+                    mean <= mtu + 14
+                };
+                seen.then_some(())
+            },
+        );
+    }
 }
 
 #[test]
@@ -81,7 +85,7 @@ fn tcp_works_with_each_offload_of_the_interface_off() {
             host.ok(&format!("ethtool -K ib0 {name} on"));
         }
     }
-    assert_eq!(b.counter("ib0", "bad_icrc"), 0);
+    assert_eq!(b.counter("ib0", "rx_icrc_errors"), 0);
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn tcp_works_over_an_underlay_with_fewer_offloads() {
         }
     }
     assert_eq!(
-        a.counter("ib0", "bad_icrc") + b.counter("ib0", "bad_icrc"),
+        a.counter("ib0", "rx_icrc_errors") + b.counter("ib0", "rx_icrc_errors"),
         0
     );
 }

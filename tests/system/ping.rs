@@ -44,10 +44,8 @@ fn link_local_addresses_answer() {
         return;
     };
     let (a, b) = lab.two();
-    let addresses = b.json("ip -6 -j addr show dev ib0 scope link");
-    let address = addresses[0]["addr_info"][0]["local"]
-        .as_str()
-        .expect("ib0 has a link-local address");
+    a.await_link_local("ib0");
+    let address = b.await_link_local("ib0");
     a.ok(&format!("ping -c 5 -i 0.3 -W 2 {address}%ib0"));
 }
 

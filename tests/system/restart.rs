@@ -1,6 +1,8 @@
 //! Daemons that end, are killed and come back.
 
-use crate::lab::{Lab, SOON, eventually};
+use rustix::process::Signal;
+
+use crate::lab::{LINK_MTU, Lab, SOON, eventually};
 
 #[test]
 fn a_clean_end_leaves_nothing_behind() {
@@ -21,9 +23,8 @@ fn a_clean_end_leaves_nothing_behind() {
 fn sigint_is_a_clean_end_too() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let pid = a.start(&[]).pid();
-    a.ok(&format!("kill -INT {pid}"));
-    eventually(SOON, "the end", || (!a.daemon().is_running()).then_some(()));
+    let status = a.start(&[]).end_by(Signal::INT);
+    assert_eq!(status.code(), Some(0), "{status}");
     assert!(!a.has_link("ib0"));
     assert!(!a.socket().exists());
 }
@@ -97,6 +98,78 @@ fn an_interface_that_was_there_before_stays() {
     a.reaches(b);
     b.stop();
     assert!(b.has_link("ib0"), "it was the user's");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_an_address() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.ok("ip link set eth0 down");
+    for signal in [Signal::TERM, Signal::INT] {
+        let options = ["--underlay", "eth0"];
+        let mut daemon = a.start_other_until("waiting.sock", &options, "waiting: eth0 is down");
+        let status = daemon.end_by(signal);
+        assert_eq!(status.code(), Some(0), "{status}");
+        assert!(!a.has_link("ib0") && !a.file("waiting.sock").exists());
+        let log = daemon.log();
+        assert_eq!(log.lines().count(), 1, "a signal is no error: {log}");
+    }
+}
+
+#[test]
+fn a_fresh_interface_is_adopted_with_the_links_mtu_and_an_old_one_keeps_its_own() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.ok("ip tuntap add dev ib0 mode tap multi_queue vnet_hdr");
+    let mac = a.link("ib0")["address"].clone();
+    a.start(&[]);
+    assert_eq!(a.mtu("ib0"), u64::from(LINK_MTU));
+    assert_eq!(a.link("ib0")["address"], mac);
+    assert_eq!(a.show("ib0")["mac"], mac);
+    a.ok("ip link set ib0 mtu 1500");
+    a.stop();
+    a.start(&[]);
+    assert_eq!(a.mtu("ib0"), 1500);
+    a.stop();
+    a.start(&["--mtu", "2044"]);
+    assert_eq!(a.mtu("ib0"), 2044);
+}
+
+#[test]
+fn an_interface_with_one_queue_is_adopted_with_one_queue() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.ok("ip tuntap add dev ib0 mode tap");
+    a.start(&["--queues", "2"]);
+    assert_eq!(a.show("ib0")["queues"], 1);
+    b.start(&["--queues", "2"]);
+    a.configure("ib0");
+    b.configure("ib0");
+    a.reaches(b);
+    b.reaches(a);
+}
+
+#[test]
+fn an_interface_that_is_still_held_is_waited_for() {
+    let Some(mut lab) = Lab::pair() else { return };
+    lab.add_second_underlay();
+    let a = lab.host(0);
+    let first = a.start(&["--persist"]).pid();
+    let options = ["--underlay", "eth1", "--persist"];
+    let held = format!("process {first} (ibtapd)");
+    let second = a.start_other_until("second.sock", &options, &held);
+    a.stop();
+    eventually(SOON, "the second daemon to take over", || {
+        a.run_script(&format!(
+            "exec {} --socket {} show ib0",
+            crate::lab::ibtap().display(),
+            a.file("second.sock").display()
+        ))
+        .out
+        .contains("soft/eth1")
+        .then_some(())
+    });
+    drop(second);
 }
 
 #[test]

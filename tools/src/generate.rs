@@ -53,11 +53,9 @@ Success.
 .TP
 .B 1
 The command line is wrong, or the daemon serves no such interface.
-.BR ibtap\-decode (8):
-an ICRC is bad or a packet malformed.
 .TP
 .B 2
-The daemon or the system refused, or a file cannot be read.
+The daemon or the system refused.
 .TP
 .B 3
 No daemon answers.
@@ -69,6 +67,22 @@ The daemon's control socket. It speaks varlink.
 .BR ibtapd (8),
 .BR ip\-link (8),
 .BR rdma (8)
+"#;
+
+const DECODE_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Every ICRC that can be judged is right, and no packet is malformed.
+.TP
+.B 1
+An ICRC is bad, a packet is malformed, or the command line is wrong.
+.TP
+.B 2
+The file cannot be read.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR tcpdump (8),
+.BR tshark (1)
 "#;
 
 /// Writes everything below `directory`, which is laid out like `/usr/share`.
@@ -103,6 +117,11 @@ fn try_write(directory: &Path) -> io::Result<()> {
 fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
     page(command, sections, directory)?;
     for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
+        // It reads a file and asks no daemon.
+        let sections = match sub.get_name() {
+            "decode" => DECODE_SECTIONS,
+            _ => sections,
+        };
         pages(sub, sections, directory)?;
     }
     Ok(())

@@ -1,6 +1,8 @@
 //! How a port is opened.
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::underlay::{GidChoice, LinkMtu};
@@ -24,6 +26,8 @@ pub struct SoftConfig {
     pub workers: usize,
     /// How long to wait for the underlay to have a usable GID.
     pub gid_wait: Duration,
+    /// Ends that wait as if the time were up when it becomes readable.
+    pub give_up: Option<Arc<OwnedFd>>,
 }
 
 impl SoftConfig {
@@ -37,6 +41,7 @@ impl SoftConfig {
             link_mtu: LinkMtu::Auto,
             workers: 1,
             gid_wait: Duration::from_secs(10),
+            give_up: None,
         }
     }
 }

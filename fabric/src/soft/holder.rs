@@ -57,16 +57,13 @@ fn holder(name: &SocketAddr) -> Option<i32> {
 /// One sentence on who has the port, and what to do.
 pub fn sentence(underlay: &str) -> String {
     let port = format!("UDP port {ROCE_V2_PORT} of {underlay} is taken");
-    match socket_inode().map(process_of) {
-        None => format!(
-            "{port}, and by no socket of a process: probably by the kernel's rdma_rxe; remove its device (rdma link show; rdma link delete NAME) or use another network namespace"
-        ),
-        Some(None) => format!(
-            "{port} by a process that cannot be seen from here (of another user or another container); stop it or choose another underlay"
-        ),
-        Some(Some((pid, name))) => {
+    match socket_inode().and_then(process_of) {
+        Some((pid, name)) => {
             format!("{port} by process {pid} ({name}); stop it or choose another underlay")
         }
+        None => format!(
+            "{port}, and by no process that can be seen from here: probably by the kernel's rdma_rxe, or else in another container; remove the rdma_rxe device (rdma link show; rdma link delete NAME), stop the other program, or use another network namespace"
+        ),
     }
 }
 
@@ -79,8 +76,7 @@ pub fn locked_sentence(underlay: &str, pid: Option<i32>) -> String {
     format!("{who} serves {underlay} already; stop it or choose another underlay")
 }
 
-/// The inode of a socket of some process that is bound to the port. Sockets of the kernel have
-/// inode 0.
+/// The inode of a socket that is bound to the port. A socket of the kernel has one as well, or 0.
 fn socket_inode() -> Option<u64> {
     ["udp6", "udp"].iter().find_map(|table| {
         let text = fs::read_to_string(format!("/proc/thread-self/net/{table}")).ok()?;
@@ -120,11 +116,7 @@ mod tests {
             10: 00000000000000000000000000000000:12B7 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 77123 2 0000000000000000 0\n \
             11: 00000000000000000000000000000000:12B8 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 0 2 0000000000000000 0\n";
         assert_eq!(inode_in(text, 4791), Some(77123));
-        assert_eq!(
-            inode_in(text, 4792),
-            None,
-            "a socket of the kernel has inode 0"
-        );
+        assert_eq!(inode_in(text, 4792), None, "inode 0 is no name of a socket");
         assert_eq!(inode_in(text, 53), None);
         assert_eq!(inode_in("", 53), None);
     }

@@ -108,7 +108,8 @@ impl Slab {
     ///
     /// # Errors
     /// What recvmmsg(2) says, but for EAGAIN and EINTR.
-    pub fn receive(&mut self, fd: impl AsFd) -> io::Result<usize> {
+    pub fn receive(&mut self, fd: impl AsFd, depth: usize) -> io::Result<usize> {
+        let depth = depth.clamp(1, SLOTS);
         // SAFETY: all these are plain C structs (integers and raw pointers) for which all bytes
         // zero is a valid value.
         let (mut headers, mut names, mut vectors): (
@@ -117,7 +118,7 @@ impl Slab {
             [libc::iovec; SLOTS],
         ) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         let slots = self.memory.chunks_exact_mut(SLOT_LEN);
-        for (i, (slot, control)) in slots.zip(self.controls.iter_mut()).enumerate() {
+        for (i, (slot, control)) in slots.zip(self.controls.iter_mut()).take(depth).enumerate() {
             vectors[i].iov_base = slot.as_mut_ptr().cast();
             vectors[i].iov_len = slot.len();
             let header = &mut headers[i].msg_hdr;
@@ -136,13 +137,13 @@ impl Slab {
             libc::recvmmsg(
                 fd.as_fd().as_raw_fd(),
                 headers.as_mut_ptr(),
-                SLOTS as u32,
+                depth as u32,
                 libc::MSG_DONTWAIT as _,
                 ptr::null_mut(),
             )
         };
         let count = match check(result as isize) {
-            Ok(count) => count.min(SLOTS),
+            Ok(count) => count.min(depth),
             Err(e) if is_transient(&e) => return Ok(0),
             Err(e) => return Err(e),
         };

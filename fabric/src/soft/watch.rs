@@ -60,6 +60,7 @@ pub fn wait_usable(
     requests: &mut Requests,
 ) -> Result<Usable, FabricError> {
     let deadline = Instant::now() + config.gid_wait;
+    let mut told = String::new();
     loop {
         monitor.drain();
         let seen = see(&config.underlay, requests).map_err(netlink)?;
@@ -71,12 +72,26 @@ pub fn wait_usable(
         if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
             return Err(FabricError::Unusable(why.reason().to_owned()));
         }
-        log::info!("waiting: {}", why.reason());
+        // Most of what wakes this loop changes nothing here.
+        if told != why.reason() {
+            why.reason().clone_into(&mut told);
+            log::info!("waiting: {told}");
+        }
         let timeout = Timespec::try_from(left).unwrap_or(Timespec {
             tv_sec: 1,
             tv_nsec: 0,
         });
-        match poll(&mut [PollFd::new(monitor, PollFlags::IN)], Some(&timeout)) {
+        let mut wakers = vec![PollFd::new(monitor, PollFlags::IN)];
+        wakers.extend(
+            config
+                .give_up
+                .iter()
+                .map(|fd| PollFd::new(fd, PollFlags::IN)),
+        );
+        match poll(&mut wakers, Some(&timeout)) {
+            Ok(_) if wakers.get(1).is_some_and(|fd| !fd.revents().is_empty()) => {
+                return Err(FabricError::Unusable(told));
+            }
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => {
                 return Err(FabricError::Os {

@@ -180,12 +180,12 @@ impl SoftWorker {
         }
     }
 
-    fn receive(&mut self) -> io::Result<()> {
+    fn receive(&mut self, depth: usize) -> io::Result<()> {
         let sockets = Arc::clone(&self.sockets);
         let Some(socket) = sockets.get(self.index) else {
             return Ok(());
         };
-        for i in 0..self.slab.receive(&socket.receive)? {
+        for i in 0..self.slab.receive(&socket.receive, depth)? {
             self.arrival(i);
         }
         Ok(())
@@ -440,7 +440,7 @@ impl Worker for SoftWorker {
         Ok(())
     }
 
-    fn poll(&mut self) -> io::Result<Batch<'_>> {
+    fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>> {
         self.follow();
         if let Some(p) = self.pending.take()
             && self.transmit(p) != Sent::Blocked
@@ -448,7 +448,7 @@ impl Worker for SoftWorker {
             self.disarm();
         }
         self.received.clear();
-        self.receive()?;
+        self.receive(depth)?;
         Ok(Batch::new(self.slab.memory(), &self.received))
     }
 

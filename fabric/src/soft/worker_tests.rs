@@ -67,7 +67,7 @@ fn without_segmentation(case: &str, address: &str) {
     assert_eq!(worker.counts.tx_unsegmented, 1);
     let mut got = Vec::new();
     while got.len() < 21 {
-        let batch = worker.poll().unwrap();
+        let batch = worker.poll(8).unwrap();
         assert!(!batch.is_empty(), "{:?}", worker.counters());
         for (_, p) in batch.datagrams() {
             assert!(p.iter().all(|b| *b == p[0]));

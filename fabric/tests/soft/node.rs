@@ -95,7 +95,7 @@ impl<'n> Node<'n> {
 
     fn poll_into(&mut self, all: &mut Vec<Got>) {
         for (i, w) in self.workers.iter_mut().enumerate() {
-            let batch = w.poll().unwrap();
+            let batch = w.poll(8).unwrap();
             all.extend(batch.datagrams().map(|(r, p)| (i, r.clone(), p.to_vec())));
         }
     }

@@ -12,7 +12,7 @@ use crate::node::{Node, QKEY, payloads};
 
 /// Takes the numbers at the beginning of what has arrived.
 fn take(from: &mut Node<'_>, numbers: &mut Vec<u32>) {
-    let batch = from.workers[0].poll().unwrap();
+    let batch = from.workers[0].poll(8).unwrap();
     let number = |p: &[u8]| p.first_chunk().copied().map(u32::from_be_bytes);
     numbers.extend(batch.datagrams().filter_map(|(_, p)| number(p)));
 }
@@ -67,7 +67,7 @@ fn a_blocked_train_leaves_when_there_is_room() {
     assert_eq!(count.unwrap(), 1, "readiness tells of room");
     assert_eq!(events[0].data.u64(), TOKEN);
     while !w.has_room() {
-        assert!(w.poll().unwrap().is_empty());
+        assert!(w.poll(8).unwrap().is_empty());
     }
     let deadline = Instant::now() + Duration::from_secs(3);
     let quiet = Timespec {

@@ -28,16 +28,20 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Looks through the processes for one that has the TAP `name` open. A TAP of that name in another
-/// namespace is taken for it: the file information does not tell namespaces apart.
+/// Looks through the processes of the calling thread's network namespace for one that has the TAP
+/// `name` open. The file information does not say which namespace the TAP is in, so a process of
+/// another one, which may well hold a TAP of the same name there, is never taken for the holder.
 pub(super) fn holder_of(name: &str) -> Holder {
     let wanted = format!("iff:\t{name}");
+    let Ok(here) = fs::read_link("/proc/thread-self/ns/net") else {
+        return Holder::Unknown;
+    };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     for process in processes {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse().ok()) else {
             continue;
         };
-        if holds(&process.path(), &wanted) {
+        if is_in(&process.path(), &here) && holds(&process.path(), &wanted) {
             let command = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
             return Holder::Process {
                 pid,
@@ -46,6 +50,14 @@ pub(super) fn holder_of(name: &str) -> Holder {
         }
     }
     Holder::Unknown
+}
+
+/// Whether a thread of the process is in the network namespace that `ns/net` links to.
+fn is_in(process: &Path, namespace: &Path) -> bool {
+    let threads = fs::read_dir(process.join("task")).into_iter().flatten();
+    threads
+        .flatten()
+        .any(|thread| fs::read_link(thread.path().join("ns/net")).is_ok_and(|ns| ns == namespace))
 }
 
 fn holds(process: &Path, wanted: &str) -> bool {

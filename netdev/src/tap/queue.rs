@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::sys;
 
-/// One queue, for one thread. It never blocks.
+/// One queue, read by one thread. It never blocks.
 ///
 /// Its descriptor polls readable while frames wait, and in error (EPOLLERR) when the interface is
 /// gone. Writing needs no polling: the kernel takes a frame through its network stack before the
@@ -21,6 +21,13 @@ pub struct TapQueue {
 impl TapQueue {
     pub(super) fn new(tun: Arc<OwnedFd>) -> TapQueue {
         TapQueue { tun }
+    }
+
+    /// The same queue again, for another thread to write to: the kernel takes frames from any
+    /// number of writers at once. The queue is open as long as one of them is.
+    #[must_use]
+    pub fn share(&self) -> TapQueue {
+        TapQueue::new(self.tun.clone())
     }
 
     /// Reads one frame, virtio-net header first: its length in bytes, or `None` if none waits.

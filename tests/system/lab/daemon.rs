@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -20,13 +20,20 @@ pub struct Daemon {
 
 impl Daemon {
     /// Starts it and waits for its readiness notification (sd_notify(3)).
-    pub(super) fn start(host: &Host, options: &[&str]) -> Daemon {
+    pub(super) fn start(host: &Host, socket: &Path, options: &[&str]) -> Daemon {
+        let (mut daemon, notify) = Daemon::spawn(host, socket, options);
+        daemon.await_ready(&notify);
+        daemon
+    }
+
+    /// Starts it and waits for nothing; also gives the socket that its notifications come to.
+    fn spawn(host: &Host, socket: &Path, options: &[&str]) -> (Daemon, UnixDatagram) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let notify = host.file(&format!("notify-{number}.sock"));
         let log = host.file(&format!("ibtapd-{number}.log"));
-        let socket = UnixDatagram::bind(&notify).expect("a notification socket");
-        socket
+        let notified = UnixDatagram::bind(&notify).expect("a notification socket");
+        notified
             .set_read_timeout(Some(Duration::from_millis(100)))
             .expect("a timeout");
         // setpriv and ip replace themselves by what they start: the child is the daemon itself,
@@ -36,14 +43,22 @@ impl Daemon {
             .arg(host.namespace().name())
             .arg(programs::ibtapd())
             .arg("--socket")
-            .arg(host.socket())
+            .arg(socket)
             .args(options)
             .env("NOTIFY_SOCKET", &notify)
             .stderr(File::create(&log).expect("a log file"))
             .spawn()
             .expect("util-linux is installed");
-        let mut daemon = Daemon { child, log };
-        daemon.await_ready(&socket);
+        (Daemon { child, log }, notified)
+    }
+
+    /// Starts it and waits until its log holds `words`, as it does before it is ready.
+    pub(super) fn start_until(host: &Host, socket: &Path, options: &[&str], words: &str) -> Daemon {
+        let (mut daemon, _) = Daemon::spawn(host, socket, options);
+        eventually(SOON, &format!("{words:?} in the log"), || {
+            assert!(daemon.is_running(), "it ended: {}", daemon.log());
+            daemon.log().contains(words).then_some(())
+        });
         daemon
     }
 
@@ -91,9 +106,9 @@ impl Daemon {
         self.child.try_wait().expect("a child").is_none()
     }
 
-    /// SIGTERM, and waits for the end.
-    pub(super) fn terminate(&mut self) -> ExitStatus {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("a child");
+    /// Sends a signal, and waits for the end.
+    pub fn end_by(&mut self, signal: Signal) -> ExitStatus {
+        kill_process(Pid::from_child(&self.child), signal).expect("a child");
         eventually(SOON, "ibtapd to end", || {
             self.child.try_wait().expect("a child")
         })

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{Daemon, Namespace, SOON, eventually, programs};
@@ -92,9 +93,16 @@ impl Host {
 
     /// Brings `eth0` up with its IPv4 address and a link-local address that is not tentative.
     pub fn bring_up_underlay(&self) {
-        self.ok("sysctl -qw net.ipv6.conf.eth0.accept_dad=0");
         self.ok(&format!("ip addr add {}/24 dev eth0", self.underlay_v4()));
-        self.ok("ip link set eth0 up");
+        self.bring_up("eth0");
+    }
+
+    /// Brings an interface up whose link-local address is not to be tentative.
+    pub fn bring_up(&self, interface: &str) {
+        self.ok(&format!(
+            "sysctl -qw net.ipv6.conf.{interface}.accept_dad=0"
+        ));
+        self.ok(&format!("ip link set {interface} up"));
     }
 
     /// A command that runs in the namespace and does not outlive this test.
@@ -191,8 +199,18 @@ impl Host {
 
     /// Starts the daemon with these options and this host's socket.
     pub fn start_with(&mut self, options: &[&str]) -> &mut Daemon {
-        let daemon = Daemon::start(self, options);
+        let daemon = Daemon::start(self, &self.socket(), options);
         self.daemon.insert(daemon)
+    }
+
+    /// Starts another daemon beside it, whose socket is called `socket`.
+    pub fn start_other(&self, socket: &str, options: &[&str]) -> Daemon {
+        Daemon::start(self, &self.file(socket), options)
+    }
+
+    /// Starts another daemon, and waits only until its log holds `words`.
+    pub fn start_other_until(&self, socket: &str, options: &[&str], words: &str) -> Daemon {
+        Daemon::start_until(self, &self.file(socket), options, words)
     }
 
     /// The running daemon.
@@ -203,7 +221,7 @@ impl Host {
     /// Ends the daemon as an administrator would, and expects success.
     pub fn stop(&mut self) {
         let mut daemon = self.daemon.take().expect("the daemon was started");
-        let status = daemon.terminate();
+        let status = daemon.end_by(Signal::TERM);
         assert!(status.success(), "ibtapd ended with {status}");
     }
 
@@ -232,6 +250,16 @@ impl Host {
     /// What `ip -j link show` says of an interface.
     pub fn link(&self, interface: &str) -> Value {
         self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()
+    }
+
+    /// The names of all interfaces.
+    pub fn link_names(&self) -> Vec<String> {
+        let links = self.json("ip -j link show");
+        let links = links.as_array().expect("an array");
+        links
+            .iter()
+            .map(|link| link["ifname"].to_string())
+            .collect()
     }
 
     /// An interface's MTU.
@@ -277,6 +305,14 @@ impl Host {
         Done::of(&mut command)
     }
 
+    /// Whether the interface is administratively up.
+    pub fn is_up(&self, interface: &str) -> bool {
+        let flags = self.link(interface)["flags"].clone();
+        flags
+            .as_array()
+            .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"))
+    }
+
     /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.
     pub fn ask(&self, words: &str) -> Vec<Value> {
         let done = self.ibtap(&format!("--json {words}"));
@@ -295,22 +331,57 @@ impl Host {
     }
 
     /// The sum of all counters called `name` that `ibtap stats` shows for an interface, of the
-    /// device, the protocol and every worker; 0 when there is none.
+    /// device, the protocol and every worker. There must be one.
     pub fn counter(&self, interface: &str, name: &str) -> u64 {
-        fn sum(value: &Value, name: &str) -> u64 {
+        self.counters(interface, &[name])
+    }
+
+    /// The sum of the counters of all these names, each of which must be there.
+    pub fn counters(&self, interface: &str, names: &[&str]) -> u64 {
+        fn collect(value: &Value, name: &str, found: &mut Vec<u64>) {
             match value {
-                Value::Array(items) => items.iter().map(|item| sum(item, name)).sum(),
-                Value::Object(members) => members
-                    .iter()
-                    .map(|(key, item)| match item.as_u64() {
-                        Some(n) if key == name => n,
-                        _ => sum(item, name),
-                    })
-                    .sum(),
-                _ => 0,
+                Value::Array(items) => items.iter().for_each(|item| collect(item, name, found)),
+                Value::Object(members) => {
+                    for (key, item) in members {
+                        match item.as_u64() {
+                            Some(n) if key == name => found.push(n),
+                            _ => collect(item, name, found),
+                        }
+                    }
+                }
+                _ => {}
             }
         }
-        sum(&Value::Array(self.ask(&format!("stats {interface}"))), name)
+        let stats = Value::Array(self.ask(&format!("stats {interface}")));
+        let sum_of = |name: &&str| -> u64 {
+            let mut found = Vec::new();
+            collect(&stats, name, &mut found);
+            assert!(!found.is_empty(), "no counter {name} in {stats}");
+            found.iter().sum()
+        };
+        names.iter().map(sum_of).sum()
+    }
+
+    /// The link-local address of an interface, as `ip -j addr` describes it; `None` if there is
+    /// none yet.
+    pub fn link_local(&self, interface: &str) -> Option<Value> {
+        let shown = self.json(&format!("ip -6 -j addr show dev {interface} scope link"));
+        // ip prints an empty object for each address that the filter leaves out.
+        shown[0]["addr_info"]
+            .as_array()?
+            .iter()
+            .find(|address| address["local"].is_string())
+            .cloned()
+    }
+
+    /// Waits until an interface has a link-local address that may be used.
+    pub fn await_link_local(&self, interface: &str) -> String {
+        eventually(SOON, "a usable link-local address", || {
+            let address = self.link_local(interface)?;
+            assert_eq!(address["dadfailed"], Value::Null, "{address}");
+            let usable = address["tentative"].is_null();
+            usable.then(|| address["local"].as_str().expect("a string").to_owned())
+        })
     }
 
     /// The MGIDs of an interface's groups that satisfy `keep`.

@@ -87,6 +87,18 @@ impl Lab {
         })
     }
 
+    /// Joins the first two hosts by a second Ethernet, `eth1`.
+    pub fn add_second_underlay(&mut self) {
+        let (a, b) = self.two();
+        let peer = b.namespace().name().to_owned();
+        a.ok(&format!(
+            "ip link add eth1 mtu {UNDERLAY_MTU} type veth peer name eth1 mtu {UNDERLAY_MTU} netns {peer}"
+        ));
+        for host in [a, b] {
+            host.bring_up("eth1");
+        }
+    }
+
     fn bring_up_underlay(&mut self) {
         for host in &self.hosts {
             host.bring_up_underlay();

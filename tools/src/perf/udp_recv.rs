@@ -119,7 +119,10 @@ mod tests {
         end.extend(12u64.to_be_bytes());
         sender.send(&end).expect("sent");
         let got = count(&receiver, Duration::from_secs(5)).expect("counted");
-        assert_eq!((got.received, got.sent, got.loss), (9, Some(12), Some(0.25)));
+        assert_eq!(
+            (got.received, got.sent, got.loss),
+            (9, Some(12), Some(0.25))
+        );
     }
 
     #[test]
