@@ -11,6 +11,8 @@ use crate::lru::{Lru, Place, Places};
 pub struct Group {
     pub mgid: Gid,
     pub joined: bool,
+    /// In use.
+    live: bool,
     pub ah: Option<AddressHandle>,
     pub created: Time,
     place: Place,
@@ -27,6 +29,7 @@ pub struct Groups {
     by_mgid: HashMap<u128, u32, RandomState>,
     send_only: Lru,
     joined: Lru,
+    free: Vec<u32>,
     max: usize,
     pub released: Vec<AddressHandle>,
     pub evicted: u64,
@@ -47,6 +50,7 @@ impl Groups {
             by_mgid: HashMap::with_capacity_and_hasher(max, RandomState::default()),
             send_only: Lru::new(),
             joined: Lru::new(),
+            free: Vec::new(),
             max,
             released: Vec::new(),
             evicted: 0,
@@ -66,7 +70,7 @@ impl Groups {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Group> {
-        self.slots.iter()
+        self.slots.iter().filter(|g| g.live)
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Group> {
@@ -90,11 +94,15 @@ impl Groups {
         let new = Group {
             mgid,
             joined,
+            live: true,
             ah: None,
             created: now,
             place: Place::default(),
         };
-        let slot = if self.slots.len() < self.max {
+        let slot = if let Some(slot) = self.free.pop() {
+            self.slots[slot as usize] = new;
+            slot
+        } else if self.slots.len() < self.max {
             self.slots.push(new);
             (self.slots.len() - 1) as u32
         } else {
@@ -126,22 +134,29 @@ impl Groups {
             }
             (None, None) => unreachable!("a full table has a slot beside the broadcast group's"),
         };
-        let old = &mut self.slots[slot as usize];
-        self.released.extend(old.ah.take());
-        self.by_mgid.remove(&key(old.mgid));
+        self.forget(slot);
         self.evicted += 1;
         slot
     }
 
-    /// Marks exactly `groups` (and the broadcast group) as joined.
+    /// Empties a slot that is in no list any more.
+    fn forget(&mut self, slot: u32) {
+        let old = &mut self.slots[slot as usize];
+        old.live = false;
+        self.released.extend(old.ah.take());
+        self.by_mgid.remove(&key(old.mgid));
+    }
+
+    /// Marks exactly `groups` (and the broadcast group) as joined. A group that was left is
+    /// forgotten, as the kernel's driver does; a send to it makes it anew.
     pub fn set_joined(&mut self, now: Time, groups: &[Gid]) {
         let wanted: HashSet<u128> = groups.iter().map(|g| key(*g)).collect();
         for slot in 1..self.slots.len() as u32 {
-            let g = &mut self.slots[slot as usize];
-            if g.joined && !wanted.contains(&key(g.mgid)) {
-                g.joined = false;
+            let g = self.get(slot);
+            if g.live && g.joined && !wanted.contains(&key(g.mgid)) {
                 self.joined.remove(&mut self.slots, slot);
-                self.send_only.push(&mut self.slots, slot);
+                self.forget(slot);
+                self.free.push(slot);
             }
         }
         for mgid in groups {
@@ -190,13 +205,18 @@ mod tests {
     }
 
     #[test]
-    fn leaving_makes_a_group_send_only() {
+    fn a_group_that_was_left_is_forgotten_and_its_slot_used_again() {
         let mut g = Groups::new(gid(0xffff), 4);
         g.set_joined(Time(0), &[gid(1)]);
         g.set_joined(Time(0), &[gid(2)]);
         let state: Vec<_> = g.iter().skip(1).map(|g| (g.mgid, g.joined)).collect();
-        assert_eq!(state, [(gid(1), false), (gid(2), true)]);
+        assert_eq!(state, [(gid(2), true)]);
+        let again = g.for_sending(Time(3), gid(1));
+        assert!(!g.get(again).joined && g.get(again).created == Time(3));
+        g.set_joined(Time(4), &[]);
+        g.set_joined(Time(4), &[gid(2)]);
+        assert_eq!(g.iter().count(), 3);
         let slot = g.for_sending(Time(5), gid(2));
-        assert!(g.get(slot).joined && g.get(slot).created == Time(0));
+        assert!(g.get(slot).joined && g.get(slot).created == Time(4));
     }
 }

@@ -6,6 +6,7 @@ use netdev::tap::TapQueue;
 
 use super::command::DeviceId;
 use super::stats::LaneStats;
+use super::train::OpenTrain;
 
 /// What a data thread serves of one device.
 pub struct Lane {
@@ -51,9 +52,11 @@ impl Lane {
         })
     }
 
-    /// Gives back the address handles that the core no longer names.
-    pub fn release_ahs(&mut self, fabric: &mut dyn Worker) {
+    /// Gives back the address handles that the core no longer names, after the last send that
+    /// names them.
+    pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
         while let Some(ah) = self.core.pop_released_ah() {
+            train.flush(fabric);
             fabric.destroy_ah(ah);
         }
     }

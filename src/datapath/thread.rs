@@ -271,7 +271,7 @@ impl DataThread {
             raw.extend_from_slice(&held.frame);
             transmit::frame(lane, &mut *self.fabric, &mut self.train, now, &raw);
         }
-        lane.release_ahs(&mut *self.fabric);
+        lane.release_ahs(&mut *self.fabric, &mut self.train);
     }
 
     fn timers(&mut self, now: Time) {
@@ -306,8 +306,9 @@ impl DataThread {
                 }
             }
             Command::SetLocal(id, address) => {
-                if let Some((_, lane)) = self.lane(id) {
+                if let Some((i, lane)) = self.lane(id) {
                     lane.core.set_local(address);
+                    self.service(i, now);
                 }
             }
             Command::SetMac(id, mac) => {
@@ -331,8 +332,9 @@ impl DataThread {
                 }
             }
             Command::SetJoined(id, groups) => {
-                if let Some((_, lane)) = self.lane(id) {
+                if let Some((i, lane)) = self.lane(id) {
                     lane.core.set_joined(now, &groups);
+                    self.service(i, now);
                 }
             }
             Command::Announce(id, ip) => {
@@ -393,7 +395,7 @@ impl DataThread {
             // A TAP that is gone has left the epoll instance already.
             let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
             lane.core.release_all();
-            lane.release_ahs(&mut *self.fabric);
+            lane.release_ahs(&mut *self.fabric, &mut self.train);
         }
     }
 
