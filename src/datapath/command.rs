@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crossbeam_channel::Sender;
-use fabric::{EndpointId, Gid};
+use fabric::Gid;
 use ipoib::{HardwareAddress, Update};
 
 use super::lane::Lane;
@@ -25,8 +25,6 @@ pub enum Command {
     SetLocal(DeviceId, HardwareAddress),
     /// The TAP's MAC was changed.
     SetMac(DeviceId, [u8; 6]),
-    /// The device got another endpoint (its partition came back).
-    SetEndpoint(DeviceId, EndpointId),
     /// The largest UD payload in bytes changed.
     SetPayloadMax(DeviceId, usize),
     /// Receive coalescing was switched, for TCP and for UDP.

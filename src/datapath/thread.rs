@@ -1,5 +1,7 @@
 //! One data thread.
 
+mod commands;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -8,15 +10,13 @@ use crossbeam_channel::Sender;
 use fabric::{EndpointId, Worker};
 use ipoib::Time;
 use netdev::coalesce::{CoalesceConfig, Coalescer};
-use netdev::tap::is_gone;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::command::{Command, DeviceId, Report, Snapshot};
+use super::command::{Command, Report};
 use super::handle::{Inbox, Mailbox};
 use super::lane::Lane;
 use super::receive;
-use super::stats::{DeviceSnapshot, WorkerSnapshot};
 use super::train::OpenTrain;
 use super::transmit::{self, Fate};
 use super::wait::Waiter;
@@ -289,158 +289,10 @@ impl DataThread {
         }
     }
 
-    fn commands(&mut self, now: Time) {
-        while let Ok(command) = self.inbox.receiver.try_recv() {
-            self.command(command, now);
-        }
-    }
-
-    fn command(&mut self, command: Command, now: Time) {
-        match command {
-            Command::AddLane(lane) => self.add(*lane),
-            Command::RemoveLane(id, _done) => self.remove(id),
-            Command::Update(id, update) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.apply(now, &update);
-                    self.service(i, now);
-                }
-            }
-            Command::SetLocal(id, address) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.set_local(address);
-                    self.service(i, now);
-                }
-            }
-            Command::SetMac(id, mac) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.core.set_mac(mac);
-                }
-            }
-            Command::SetEndpoint(id, endpoint) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.endpoint = endpoint;
-                }
-            }
-            Command::SetPayloadMax(id, bytes) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.link_mtu = bytes.saturating_sub(4);
-                }
-            }
-            Command::SetCoalesce(id, on) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.coalesce = on;
-                }
-            }
-            Command::SetJoined(id, groups) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.set_joined(now, &groups);
-                    self.service(i, now);
-                }
-            }
-            Command::Announce(id, ip) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.announce(ip);
-                    lane.core.handle_timeout(now);
-                    self.service(i, now);
-                }
-            }
-            Command::Snapshot { tables, reply } => {
-                // The asker may have given up waiting.
-                let _ = reply.send(self.snapshot(tables));
-            }
-            Command::Stop => self.stop = true,
-        }
-    }
-
-    fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
-        self.lanes
-            .iter_mut()
-            .enumerate()
-            .find_map(|(i, l)| l.as_mut().filter(|l| l.id == id).map(|l| (i, l)))
-    }
-
-    fn add(&mut self, lane: Lane) {
-        let i = match self.lanes.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.lanes.push(None);
-                self.lanes.len() - 1
-            }
-        };
-        let id = lane.id;
-        let added = epoll::add(
-            self.waiter.epoll(),
-            lane.tap.as_fd(),
-            lane_token(i),
-            lane_interest(self.paused || !lane.reads),
-        );
-        match added {
-            Ok(()) => self.lanes[i] = Some(lane),
-            Err(e) => {
-                log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
-                self.report(Report::TapGone(id));
-            }
-        }
-    }
-
-    fn remove(&mut self, id: DeviceId) {
-        if let Some((i, _)) = self.lane(id) {
-            self.drop_lane(i);
-        }
-    }
-
-    fn drop_lane(&mut self, i: usize) {
-        self.train.flush(&mut *self.fabric);
-        if let Some(mut lane) = self.lanes[i].take() {
-            // A TAP that is gone has left the epoll instance already.
-            let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
-            lane.core.release_all();
-            lane.release_ahs(&mut *self.fabric, &mut self.train);
-        }
-    }
-
-    fn tap_failed(&mut self, i: usize, error: &io::Error) {
-        if is_gone(error) {
-            if let Some(Some(lane)) = self.lanes.get(i) {
-                let id = lane.id;
-                self.drop_lane(i);
-                self.report(Report::TapGone(id));
-            }
-        } else {
-            log::debug!("data thread {}: TAP read: {error}", self.index);
-        }
-    }
-
     fn report(&self, report: Report) {
         // Nobody listens only while the daemon ends.
         if self.reports.send(report).is_ok() {
             let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn snapshot(&self, tables: bool) -> Snapshot {
-        let devices = self.lanes.iter().flatten().map(|lane| DeviceSnapshot {
-            id: lane.id,
-            stats: lane.stats,
-            core: lane.core.counters().named(),
-            neighbours: if tables {
-                lane.core.neighbours().collect()
-            } else {
-                Vec::new()
-            },
-            groups: if tables {
-                lane.core.groups().collect()
-            } else {
-                Vec::new()
-            },
-        });
-        Snapshot {
-            worker: WorkerSnapshot {
-                worker: self.index,
-                wakeups: self.wakeups,
-                fabric: self.fabric.counters(),
-            },
-            devices: devices.collect(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From the TAP to the fabric.
 
 use fabric::Worker;
-use ipoib::{DropReason, Outgoing, Target, Time};
+use ipoib::{Outgoing, Target, Time};
 use netdev::segment::{LinkHeader, SegmentError, Segmenter};
 use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 
@@ -18,8 +18,7 @@ pub enum Fate {
     Sent,
     /// Kept by the core until its destination is known.
     Held,
-    /// Dropped and counted. `unresolved` says that the destination was unknown, which news from a
-    /// sibling thread may change.
+    /// Dropped and counted.
     Dropped,
 }
 
@@ -80,7 +79,8 @@ fn step(
     let (to, len) = match lane.core.from_tap(now, prefix, ethernet) {
         Outgoing::Forward { to, encap } => return Step::Forward(to, encap),
         Outgoing::Held => return Step::Done(Fate::Held),
-        Outgoing::Dropped(reason) => return Step::Done(refused(lane, reason)),
+        // The core has counted why.
+        Outgoing::Dropped(_) => return Step::Done(dropped(lane)),
         Outgoing::Rewritten { to, packet } => match scratch.get_mut(..packet.len()) {
             Some(copy) => {
                 copy.copy_from_slice(packet);
@@ -167,10 +167,6 @@ fn push(
             dropped(lane)
         }
     }
-}
-
-fn refused(lane: &mut Lane, _reason: DropReason) -> Fate {
-    dropped(lane)
 }
 
 fn too_big(lane: &mut Lane) -> Fate {
