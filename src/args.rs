@@ -9,7 +9,7 @@ use fabric::PKey;
 
 use crate::api::{LogLevel, Mode};
 use crate::config::{
-    Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, check_underlay,
+    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, check_underlay,
     values::parse_interface, values::parse_mtu, values::parse_peer, values::parse_pkey,
     values::parse_queues,
 };
@@ -92,6 +92,12 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub link_mtu: LinkMtu,
 
+    /// How long a data thread looks for the next packet before it sleeps, while packets come close
+    /// together; 0 saves CPU time and costs latency
+    #[arg(long, value_name = "MICROSECONDS", default_value_t)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub busy_poll: BusyPoll,
+
     /// Leave the interface down, for `ip link set ib0 up` later [default: set it up]
     #[arg(long)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
@@ -163,6 +169,7 @@ impl Args {
             gid: self.gid,
             peers: self.peers,
             link_mtu: self.link_mtu,
+            busy_poll: self.busy_poll,
             pkeys: None,
         };
         port.check().map_err(ConfigError::options)?;

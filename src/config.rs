@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use fabric::{PKey, QKey};
 
 use crate::api::{LogLevel, Mode};
-pub use values::{GidChoice, LinkMtu};
+pub use values::{BusyPoll, GidChoice, LinkMtu};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
 /// name or a partition of a port, every device's underlay has an entry in `ports`.
@@ -77,6 +77,8 @@ pub struct PortConfig {
     pub peers: Vec<IpAddr>,
     /// The largest UD payload.
     pub link_mtu: LinkMtu,
+    /// How long data threads look for the next packet before they sleep.
+    pub busy_poll: BusyPoll,
     /// The P_Key table; `None`: what the devices ask for.
     pub pkeys: Option<Vec<PKey>>,
 }

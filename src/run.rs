@@ -21,10 +21,6 @@ use crate::logging;
 /// How long to wait at the start for the underlay to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
 
-/// How long data threads look for the next packet before they sleep: about what a wake-up through
-/// a halted virtual CPU costs (`docs/performance.md`).
-const BUSY_POLL: Duration = Duration::from_micros(50);
-
 /// The scope nibble of the broadcast group: link-local, as the kernel has it
 /// (`ipoib_main.c ipv4_bcast_addr`).
 const SCOPE: u8 = 2;
@@ -150,7 +146,7 @@ fn port_spec(
             gid_wait: GID_WAIT,
             give_up: Some(give_up.clone()),
         },
-        busy_poll: BUSY_POLL,
+        busy_poll: port.busy_poll.duration(),
         devices,
     }
 }

@@ -46,7 +46,7 @@ fn an_underlay_alone_is_enough() {
 fn the_options_say_what_a_file_can_say() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --mtu 2044 --queues 2 \
-         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --persist --down \
+         --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
          --socket /tmp/s --log-level debug",
     );
     let file = r#"
@@ -56,6 +56,7 @@ fn the_options_say_what_a_file_can_say() {
         gid = "ipv4"
         peers = ["192.0.2.2", "192.0.2.3"]
         link_mtu = "exact"
+        busy_poll = 20
         [[device]]
         name = "st0"
         underlay = "eth0"

@@ -10,7 +10,7 @@ use fabric::{PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use toml::Spanned;
 
-use super::values::{self, GidChoice, LinkMtu};
+use super::values::{self, BusyPoll, GidChoice, LinkMtu};
 use super::{Config, DeviceConfig, PortConfig, check_underlay};
 use crate::api::{LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
@@ -63,6 +63,7 @@ struct Port {
     gid: Option<Spanned<Value<GidChoice>>>,
     peers: Option<Spanned<Vec<Value<Peer>>>>,
     link_mtu: Option<Value<LinkMtu>>,
+    busy_poll: Option<Value<BusyPoll>>,
     pkeys: Option<Vec<Value<PKey>>>,
 }
 
@@ -122,6 +123,7 @@ fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Faul
             .map(|peer| peer.0.0)
             .collect(),
         link_mtu: raw.link_mtu.as_ref().map(|m| m.0).unwrap_or_default(),
+        busy_poll: raw.busy_poll.as_ref().map(|b| b.0).unwrap_or_default(),
         pkeys: raw
             .pkeys
             .as_ref()
@@ -283,6 +285,16 @@ impl Scalar for LinkMtu {
     }
     fn from_number(number: u64) -> Result<LinkMtu, String> {
         LinkMtu::from_bytes(number)
+    }
+}
+
+impl Scalar for BusyPoll {
+    const EXPECTED: &'static str = "a number of microseconds";
+    fn from_text(text: &str) -> Result<BusyPoll, String> {
+        text.parse()
+    }
+    fn from_number(number: u64) -> Result<BusyPoll, String> {
+        BusyPoll::from_micros(number)
     }
 }
 

@@ -28,6 +28,7 @@ fn the_example_is_valid_and_shows_every_key() {
         "gid",
         "peers",
         "link_mtu",
+        "busy_poll",
         "pkeys",
         "name",
         "underlay",
@@ -87,7 +88,7 @@ fn unknown_keys() {
     );
     assert_eq!(
         port_fault("gids = 1"),
-        "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `pkeys`"
+        "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, `pkeys`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
@@ -210,6 +211,10 @@ fn sizes() {
     assert_eq!(
         port_fault("link_mtu = 75"),
         "t.toml:2:12: a link MTU of 75 bytes is out of range; use 76 to 65524"
+    );
+    assert_eq!(
+        port_fault("busy_poll = 1001"),
+        "t.toml:2:13: a busy poll of 1001 microseconds is out of range; use 0 to 1000"
     );
     assert_eq!(
         port_fault("link_mtu = \"big\""),

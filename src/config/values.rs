@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use fabric::{PKey, QKey};
 
@@ -52,6 +53,51 @@ impl fmt::Display for GidChoice {
             GidChoice::Ipv4 => f.write_str("ipv4"),
             GidChoice::Address(address) => address.fmt(f),
         }
+    }
+}
+
+/// How long a data thread looks for the next packet before it sleeps, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyPoll(u32);
+
+impl BusyPoll {
+    /// 0 to 1000 microseconds; 0 never looks.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with it.
+    pub fn from_micros(micros: u64) -> Result<BusyPoll, String> {
+        in_range(micros, 0..=1000).map(BusyPoll).ok_or_else(|| {
+            format!("a busy poll of {micros} microseconds is out of range; use 0 to 1000")
+        })
+    }
+
+    /// As a duration.
+    pub fn duration(self) -> Duration {
+        Duration::from_micros(self.0.into())
+    }
+}
+
+impl Default for BusyPoll {
+    /// A little more than what a hop through a halted virtual CPU takes (docs/performance.md).
+    fn default() -> BusyPoll {
+        BusyPoll(100)
+    }
+}
+
+impl FromStr for BusyPoll {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<BusyPoll, String> {
+        match parse_number(text) {
+            Some(micros) => BusyPoll::from_micros(micros),
+            None => Err(format!("{text:?} is not a number of microseconds")),
+        }
+    }
+}
+
+impl fmt::Display for BusyPoll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
