@@ -66,6 +66,7 @@ pub struct Daemon {
     reports_sender: Sender<Report>,
     reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
+    membership_changed: BTreeSet<DeviceId>,
 }
 
 /// How often memberships are read where the kernel does not announce them.
@@ -97,6 +98,7 @@ impl Daemon {
             reports_sender,
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
+            membership_changed: BTreeSet::new(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -151,6 +153,10 @@ impl Daemon {
         // show states that have passed: the first MAC, the first MTU, down before up.
         for event in self.monitor.drain() {
             self.netlink_event(event);
+        }
+        // Once for all that came together: a thousand joins are a thousand events.
+        for id in std::mem::take(&mut self.membership_changed) {
+            self.sync_groups(id);
         }
         self.devices.insert(id, (at, device));
         self.reread(id);
@@ -247,9 +253,7 @@ impl Daemon {
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                if let Some(id) = self.by_index(ifindex) {
-                    self.sync_groups(id);
-                }
+                self.membership_changed.extend(self.by_index(ifindex));
             }
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
