@@ -16,7 +16,7 @@ use rtnl::{Event, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION};
+use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, Site};
 use crate::port::PortRuntime;
 
 /// Why the daemon cannot start or go on.
@@ -133,12 +133,15 @@ impl Daemon {
         let id = DeviceId(self.next_id);
         self.next_id += 1;
         let port = &mut self.ports[at];
-        let mailboxes = port.mailboxes();
-        let device = Device::create(id, spec, &mut *port.port, &mailboxes, &mut self.netlink)
-            .map_err(|source| DaemonError::Device {
-                name: spec.name.clone(),
-                source,
-            })?;
+        let mut site = Site {
+            threads: &port.mailboxes(),
+            port: &mut *port.port,
+            netlink: &mut self.netlink,
+        };
+        let device = Device::create(id, spec, &mut site).map_err(|source| DaemonError::Device {
+            name: spec.name.clone(),
+            source,
+        })?;
         log::info!(
             "{}: serving on {} qpn={} pkey={} gid={} mtu={} queues={}",
             device.name,

@@ -96,6 +96,16 @@ pub struct Device {
     pub addresses: BTreeSet<IpAddr>,
 }
 
+/// Where a device is made.
+pub struct Site<'a> {
+    /// Its fabric port.
+    pub port: &'a mut dyn Port,
+    /// The port's data threads.
+    pub threads: &'a [Mailbox],
+    /// The kernel.
+    pub netlink: &'a mut rtnl::Requests,
+}
+
 impl Device {
     /// Makes endpoint and TAP and hands a lane to each data thread.
     ///
@@ -104,40 +114,36 @@ impl Device {
     pub fn create(
         id: DeviceId,
         spec: &DeviceSpec,
-        port: &mut dyn Port,
-        threads: &[Mailbox],
-        netlink: &mut rtnl::Requests,
+        site: &mut Site<'_>,
     ) -> Result<Device, DeviceError> {
-        let link_mtu = port
+        let link_mtu = site
+            .port
             .attributes()
             .ud_payload_max
             .saturating_sub(ENCAPSULATION);
         let mtu = wanted_mtu(spec, link_mtu)?;
-        let endpoint = port.create_ud(UdInit {
+        let endpoint = site.port.create_ud(UdInit {
             pkey: spec.pkey,
             qkey: spec.qkey,
         })?;
-        let made = Self::with_endpoint(id, spec, port, endpoint, threads, netlink, mtu, link_mtu);
+        let made = Self::with_endpoint(id, spec, site, endpoint, mtu, link_mtu);
         if made.is_err() {
             // The error that is reported is the one that came first.
-            let _ = port.destroy_ud(endpoint.id);
+            let _ = site.port.destroy_ud(endpoint.id);
         }
         made
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn with_endpoint(
         id: DeviceId,
         spec: &DeviceSpec,
-        port: &mut dyn Port,
+        site: &mut Site<'_>,
         endpoint: UdEndpoint,
-        threads: &[Mailbox],
-        netlink: &mut rtnl::Requests,
         mtu: u32,
         link_mtu: u32,
     ) -> Result<Device, DeviceError> {
-        let attributes = port.attributes();
-        let queues = spec.queues.clamp(1, threads.len().max(1));
+        let attributes = site.port.attributes();
+        let queues = spec.queues.clamp(1, site.threads.len().max(1));
         let (tap, lanes) = open_tap(&TapOptions {
             name: spec.name.clone(),
             queues,
@@ -168,14 +174,14 @@ impl Device {
         device.set_carrier(false);
         let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
         let prepared = device
-            .prepare_link(netlink, &attributes.name)
-            .and_then(|()| Ok(port.attach(endpoint.id, broadcast)?));
+            .prepare_link(site.netlink, &attributes.name)
+            .and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
         }
         device.joined.insert(broadcast);
-        device.hand_out(&lanes, threads);
+        device.hand_out(&lanes, site.threads);
         device.set_carrier(attributes.state == PortState::Active);
         Ok(device)
     }
@@ -186,10 +192,9 @@ impl Device {
         netlink: &mut rtnl::Requests,
         port: &str,
     ) -> Result<(), DeviceError> {
-        let what = |what: &str, name: &str| format!("cannot set the {what} of {name}");
         let name = self.name.clone();
-        let step = |what_: &str, r: Result<(), rtnl::Error>| {
-            r.map_err(|e| DeviceError::Netlink(what(what_, &name), e))
+        let step = |what: &str, done: Result<(), rtnl::Error>| {
+            done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
         let link = netlink
             .link_by_index(self.ifindex)

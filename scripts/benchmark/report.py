@@ -126,7 +126,7 @@ def panel(key, by_name, width, height):
         )
         for value in values:
             dot = bottom - (bottom - top - 14) * value / most
-            out.append(f'<circle cx="{middle:.1f}" cy="{dot:.1f}" r="2" fill="#333" fill-opacity="0.6"/>')
+            out.append(f'<circle cx="{middle - step * 0.26:.1f}" cy="{dot:.1f}" r="2" fill="#333" fill-opacity="0.6"/>')
         out.append(
             f'<text x="{middle:.1f}" y="{bottom - tall - 6:.1f}" text-anchor="middle">'
             f"{form.format(median(values))}</text>"
