@@ -157,10 +157,6 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
-        // Once for all that came together: a thousand joins are a thousand events.
-        for id in std::mem::take(&mut self.membership_changed) {
-            self.sync_groups(id);
-        }
         self.devices.insert(id, (at, device));
         self.reread(id);
         Ok(())
@@ -198,6 +194,10 @@ impl Daemon {
     pub fn process(&mut self) -> Result<(), DaemonError> {
         for event in self.monitor.drain() {
             self.netlink_event(event);
+        }
+        // Once for all that came together: a thousand joins are a thousand events.
+        for id in std::mem::take(&mut self.membership_changed) {
+            self.sync_groups(id);
         }
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {

@@ -285,6 +285,10 @@ impl DataThread {
             };
             if due {
                 self.service(i, now);
+            } else if let Some(lane) = &mut self.lanes[i] {
+                // Frames that all find their way call for no service, and yet may have pushed
+                // groups out of the core's table.
+                lane.release_ahs(&mut *self.fabric, &mut self.train);
             }
         }
     }

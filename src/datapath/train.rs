@@ -102,6 +102,11 @@ impl OpenTrain {
         let Some(train) = fabric.train(payload) else {
             return false;
         };
+        if train.room() == 0 {
+            // The fabric's MTU has shrunk, and the command that says so is still on its way: no
+            // packet of this size will ever fit.
+            return false;
+        }
         self.open = Some(Open {
             from,
             to: *to,

@@ -214,6 +214,16 @@ fn every_packet_leaves_once_and_in_order_for_any_sizes() {
     }
 }
 
+/// What a provider lends for packets over an MTU that has shrunk.
+#[test]
+fn a_train_without_a_place_does_not_hold_the_thread_up() {
+    let (mut fabric, mut train) = (Recorder::new(0), OpenTrain::default());
+    let pushed = train.push(&mut fabric, FROM, &to(7), &mut Cut::new(30, 9, 3));
+    assert_eq!(pushed, Pushed::NoRoom);
+    train.flush(&mut fabric);
+    assert!(fabric.sent.is_empty());
+}
+
 #[test]
 fn without_room_nothing_is_sent_and_the_caller_is_told() {
     let (mut fabric, mut train) = (Recorder::new(8), OpenTrain::default());

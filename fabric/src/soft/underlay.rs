@@ -255,7 +255,8 @@ fn payload_max(
             _ => fit,
         },
     };
-    if wanted == 0 || wanted.next_multiple_of(4) > fit {
+    // `fit` is a multiple of 4, so what is not over it is not over it with its pad either.
+    if wanted == 0 || wanted > fit {
         return Err(Unusable::Wrong(format!(
             "a UD payload of {wanted} bytes does not fit {name} with its MTU of {}; at most {fit} do: raise the MTU or lower link_mtu",
             link.mtu

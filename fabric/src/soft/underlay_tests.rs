@@ -94,6 +94,8 @@ fn a_payload_that_does_not_fit_is_refused_with_what_does() {
     // 1427 bytes are padded to 1428 and fit; 1429 would need 1432.
     assert_eq!(payload(1500, EUI64, LinkMtu::Bytes(1427)), Ok(1427));
     assert!(payload(1500, EUI64, LinkMtu::Bytes(1429)).is_err());
+    // Rounded up to its pad it would be 0 again.
+    assert!(payload(1500, EUI64, LinkMtu::Bytes(u32::MAX)).is_err());
     assert!(payload(68, EUI64, LinkMtu::Auto).is_err());
 }
 

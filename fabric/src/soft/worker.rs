@@ -36,6 +36,9 @@ const TRANSMIT_LEN: usize = 1 << 16;
 struct Pending {
     from: EndpointId,
     to: UdDestination,
+    /// What the destination's address handle stood for: the handle may end, and its number be used
+    /// again, before the train has left.
+    address: Address,
     train: TrainTicket,
     psn: Psn,
     progress: Progress,
@@ -237,10 +240,10 @@ impl SoftWorker {
     fn transmit(&mut self, mut p: Pending) -> Sent {
         let table = Arc::clone(&self.table);
         let sockets = Arc::clone(&self.sockets);
-        let (Some(address), Some(socket)) = (self.handles.get(p.to.ah), sockets.get(self.index))
-        else {
+        let Some(socket) = sockets.get(self.index) else {
             return self.failed();
         };
+        let address = p.address;
         let Some(header) = header(&table, p.from, &p.to) else {
             return self.failed();
         };
@@ -330,12 +333,14 @@ impl SoftWorker {
                     self.segmentation = false;
                 }
                 Err(e) => {
-                    if !whole && first == 0 && refuses_segmentation(&e) {
-                        // It was not the segmentation, then.
+                    let too_long = e.raw_os_error() == Some(libc::EMSGSIZE);
+                    if !whole && first == 0 && (too_long || refuses_segmentation(&e)) {
+                        // It was not the segmentation, then: older kernels answer EINVAL, too,
+                        // to segments over the MTU of the route.
                         self.segmentation = true;
                     }
                     log::trace!("a send to {} failed: {e}", to.ip);
-                    self.counts.tx_too_big += u64::from(e.raw_os_error() == Some(libc::EMSGSIZE));
+                    self.counts.tx_too_big += u64::from(too_long);
                     return Copied::Failed;
                 }
             }
@@ -372,9 +377,6 @@ fn note(
     base: usize,
     d: Delivery<'_>,
 ) -> bool {
-    counts.rx_packets += 1;
-    counts.rx_bytes += d.payload.len() as u64;
-    counts.rx_multicast += u64::from(d.multicast);
     let Some(endpoint) = d.to else {
         counts.rx_mads_unhandled += 1;
         return true;
@@ -382,6 +384,9 @@ fn note(
     if received.len() == DELIVERIES {
         return false;
     }
+    counts.rx_packets += 1;
+    counts.rx_bytes += d.payload.len() as u64;
+    counts.rx_multicast += u64::from(d.multicast);
     received.push(UdReceived {
         endpoint: endpoint.id,
         src_qpn: d.src_qpn,
@@ -492,19 +497,19 @@ impl Worker for SoftWorker {
         }
         // An MTU that shrank since the train was begun, too.
         let too_big = train.payload.max(train.last) > self.table.payload_max;
+        self.counts.tx_too_big += u64::from(too_big);
         let psn = self.take_psn(from, train.count);
-        let pending = Pending {
+        let (false, Some(psn), Some(address)) = (too_big, psn, self.handles.get(to.ah)) else {
+            return self.failed();
+        };
+        self.transmit(Pending {
             from,
             to: *to,
+            address,
             train,
-            psn: psn.unwrap_or_default(),
+            psn,
             progress: Progress::default(),
-        };
-        if too_big || psn.is_none() {
-            self.counts.tx_too_big += u64::from(too_big);
-            return self.failed();
-        }
-        self.transmit(pending)
+        })
     }
 
     fn has_room(&self) -> bool {

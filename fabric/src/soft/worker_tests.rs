@@ -89,3 +89,49 @@ fn trains_go_out_one_by_one_over_ipv4() {
     let run = || without_segmentation("v4", "127.0.0.1");
     thread::spawn(run).join().unwrap();
 }
+
+/// A blocked train goes where it was meant to go, whatever has become of its address handle.
+fn handle_ends_while_blocked() {
+    let _ns = Loopback::enter("handle");
+    let config = SoftConfig {
+        gid: GidChoice::Address("::1".parse().unwrap()),
+        ..SoftConfig::new("lo")
+    };
+    let mut port = SoftPort::open(config).unwrap();
+    let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
+    let from = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let to = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let (shared, wake) = port.for_worker(0);
+    let mut worker = SoftWorker::new(0, shared, wake);
+    let ah = worker
+        .create_ah(&AhAttributes::to(port.attributes().gid))
+        .unwrap();
+    let mut train = worker.train(100).unwrap();
+    train.next(100).unwrap().fill(42);
+    let train = train.finish();
+    // Nothing ever blocks on a loopback interface, so the state is made by hand.
+    worker.pending = Some(Pending {
+        from: from.id,
+        to: UdDestination {
+            ah,
+            qpn: to.qpn,
+            qkey,
+        },
+        address: worker.handles.get(ah).unwrap(),
+        train,
+        psn: Psn::new(1),
+        progress: Progress::default(),
+    });
+    worker.destroy_ah(ah);
+    let elsewhere = AhAttributes::to("2001:db8::1".parse().unwrap());
+    assert_eq!(worker.create_ah(&elsewhere).unwrap(), ah);
+    let batch = worker.poll(8).unwrap();
+    let got: Vec<_> = batch.datagrams().map(|(_, p)| (p[0], p.len())).collect();
+    assert_eq!(got, [(42, 100)], "{:?}", worker.counters());
+    assert!(worker.has_room());
+}
+
+#[test]
+fn a_blocked_train_does_not_need_its_address_handle() {
+    thread::spawn(handle_ends_while_blocked).join().unwrap();
+}
