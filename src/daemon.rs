@@ -157,6 +157,8 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
+        // What is drained here wakes the control loop no more.
+        self.sync_changed_groups();
         self.devices.insert(id, (at, device));
         self.reread(id);
         Ok(())
@@ -195,10 +197,7 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
-        // Once for all that came together: a thousand joins are a thousand events.
-        for id in std::mem::take(&mut self.membership_changed) {
-            self.sync_groups(id);
-        }
+        self.sync_changed_groups();
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
@@ -367,6 +366,13 @@ impl Daemon {
         ids.into_iter().for_each(|id| self.sync_groups(id));
     }
 
+    /// Once for all changes that came together: a thousand joins are a thousand events.
+    fn sync_changed_groups(&mut self) {
+        for id in std::mem::take(&mut self.membership_changed) {
+            self.sync_groups(id);
+        }
+    }
+
     /// Attaches and detaches so that the device's groups are those that the host has joined.
     fn sync_groups(&mut self, id: DeviceId) {
         let Some((at, device)) = self.devices.get_mut(&id) else {
@@ -391,6 +397,8 @@ impl Daemon {
                 log::warn!("{}: cannot leave {gone}: {e}", device.name);
             }
         }
+        // Nobody wants the others any more; hosts may ask for any number of groups over time.
+        device.refused.retain(|g| wanted.contains(g));
         for new in wanted.difference(&device.joined) {
             match runtime.port.attach(device.endpoint.id, *new) {
                 Ok(()) => {

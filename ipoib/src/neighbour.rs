@@ -1,6 +1,7 @@
 //! The neighbour table: peers by address and by the Ethernet address that stands for them.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 use fabric::{AddressHandle, Gid, Qpn};
@@ -10,6 +11,10 @@ use crate::Time;
 use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
 use crate::ip_table::IpTable;
 use crate::lru::{Lru, Place, Places};
+
+/// Ethernet addresses in a row that are tried for a peer. The hash of an address is known to all, so
+/// someone may have chosen thousands of peers that fill a row.
+const IN_A_ROW: u32 = 16;
 
 /// Use is noted at most this often for one neighbour.
 const TOUCH_MS: u64 = 1000;
@@ -215,7 +220,7 @@ impl Neighbours {
         }
         let evicted = self.make_room(confirmed)?;
         let wanted = peer_mac(address);
-        let mac = self.free_mac(wish.unwrap_or(wanted), own);
+        let mac = self.free_mac(wish.unwrap_or(wanted), own, address);
         let slot = self.insert(now, address, confirmed, mac);
         Some(Learned {
             slot,
@@ -244,10 +249,22 @@ impl Neighbours {
         Some(true)
     }
 
-    /// Linear probing: ends because the table is far smaller than the 2^40 addresses.
-    fn free_mac(&self, mut mac: Mac, own: Mac) -> Mac {
+    /// Tries a few addresses in a row and then another row, which nobody can foretell. Ends because
+    /// the table is far smaller than the 2^40 addresses.
+    fn free_mac(&self, mut mac: Mac, own: Mac, address: &HardwareAddress) -> Mac {
+        let mut tries: u32 = 0;
         while mac == own || self.by_mac(mac).is_some() {
-            mac = next_peer_mac(mac);
+            tries += 1;
+            mac = if tries.is_multiple_of(IN_A_ROW) {
+                let [_, _, row @ ..] = self
+                    .by_mac
+                    .hasher()
+                    .hash_one((address, tries))
+                    .to_be_bytes();
+                next_peer_mac(row)
+            } else {
+                next_peer_mac(mac)
+            };
         }
         mac
     }
@@ -384,6 +401,24 @@ mod tests {
             let slot = t.by_mac(*mac).unwrap();
             assert_eq!(t.get(slot).address.qpn().get(), n as u32 + 2);
         }
+    }
+
+    #[test]
+    fn a_long_row_of_taken_addresses_is_not_walked_to_its_end() {
+        let mut t = Neighbours::new(1024);
+        let wish = [2, 0, 0, 0, 0, 0];
+        let mut learn = |n| {
+            let l = t
+                .learn(Time(0), &address(n), true, Some(wish), OWN)
+                .unwrap();
+            t.get(l.slot).mac
+        };
+        let macs: Vec<Mac> = (2..1002).map(&mut learn).collect();
+        let row = |m: &&Mac| mac_key(**m) - mac_key(wish) < 1000;
+        assert!(macs.iter().filter(row).count() < 100);
+        assert!(macs.iter().all(|m| m[0] == 2));
+        let distinct: std::collections::HashSet<_> = macs.iter().collect();
+        assert_eq!(distinct.len(), macs.len());
     }
 
     #[test]
