@@ -69,6 +69,9 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
 }
 
+/// How often a port that is down is looked at without having announced anything.
+const DOWN_POLL: Duration = Duration::from_secs(1);
+
 /// How often memberships are read where the kernel does not announce them.
 const MEMBERSHIP_POLL: Duration = Duration::from_millis(250);
 
@@ -172,12 +175,19 @@ impl Daemon {
         add(self.reports_wake.as_fd());
         self.ports.iter().for_each(|p| add(p.port.event_fd()));
         extra.iter().for_each(|fd| add(*fd));
-        let timeout = self
-            .polls_memberships()
-            .then(|| {
-                self.next_membership_poll
-                    .saturating_duration_since(Instant::now())
-            })
+        let memberships = self.polls_memberships().then(|| {
+            self.next_membership_poll
+                .saturating_duration_since(Instant::now())
+        });
+        let down = self
+            .ports
+            .iter()
+            .any(|p| p.port.attributes().state == PortState::Down)
+            .then_some(DOWN_POLL);
+        let timeout = memberships
+            .into_iter()
+            .chain(down)
+            .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),

@@ -214,7 +214,10 @@ fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) ->
             stats.protocol.add(device.core.iter().copied());
         }
         let mut counters = Counters::default();
-        counters.add([("wakeups", snapshot.worker.wakeups)]);
+        counters.add([
+            ("wakeups", snapshot.worker.wakeups),
+            ("rx_unserved", snapshot.worker.unserved),
+        ]);
         counters.add(snapshot.worker.fabric.iter().copied());
         stats.workers.push(WorkerStats {
             worker: snapshot.worker.worker as u32,

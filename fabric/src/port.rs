@@ -218,7 +218,8 @@ pub trait Port: Send {
     /// Readable when [`Port::process`] has something to do.
     fn event_fd(&self) -> BorrowedFd<'_>;
 
-    /// Looks at what happened outside and tells what it means for the port. Never blocks.
+    /// Looks at what happened outside and tells what it means for the port. Never blocks. To be
+    /// called once a second, too, while the port is down: what kept it down may pass without notice.
     fn process(&mut self) -> Vec<PortEvent>;
 
     /// Hands out the workers, once; later calls give none.

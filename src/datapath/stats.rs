@@ -83,6 +83,8 @@ pub struct WorkerSnapshot {
     pub worker: usize,
     /// Wake-ups of its epoll loop.
     pub wakeups: u64,
+    /// Datagrams for an endpoint that was being made or ended.
+    pub unserved: u64,
     /// The provider's counters.
     pub fabric: Vec<(&'static str, u64)>,
 }

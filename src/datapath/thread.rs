@@ -56,6 +56,8 @@ pub struct DataThread {
     busy: bool,
     stop: bool,
     wakeups: u64,
+    /// Datagrams for endpoints that have no lane here.
+    unserved: u64,
 }
 
 /// What a data thread is made from.
@@ -108,6 +110,7 @@ impl DataThread {
             busy: false,
             stop: false,
             wakeups: 0,
+            unserved: 0,
         })
     }
 
@@ -135,7 +138,15 @@ impl DataThread {
                         self.commands(now);
                     }
                     FABRIC => self.receive(now)?,
-                    lane => self.transmit((lane - LANES) as usize, now),
+                    lane => {
+                        let i = (lane - LANES) as usize;
+                        let flags = event.flags;
+                        if flags.contains(epoll::EventFlags::ERR) {
+                            self.probe(i);
+                        } else {
+                            self.transmit(i, now);
+                        }
+                    }
                 }
             }
             self.timers(now);
@@ -205,6 +216,15 @@ impl DataThread {
         }
     }
 
+    /// A TAP is in error, which does not wait for room: it is gone if a read says so.
+    fn probe(&mut self, i: usize) {
+        if let Some(Some(lane)) = self.lanes.get_mut(i)
+            && let Err(e) = lane.tap.read(&mut self.buffer)
+        {
+            self.tap_failed(i, &e);
+        }
+    }
+
     /// A frame was not sent: its destination may be known to a sibling whose news wait in the
     /// inbox, or the core wants to ask for it.
     fn after_unsent(&mut self, i: usize, now: Time) {
@@ -233,7 +253,7 @@ impl DataThread {
                     );
                 }
                 // An endpoint whose lane is not here yet, or no more.
-                None => run.for_each(drop),
+                None => self.unserved += run.count() as u64,
             }
         }
         drop(datagrams);

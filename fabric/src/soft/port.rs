@@ -51,6 +51,8 @@ pub struct SoftPort {
     attachments: BTreeMap<Gid, BTreeSet<u32>>,
     gsi: QueuePair,
     next_endpoint: u32,
+    /// What was tried last did not work for a reason that may pass without an event.
+    look_again: bool,
 }
 
 impl SoftPort {
@@ -92,6 +94,7 @@ impl SoftPort {
             workers: Vec::new(),
             memberships: Memberships::new(usable.ifindex),
             usable,
+            look_again: false,
             trouble: None,
             sockets,
             endpoints: BTreeMap::new(),
@@ -316,22 +319,27 @@ impl Port for SoftPort {
     }
 
     fn process(&mut self) -> Vec<PortEvent> {
-        if self.monitor.drain().is_empty() {
+        let news = !self.monitor.drain().is_empty();
+        if !news && !std::mem::take(&mut self.look_again) {
             return Vec::new();
         }
         let seen = match see(&self.config.underlay, &mut self.requests) {
             Ok(seen) => seen,
             Err(e) => {
-                log::warn!("{} cannot be looked at: {e}", self.config.underlay);
-                return Vec::new();
+                self.look_again = true;
+                return self.lose(Unusable::Waiting(format!(
+                    "{} cannot be looked at: {e}",
+                    self.config.underlay
+                )));
             }
         };
         let current = Some(self.usable.address);
         match evaluate_for(&self.config, &seen, current) {
             Err(why) => self.lose(why),
-            Ok(now) => self
-                .follow(now)
-                .unwrap_or_else(|e| self.lose(Unusable::Waiting(e.to_string()))),
+            Ok(now) => self.follow(now).unwrap_or_else(|e| {
+                self.look_again = true;
+                self.lose(Unusable::Waiting(e.to_string()))
+            }),
         }
     }
 

@@ -150,6 +150,7 @@ impl DataThread {
             worker: WorkerSnapshot {
                 worker: self.index,
                 wakeups: self.wakeups,
+                unserved: self.unserved,
                 fabric: self.fabric.counters(),
             },
             devices: devices.collect(),
