@@ -39,7 +39,9 @@ impl Config {
         match std::fs::read_to_string(path) {
             Ok(text) => Config::parse(&text, &name),
             Err(error) => Err(ConfigError {
-                message: format!("cannot read the configuration {name}: {error}"),
+                message: format!(
+                    "cannot read the configuration {name}: {error}; name a TOML file that can be read"
+                ),
             }),
         }
     }

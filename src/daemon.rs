@@ -16,7 +16,7 @@ use rtnl::{Event, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, Site};
+use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN, Site};
 use crate::port::PortRuntime;
 
 /// Why the daemon cannot start or go on.
@@ -300,15 +300,24 @@ impl Daemon {
             device.up = link.up;
             log::info!("{}: {}", device.name, if link.up { "up" } else { "down" });
         }
-        if link.mtu > device.link_mtu {
-            log::warn!(
-                "{}: the MTU {} is over the link's {}; set back",
-                device.name,
-                link.mtu,
-                device.link_mtu
-            );
-            if let Err(e) = self.netlink.set_mtu(device.ifindex, device.link_mtu) {
-                log::warn!("{}: cannot set the MTU: {e}", device.name);
+        let allowed = MTU_MIN.min(device.link_mtu)..=device.link_mtu;
+        if !allowed.contains(&link.mtu) {
+            // The administrator may have said something better since.
+            let now = self.netlink.link_by_index(device.ifindex);
+            if now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
+                let (fault, mtu) = if link.mtu > device.link_mtu {
+                    ("over the link's", device.link_mtu)
+                } else {
+                    ("under IPoIB's", *allowed.start())
+                };
+                log::warn!(
+                    "{}: the MTU {} is {fault} {mtu}; set to that",
+                    device.name,
+                    link.mtu
+                );
+                if let Err(e) = self.netlink.set_mtu(device.ifindex, mtu) {
+                    log::warn!("{}: cannot set the MTU: {e}", device.name);
+                }
             }
         } else {
             device.mtu = link.mtu;

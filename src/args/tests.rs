@@ -136,7 +136,7 @@ fn refusals_are_sentences() {
         (
             "--config /nonexistent/ibtapd.toml",
             "cannot read the configuration /nonexistent/ibtapd.toml: No such file or directory \
-             (os error 2)",
+             (os error 2); name a TOML file that can be read",
         ),
     ] {
         assert_eq!(refusal(line), expected, "{line}");

@@ -38,7 +38,10 @@ pub enum BindError {
         path: String,
     },
     /// The operating system refused.
-    #[error("cannot make the control socket {path}: {source}")]
+    #[error(
+        "cannot make the control socket {path}: {source}; choose another path with --socket, short \
+        and in a directory that can be written"
+    )]
     Os {
         /// The path.
         path: String,
@@ -54,6 +57,8 @@ pub(super) struct Listener {
     path: PathBuf,
     /// Device and inode of our name, so that nobody else's is removed.
     identity: (u64, u64),
+    /// The directories that were made for it, innermost first; removed with it where empty.
+    made: Vec<PathBuf>,
     /// Given up for a moment when the process has no descriptor left to accept with.
     reserve: Option<File>,
 }
@@ -69,6 +74,7 @@ impl Listener {
             source,
         };
         let directory = parent(path);
+        let made = Made(missing(directory));
         DirBuilder::new()
             .recursive(true)
             .mode(0o755)
@@ -83,6 +89,7 @@ impl Listener {
             socket,
             path: path.to_owned(),
             identity,
+            made: made.keep(),
             reserve: File::open("/dev/null").ok(),
         })
     }
@@ -130,7 +137,35 @@ impl Drop for Listener {
         if ours && let Err(error) = fs::remove_file(&self.path) {
             log::warn!("cannot remove {}: {error}", self.path.display());
         }
+        drop(Made(std::mem::take(&mut self.made)));
     }
+}
+
+/// Directories that go when this does, unless they are kept or others use them.
+struct Made(Vec<PathBuf>);
+
+impl Made {
+    fn keep(mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for directory in &self.0 {
+            // One that somebody else has put something into stays.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// `directory` and its parents, as far as they do not exist.
+fn missing(directory: &Path) -> Vec<PathBuf> {
+    directory
+        .ancestors()
+        .take_while(|d| !d.as_os_str().is_empty() && !d.exists())
+        .map(Path::to_owned)
+        .collect()
 }
 
 fn exhausted(error: &io::Error) -> bool {

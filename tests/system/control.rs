@@ -261,6 +261,10 @@ fn mtus_names_and_macs_that_the_administrator_changes_are_followed() {
         (a.ibtap("show storage0").code == Some(0)).then_some(())
     });
     reaches_over_ipv4(b, a);
+    a.ok("ip link set storage0 mtu 71");
+    eventually(SOON, "the smallest MTU", || {
+        (a.mtu("storage0") == 72).then_some(())
+    });
 }
 
 #[test]

@@ -111,6 +111,29 @@ fn heard(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
     while receive(receiver).is_some() {}
 }
 
+#[test]
+fn groups_reach_members_as_unicast_copies_between_ipv4_gids() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let (to_a, to_b) = (a.underlay_v4(), b.underlay_v4());
+    a.start(&["--gid", "ipv4", "--peers", &to_b]);
+    b.start(&["--gid", "ipv4", "--peers", &to_a]);
+    for host in [&*a, &*b] {
+        host.configure("ib0");
+    }
+    for group in [&V4, &V6] {
+        let listening = receiver(b, group);
+        let sending = sender(a, group);
+        heard(&sending, &listening, "a packet at the receiver");
+        for number in 0..50u8 {
+            sending.0.send_to(&[number; 100], sending.1).expect("sent");
+        }
+        let received: Vec<_> = std::iter::from_fn(|| receive(&listening)).collect();
+        let expected: Vec<_> = (0..50u8).map(|number| vec![number; 100]).collect();
+        assert_eq!(received, expected, "each packet once, in order");
+    }
+}
+
 fn join_send_leave(group: &Group) {
     let Some(mut lab) = Lab::running_segment(3) else {
         return;

@@ -32,6 +32,35 @@ fn carrier_follows_the_underlay_and_traffic_heals() {
 }
 
 #[test]
+fn the_underlays_mtu_shrinks_and_grows_under_load() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.reaches(b);
+    let _server = b.spawn("iperf3 -s -1");
+    b.run_script(
+        "for i in $(seq 100); do ss -Hltn sport = :5201 | grep -q . && break; sleep 0.1; done",
+    );
+    let _client = a.spawn(&format!("iperf3 -c {} -t 4", b.v4()));
+    for mtu in [2400, UNDERLAY_MTU, 2400, UNDERLAY_MTU] {
+        for host in [&*a, &*b] {
+            host.ok(&format!("ip link set eth0 mtu {mtu}"));
+        }
+        for host in [&*a, &*b] {
+            let answered = host.ask("stats ib0")[0]["workers"].as_array().map(Vec::len);
+            let threads = host.show("ib0")["queues"].as_u64().expect("a number");
+            assert_eq!(
+                answered.map(|n| n as u64),
+                Some(threads),
+                "no data thread is caught in a packet that no longer fits"
+            );
+        }
+    }
+    a.reaches(b);
+}
+
+#[test]
 fn the_link_mtu_follows_the_underlays() {
     let Some(mut lab) = Lab::running_pair() else {
         return;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibtap::api::VersionInfo;
+use ibtap::api::{LogLevel, VersionInfo};
 use ibtap::control::ControlClient;
 use serde::Serialize;
 
@@ -36,12 +36,23 @@ pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
         Command::Mcg { interface } => print(format, &connect()?.groups(interface)?, text::groups),
         Command::Path { interface } => print(format, &connect()?.paths(interface)?, text::paths),
         Command::Res => print(format, &connect()?.resources()?, text::resources),
-        Command::Log { level } => Ok(connect()?.log_level(*level)?),
+        Command::Log { level } => {
+            connect()?.log_level(*level)?;
+            print(format, &[LogLevelSet { log_level: *level }], |_| {
+                String::new()
+            })
+        }
         Command::Version => version(format, connect),
         Command::Decode(_) | Command::Generate { .. } => {
             unreachable!("neither asks a daemon: main has run it")
         }
     }
+}
+
+/// The object of `ibtap log`.
+#[derive(Serialize)]
+struct LogLevelSet {
+    log_level: LogLevel,
 }
 
 /// One line or object of `ibtap version`.

@@ -449,9 +449,30 @@ fn other_files_are_left_alone() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.ends_with("the path has more than 107 bytes"),
+        error.ends_with(
+            "the path has more than 107 bytes; choose another path with --socket, short and in a \
+             directory that can be written"
+        ),
         "{error}"
     );
+}
+
+#[test]
+fn directories_made_for_the_socket_go_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a/b/socket");
+    drop(ControlServer::bind(&path).unwrap());
+    assert!(!directory.path().join("a").exists());
+
+    let refused = directory.path().join("c").join("x".repeat(120));
+    assert!(ControlServer::bind(&refused).is_err());
+    assert!(!directory.path().join("c").exists());
+
+    let server = ControlServer::bind(&path).unwrap();
+    std::fs::write(directory.path().join("a/notes.txt"), "mine").unwrap();
+    drop(server);
+    assert!(directory.path().join("a/notes.txt").exists());
+    assert!(!directory.path().join("a/b").exists());
 }
 
 #[test]
