@@ -168,7 +168,7 @@ impl DataThread {
         Timespec::try_from(Duration::from_millis(left)).ok()
     }
 
-    /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's short ring
+    /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
     /// drops and counts; nothing is queued here.
     fn pause(&mut self, pause: bool) -> io::Result<()> {
         if pause == self.paused {
