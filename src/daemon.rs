@@ -218,6 +218,10 @@ impl Daemon {
         while let Ok(report) = self.reports.try_recv() {
             match report {
                 Report::TapGone(id) => self.forget(id),
+                Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
+                Report::EchoRefused(id, echo, sequence) => {
+                    log::debug!("device {id:?}: echo {echo}/{sequence} could not be sent");
+                }
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
@@ -226,6 +230,13 @@ impl Daemon {
             self.sync_all_groups();
         }
         Ok(())
+    }
+
+    /// A device's core has news.
+    fn core_event(&mut self, id: DeviceId, event: ipoib::Event, _round_trip: u64) {
+        if let Some((_, device)) = self.devices.get(&id) {
+            log::trace!("{}: {event:?}", device.name);
+        }
     }
 
     fn by_index(&self, ifindex: u32) -> Option<DeviceId> {

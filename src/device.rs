@@ -37,6 +37,10 @@ pub struct DeviceSpec {
     pub persist: bool,
     /// Bring it up at once.
     pub up: bool,
+    /// What is done to DHCPv4.
+    pub dhcp: ipoib::DhcpMode,
+    /// Frames for guests and groups go back to the TAP, too (reflective relay).
+    pub reflect: bool,
 }
 
 /// Why a device could not be made.
@@ -239,6 +243,8 @@ impl Device {
                 mac: self.mac,
                 pkey: self.spec.pkey,
                 scope: self.spec.scope,
+                link_mtu: self.link_mtu as usize,
+                dhcp: self.spec.dhcp,
                 limits: ipoib::Limits::default(),
             });
             thread.send(Command::AddLane(Box::new(Lane {
@@ -250,6 +256,7 @@ impl Device {
                 core,
                 link_mtu: self.link_mtu as usize,
                 coalesce: self.coalesce,
+                reflect: self.spec.reflect,
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));

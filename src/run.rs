@@ -161,6 +161,8 @@ fn device_spec(device: &DeviceConfig) -> DeviceSpec {
         queues: device.queues.unwrap_or_else(default_queues),
         persist: device.persist,
         up: device.up,
+        dhcp: ipoib::DhcpMode::default(),
+        reflect: false,
     }
 }
 

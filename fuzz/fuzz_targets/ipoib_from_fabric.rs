@@ -32,7 +32,7 @@ fuzz_target!(|data: &[u8]| {
             Incoming::Frame(frame) => {
                 assert!(frame.len() >= 14 && frame.len() <= payload.len() + 14)
             }
-            Incoming::Dropped(_) => {}
+            Incoming::Dropped(_) | Incoming::Held | Incoming::Consumed => {}
         }
         interface::drain(&mut ipoib, Time(now));
     }

@@ -33,6 +33,8 @@ fn core(neighbours: u32) -> Ipoib {
         mac: MAC,
         pkey: PKey::DEFAULT,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });
     for n in 0..neighbours {

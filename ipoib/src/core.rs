@@ -12,6 +12,7 @@ use fabric::{AddressHandle, Gid, Qpn};
 
 use crate::address::{HardwareAddress, Mac, peer_mac};
 use crate::counters::Counters;
+use crate::event::{Event, Events};
 use crate::group::{BROADCAST, Groups};
 use crate::multicast::{broadcast_mgid, mgid};
 use crate::neighbour::{Link, Neighbours};
@@ -19,7 +20,8 @@ use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{HeldFrame, Resolver};
 
 pub use types::{
-    Config, GroupInfo, Incoming, Limits, Meta, NeighbourInfo, Outgoing, Target, Time, Update,
+    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Limits, Meta, NeighbourInfo,
+    Outgoing, Target, Time, Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its
@@ -40,6 +42,14 @@ pub struct Ipoib {
     announcer: Announcer,
     updates: Vec<Update>,
     counters: Counters,
+    events: Events,
+    /// Neighbour events are wanted.
+    watched: bool,
+    /// Something is stacked on the interface (a bridge, macvlans), so that its own address is not
+    /// the only one behind it.
+    stacked: bool,
+    /// The host routes multicast.
+    routes_multicast: bool,
     /// The source of the last datagram, which is mostly that of the next.
     last_source: Option<(Gid, Qpn, Link, Mac)>,
     scratch: Vec<u8>,
@@ -56,6 +66,10 @@ impl Ipoib {
             announcer: Announcer::default(),
             updates: Vec::new(),
             counters: Counters::default(),
+            events: Events::default(),
+            watched: false,
+            stacked: false,
+            routes_multicast: false,
             last_source: None,
             scratch: vec![0; SCRATCH_LEN],
             config,
@@ -85,6 +99,60 @@ impl Ipoib {
             self.neighbours.forget(slot);
             self.publish(Update::Forgotten { address });
         }
+    }
+
+    /// The largest IP packet that the link carries changed.
+    pub fn set_link_mtu(&mut self, bytes: usize) {
+        self.config.link_mtu = bytes;
+    }
+
+    /// What is done to DHCPv4 from now on.
+    pub fn set_dhcp(&mut self, mode: DhcpMode) {
+        self.config.dhcp = mode;
+    }
+
+    /// Says whether something is stacked on the interface, so that there may be guests that nobody
+    /// has heard of yet.
+    pub fn set_stacked(&mut self, stacked: bool) {
+        self.stacked = stacked;
+    }
+
+    /// Switches events about neighbours on or off.
+    pub fn watch(&mut self, on: bool) {
+        self.watched = on;
+    }
+
+    /// Says whether the host routes multicast, and wants to hear of groups that others report.
+    pub fn route_multicast(&mut self, on: bool) {
+        self.routes_multicast = on;
+    }
+
+    /// The next event, in order.
+    pub fn pop_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// Whether [`Ipoib::pop_event`] has something.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Whether a frame from the TAP goes back to it, too, where the interface reflects: it is for a
+    /// guest, or for a group (IEEE 802.1Qbg's reflective relay, which macvlans in VEPA mode need).
+    pub fn is_reflected(&self, _frame: &[u8]) -> bool {
+        false
+    }
+
+    /// The next Ethernet frame of our own for the host: a question for a guest, a correction, or a
+    /// packet that waited for its guest to be known.
+    pub fn poll_tap(&mut self, _now: Time) -> Option<&[u8]> {
+        None
+    }
+
+    /// Asks a peer for an echo. False when it cannot be asked: its address is unknown, the length
+    /// is under the header's or over the link's, or too many requests wait to be sent.
+    pub fn echo(&mut self, _request: &EchoRequest) -> bool {
+        false
     }
 
     /// Where a target is: a GID, and the queue pair there.

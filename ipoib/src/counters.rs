@@ -113,6 +113,26 @@ pub struct Counters {
     pub announcements_sent: u64,
     /// Updates for other replicas that did not fit between two drains.
     pub updates_lost: u64,
+    /// Events for the control side that did not fit between two drains.
+    pub events_lost: u64,
+    /// IP addresses of guests learned.
+    pub guests_learned: u64,
+    /// IP addresses of guests that made room for others.
+    pub guests_evicted: u64,
+    /// Guests whose Ethernet address had stood for a peer.
+    pub mac_clashes: u64,
+    /// Addresses that two hosts claimed again and again.
+    pub address_conflicts: u64,
+    /// DHCP messages changed, both ways.
+    pub dhcp_translated: u64,
+    /// Membership reports (IGMP, MLD) read from the host's side.
+    pub reports_snooped: u64,
+    /// Echo requests answered.
+    pub echo_answered: u64,
+    /// Echo requests not answered: too many in one second, or malformed.
+    pub echo_refused: u64,
+    /// MTU options of router advertisements lowered to the link's MTU.
+    pub ra_mtu_clamped: u64,
 }
 
 impl Counters {
@@ -153,6 +173,16 @@ impl Counters {
             ("held_dropped", self.held_dropped),
             ("announcements_sent", self.announcements_sent),
             ("updates_lost", self.updates_lost),
+            ("events_lost", self.events_lost),
+            ("guests_learned", self.guests_learned),
+            ("guests_evicted", self.guests_evicted),
+            ("mac_clashes", self.mac_clashes),
+            ("address_conflicts", self.address_conflicts),
+            ("dhcp_translated", self.dhcp_translated),
+            ("reports_snooped", self.reports_snooped),
+            ("echo_answered", self.echo_answered),
+            ("echo_refused", self.echo_refused),
+            ("ra_mtu_clamped", self.ra_mtu_clamped),
         ];
         let tx = DropReason::NAMES.iter().zip(&self.tx_dropped);
         all.extend(tx.map(|([name, _], n)| (*name, *n)));

@@ -18,6 +18,7 @@ mod address;
 mod arp;
 mod core;
 mod counters;
+mod event;
 mod group;
 mod ip_table;
 mod lru;
@@ -30,8 +31,10 @@ mod wire;
 
 pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
 pub use core::{
-    Config, GroupInfo, Incoming, Ipoib, Limits, Meta, NeighbourInfo, Outgoing, Target, Time, Update,
+    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Ipoib, Limits, Meta,
+    NeighbourInfo, Outgoing, Target, Time, Update,
 };
 pub use counters::{Counters, DropReason};
+pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
 pub use resolve::HeldFrame;

@@ -69,6 +69,8 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         mac: HOST_MAC,
         pkey,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })
 }
@@ -82,6 +84,7 @@ fn deliver(core: &mut Ipoib, d: &Datagram) -> Vec<u8> {
     match core.from_fabric(Time(0), &d.meta, &d.payload) {
         Incoming::Packet { ethernet, l3 } => [&ethernet[..], l3].concat(),
         Incoming::Frame(f) => f.to_vec(),
+        Incoming::Held | Incoming::Consumed => panic!("nothing for the host"),
         Incoming::Dropped(reason) => panic!("dropped for {reason:?}: {d:02x?}"),
     }
 }

@@ -49,6 +49,8 @@ fn a_neighbour_costs_under_half_a_kibibyte_in_each_replica() {
         mac: MAC,
         pkey: PKey::DEFAULT,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
             ..Limits::default()

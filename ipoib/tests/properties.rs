@@ -18,6 +18,8 @@ fn core(limits: Limits, host: u32) -> Ipoib {
         mac: MAC,
         pkey: PKey::DEFAULT,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits,
     })
 }
@@ -26,6 +28,7 @@ fn small() -> Limits {
     Limits {
         neighbours: 128,
         groups: 32,
+        guests: 8,
         unresolved: 8,
         held_per_neighbour: 3,
     }

@@ -126,6 +126,8 @@ fn new_core(gid: Gid, qpn: Qpn, mac: [u8; 6]) -> Ipoib {
         mac,
         pkey: PKey::DEFAULT,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })
 }
@@ -283,7 +285,7 @@ impl Node {
                     self.tap.to_stack.push_back([&ethernet[..], l3].concat());
                 }
                 Incoming::Frame(f) => self.tap.to_stack.push_back(f.to_vec()),
-                Incoming::Dropped(_) => {}
+                Incoming::Dropped(_) | Incoming::Held | Incoming::Consumed => {}
             }
         }
     }

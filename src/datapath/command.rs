@@ -1,10 +1,11 @@
 //! What the control thread tells a data thread, and what a data thread reports back.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::Gid;
-use ipoib::{HardwareAddress, Update};
+use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
 use super::lane::Lane;
 use super::stats::{DeviceSnapshot, WorkerSnapshot};
@@ -33,6 +34,22 @@ pub enum Command {
     SetJoined(DeviceId, Vec<Gid>),
     /// Tell the link about an address of the host.
     Announce(DeviceId, IpAddr),
+    /// Whether something is stacked on the TAP: a bridge, macvlans.
+    SetStacked(DeviceId, bool),
+    /// Whether the host routes multicast.
+    RouteMulticast(DeviceId, bool),
+    /// What is done to DHCPv4.
+    SetDhcp(DeviceId, DhcpMode),
+    /// Whether frames for guests and groups go back to the TAP, too.
+    SetReflect(DeviceId, bool),
+    /// How long to look for the next packet before sleeping.
+    SetBusyPoll(Duration),
+    /// Whether somebody wants to hear about neighbours, of any device.
+    Watch(bool),
+    /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.
+    Echo(DeviceId, EchoRequest),
+    /// Write an Ethernet frame to the TAP.
+    ToTap(DeviceId, Box<[u8]>),
     /// Copy the counters and, with `tables`, the neighbour and group tables.
     Snapshot {
         /// Whether to copy the tables too.
@@ -57,6 +74,10 @@ pub struct Snapshot {
 pub enum Report {
     /// The TAP went away under us.
     TapGone(DeviceId),
+    /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
+    Event(DeviceId, Event, u64),
+    /// An echo request could not be sent: id and sequence.
+    EchoRefused(DeviceId, u16, u32),
     /// The data thread cannot go on; the text says why.
     Failed(String),
 }

@@ -27,6 +27,8 @@ pub struct Lane {
     pub link_mtu: usize,
     /// Whether received segments are coalesced, as `ethtool -K gro` says.
     pub coalesce: bool,
+    /// Whether frames for guests and groups go back to the TAP, too.
+    pub reflect: bool,
     /// Whether the kernel takes coalesced UDP from us.
     pub uso: bool,
     /// Counters.

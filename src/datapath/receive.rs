@@ -68,19 +68,21 @@ pub fn run<'b>(
                 translated.clear();
                 translated.extend_from_slice(frame);
                 publish(lane);
-                write_translated(lane, translated);
+                write_frame(lane, translated);
                 news = true;
             }
+            Incoming::Held | Incoming::Consumed => news = true,
             Incoming::Dropped(_) => stats.rx_dropped += 1,
         }
-        news |= lane.core.has_updates();
+        news |= lane.core.has_updates() || lane.core.has_events();
     }
     let Lane { tap, stats, .. } = lane;
     coalescing.flush(&mut TapSink { tap, stats });
     news
 }
 
-fn write_translated(lane: &mut Lane, frame: &[u8]) {
+/// Writes one Ethernet frame of the core's making.
+pub fn write_frame(lane: &mut Lane, frame: &[u8]) {
     let header = VnetHeader::default();
     let parts = [IoSlice::new(header.as_bytes()), IoSlice::new(frame)];
     TapSink {
@@ -88,4 +90,13 @@ fn write_translated(lane: &mut Lane, frame: &[u8]) {
         stats: &mut lane.stats,
     }
     .frame(1, &parts);
+}
+
+/// Writes one frame as it was read: virtio-net header, then Ethernet.
+pub fn write_raw(lane: &mut Lane, raw: &[u8]) {
+    TapSink {
+        tap: &lane.tap,
+        stats: &mut lane.stats,
+    }
+    .frame(1, &[IoSlice::new(raw)]);
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{EndpointId, Worker};
-use ipoib::Time;
+use ipoib::{Event, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer};
+use netdev::vnet::VNET_HEADER_LEN;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -55,6 +56,8 @@ pub struct DataThread {
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
     stop: bool,
+    /// Somebody wants to hear about neighbours.
+    watched: bool,
     wakeups: u64,
     /// Datagrams for endpoints that have no lane here.
     unserved: u64,
@@ -109,6 +112,7 @@ impl DataThread {
             paused: false,
             busy: false,
             stop: false,
+            watched: false,
             wakeups: 0,
             unserved: 0,
         })
@@ -206,8 +210,14 @@ impl DataThread {
                         now,
                         &self.buffer[..len],
                     );
+                    if lane.reflect && lane.core.is_reflected(&self.buffer[VNET_HEADER_LEN..len]) {
+                        receive::write_raw(lane, &self.buffer[..len]);
+                    }
+                    let news = lane.core.has_updates() || lane.core.has_events();
                     if fate != Fate::Sent {
                         self.after_unsent(i, now);
+                    } else if news {
+                        self.service(i, now);
                     }
                 }
                 Ok(None) => return,
@@ -271,20 +281,21 @@ impl DataThread {
             return;
         };
         publish(lane, &self.siblings);
-        let mut scratch = [0; 256];
         while let Some((to, packet)) = lane.core.poll_transmit(now) {
-            let len = packet.len();
-            let Some(copy) = scratch.get_mut(..len) else {
-                continue;
-            };
-            copy.copy_from_slice(packet);
+            self.translated.clear();
+            self.translated.extend_from_slice(packet);
             transmit::packet(
                 lane,
                 &mut *self.fabric,
                 &mut self.train,
                 to,
-                &scratch[..len],
+                &self.translated,
             );
+        }
+        while let Some(frame) = lane.core.poll_tap(now) {
+            self.translated.clear();
+            self.translated.extend_from_slice(frame);
+            receive::write_frame(lane, &self.translated);
         }
         while let Some(held) = lane.core.pop_released() {
             let mut raw = held.prefix.to_vec();
@@ -292,6 +303,26 @@ impl DataThread {
             transmit::frame(lane, &mut *self.fabric, &mut self.train, now, &raw);
         }
         lane.release_ahs(&mut *self.fabric, &mut self.train);
+        self.tell_events(i);
+    }
+
+    /// Reports what a core has to tell.
+    fn tell_events(&mut self, i: usize) {
+        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+            return;
+        };
+        let mut told = false;
+        while let Some(event) = lane.core.pop_event() {
+            let round_trip = match event {
+                Event::Echo { stamp, .. } => nanoseconds().saturating_sub(stamp),
+                _ => 0,
+            };
+            let report = Report::Event(lane.id, event, round_trip);
+            told |= self.reports.send(report).is_ok();
+        }
+        if told {
+            self.wake_control();
+        }
     }
 
     fn timers(&mut self, now: Time) {
@@ -316,8 +347,13 @@ impl DataThread {
     fn report(&self, report: Report) {
         // Nobody listens only while the daemon ends.
         if self.reports.send(report).is_ok() {
-            let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
+            self.wake_control();
         }
+    }
+
+    fn wake_control(&self) {
+        // Full only when the control thread has been woken 2^64 times without looking.
+        let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
     }
 }
 
@@ -356,6 +392,12 @@ fn publish(lane: &mut Lane, siblings: &[Mailbox]) {
             sibling.send(Command::Update(id, update.clone()));
         }
     }
+}
+
+/// The monotonic clock in nanoseconds.
+fn nanoseconds() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
 /// The monotonic clock in milliseconds.

@@ -45,6 +45,12 @@ impl Waiter {
         }
     }
 
+    /// Changes the longest time to look for the next event.
+    pub fn set_longest(&mut self, limit: Duration) {
+        self.limit = limit;
+        self.window = self.window.min(limit);
+    }
+
     /// The epoll instance.
     pub fn epoll(&self) -> &OwnedFd {
         &self.epoll

@@ -7,6 +7,7 @@ use ipoib::{Config, HardwareAddress, Ipoib, Limits, Time};
 pub const LIMITS: Limits = Limits {
     neighbours: 8,
     groups: 8,
+    guests: 8,
     unresolved: 4,
     held_per_neighbour: 2,
 };
@@ -29,6 +30,8 @@ pub fn new() -> Ipoib {
         mac: [6, 0, 0, 0, 0, 1],
         pkey: PKey::DEFAULT,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: ipoib::DhcpMode::default(),
         limits: LIMITS,
     })
 }

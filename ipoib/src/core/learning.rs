@@ -133,6 +133,11 @@ impl Ipoib {
                     self.supersede(old, new);
                 }
             }
+            Update::Remapped { .. }
+            | Update::Guest { .. }
+            | Update::GuestForgotten { .. }
+            | Update::Probing { .. }
+            | Update::Dhcp { .. } => {}
             Update::Forgotten { address } => {
                 if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
                     self.neighbours.forget(slot);

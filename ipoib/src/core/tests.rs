@@ -29,6 +29,8 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         mac,
         pkey: P1,
         scope: 2,
+        link_mtu: 2044,
+        dhcp: crate::DhcpMode::default(),
         limits: Limits {
             neighbours: 64,
             groups: 16,
@@ -129,6 +131,7 @@ fn receive(c: &mut Ipoib, m: &Meta, payload: &[u8]) -> Result<Vec<u8>, DropReaso
     match c.from_fabric(T0, m, payload) {
         Incoming::Packet { ethernet, l3 } => Ok([&ethernet[..], l3].concat()),
         Incoming::Frame(f) => Ok(f.to_vec()),
+        Incoming::Held | Incoming::Consumed => panic!("nothing for the host"),
         Incoming::Dropped(r) => Err(r),
     }
 }

@@ -30,6 +30,8 @@ pub struct Limits {
     pub unresolved: usize,
     /// Frames that wait for one destination; 4 MiB in all.
     pub held_per_neighbour: usize,
+    /// IP addresses of guests: hosts behind the interface with Ethernet addresses of their own.
+    pub guests: usize,
 }
 
 impl Default for Limits {
@@ -39,8 +41,24 @@ impl Default for Limits {
             groups: 4096,
             unresolved: 256,
             held_per_neighbour: 3,
+            guests: 8192,
         }
     }
+}
+
+/// What is done to DHCPv4 that passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DhcpMode {
+    /// Nothing.
+    Off,
+    /// Clients behind the interface ask for broadcast answers, since a server on the link cannot
+    /// reach an Ethernet address; answers get back the client's hardware address where the server
+    /// dropped it (RFC 4390, section 2.2).
+    #[default]
+    Broadcast,
+    /// The same, and requests leave as RFC 4390, section 2.1 has them: hardware type 32, no
+    /// hardware address, a client identifier.
+    Rfc4390,
 }
 
 /// What an interface is.
@@ -54,6 +72,10 @@ pub struct Config {
     pub pkey: PKey,
     /// The scope of the link's multicast GIDs: 2 (link-local) unless configured otherwise.
     pub scope: u8,
+    /// The largest IP packet that the link carries, in bytes.
+    pub link_mtu: usize,
+    /// What is done to DHCPv4.
+    pub dhcp: DhcpMode,
     /// Bounds of the tables.
     pub limits: Limits,
 }
@@ -117,8 +139,38 @@ pub enum Incoming<'a, 'p> {
     },
     /// A translated Ethernet frame.
     Frame(&'a [u8]),
+    /// Kept until the guest that it is for is known; see [`crate::Ipoib::poll_tap`].
+    Held,
+    /// It was for us: an echo request or an answer to ours.
+    Consumed,
     /// Dropped and counted.
     Dropped(DropReason),
+}
+
+/// Whom an echo request asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EchoTarget {
+    /// Whoever has the IP address, as far as the neighbour table knows.
+    Ip(IpAddr),
+    /// Whoever has the GID; asked for by multicast where the neighbour table does not know it.
+    Gid(Gid),
+    /// Everybody, by multicast.
+    All,
+}
+
+/// A question whether a peer is there, answered by `ibtapd` alone: the kernel's IPoIB ignores it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EchoRequest {
+    /// Who is asked.
+    pub target: EchoTarget,
+    /// Comes back in the answer.
+    pub id: u16,
+    /// Comes back in the answer.
+    pub sequence: u32,
+    /// Comes back in the answer: when it was sent, in nanoseconds of the asker's clock.
+    pub stamp: u64,
+    /// Bytes of IB payload to send, encapsulation header included.
+    pub len: usize,
 }
 
 /// News for the other replicas of an interface.
@@ -139,6 +191,41 @@ pub enum Update {
         old: HardwareAddress,
         /// The queue pair that is.
         new: HardwareAddress,
+    },
+    /// A neighbour's Ethernet address is now this one, since a guest has the other.
+    Remapped {
+        /// Its address.
+        address: HardwareAddress,
+        /// The Ethernet address that stands for it.
+        mac: Mac,
+    },
+    /// A guest has an IP address.
+    Guest {
+        /// The IP address.
+        ip: IpAddr,
+        /// The guest.
+        mac: Mac,
+        /// Known only as the source address of data.
+        weak: bool,
+    },
+    /// An IP address is no longer a guest's.
+    GuestForgotten {
+        /// The IP address.
+        ip: IpAddr,
+    },
+    /// A guest asks for an IP address without having one (RFC 5227): the answer names no guest.
+    Probing {
+        /// The IP address that it asks for.
+        ip: IpAddr,
+        /// The guest.
+        mac: Mac,
+    },
+    /// A DHCP client's transaction: the answer may not name the client.
+    Dhcp {
+        /// The transaction.
+        xid: u32,
+        /// The client's hardware address.
+        client: Mac,
     },
     /// A neighbour must be forgotten.
     Forgotten {

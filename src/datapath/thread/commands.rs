@@ -9,8 +9,9 @@ use rustix::event::epoll;
 
 use super::super::command::{Command, DeviceId, Report, Snapshot};
 use super::super::lane::Lane;
+use super::super::receive;
 use super::super::stats::{DeviceSnapshot, WorkerSnapshot};
-use super::{DataThread, lane_interest, lane_token};
+use super::{DataThread, lane_interest, lane_token, nanoseconds};
 
 impl DataThread {
     pub(super) fn commands(&mut self, now: Time) {
@@ -43,6 +44,7 @@ impl DataThread {
             Command::SetPayloadMax(id, bytes) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.link_mtu = bytes.saturating_sub(4);
+                    lane.core.set_link_mtu(lane.link_mtu);
                 }
             }
             Command::SetCoalesce(id, on) => {
@@ -63,11 +65,48 @@ impl DataThread {
                     self.service(i, now);
                 }
             }
+            Command::SetStacked(id, on) => self.on_core(id, |core| core.set_stacked(on)),
+            Command::RouteMulticast(id, on) => self.on_core(id, |core| core.route_multicast(on)),
+            Command::SetDhcp(id, mode) => self.on_core(id, |core| core.set_dhcp(mode)),
+            Command::SetReflect(id, on) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    lane.reflect = on;
+                }
+            }
+            Command::SetBusyPoll(longest) => self.waiter.set_longest(longest),
+            Command::Watch(on) => {
+                self.watched = on;
+                self.lanes
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|l| l.core.watch(on));
+            }
+            Command::Echo(id, mut request) => {
+                request.stamp = nanoseconds();
+                if let Some((i, lane)) = self.lane(id)
+                    && lane.core.echo(&request)
+                {
+                    self.service(i, now);
+                } else {
+                    self.report(Report::EchoRefused(id, request.id, request.sequence));
+                }
+            }
+            Command::ToTap(id, frame) => {
+                if let Some((_, lane)) = self.lane(id) {
+                    receive::write_frame(lane, &frame);
+                }
+            }
             Command::Snapshot { tables, reply } => {
                 // The asker may have given up waiting.
                 let _ = reply.send(self.snapshot(tables));
             }
             Command::Stop => self.stop = true,
+        }
+    }
+
+    fn on_core(&mut self, id: DeviceId, change: impl FnOnce(&mut ipoib::Ipoib)) {
+        if let Some((_, lane)) = self.lane(id) {
+            change(&mut lane.core);
         }
     }
 
@@ -78,7 +117,7 @@ impl DataThread {
             .find_map(|(i, l)| l.as_mut().filter(|l| l.id == id).map(|l| (i, l)))
     }
 
-    fn add(&mut self, lane: Lane) {
+    fn add(&mut self, mut lane: Lane) {
         let i = match self.lanes.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
@@ -94,7 +133,10 @@ impl DataThread {
             lane_interest(self.paused || !lane.reads),
         );
         match added {
-            Ok(()) => self.lanes[i] = Some(lane),
+            Ok(()) => {
+                lane.core.watch(self.watched);
+                self.lanes[i] = Some(lane);
+            }
             Err(e) => {
                 log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
                 self.report(Report::TapGone(id));
