@@ -122,6 +122,7 @@ impl Plan {
         self.refuse(name, "mode", old.mode != new.mode);
         self.refuse(name, "pkey", old.pkey != new.pkey);
         self.refuse(name, "qkey", old.qkey != new.qkey);
+        self.refuse(name, "qpn", old.qpn != new.qpn);
         self.refuse(name, "queues", queues(old) != queues(new));
     }
 
@@ -204,7 +205,7 @@ mod tests {
     fn what_it_cannot_is_named() {
         let new = "socket = \"/tmp/s\"\n[port.eth0]\ngid = \"fe80::1\"\nlink_mtu = 2048\n\
                    pkeys = [0x8001]\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-                   mode = \"connected\"\npkey = 0x8001\nqkey = 1\nqueues = 200\n";
+                   mode = \"connected\"\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n";
         let plan = plan(ONE, new);
         assert_eq!(plan.steps, []);
         let restart = "cannot change while it runs; restart ibtapd";
@@ -212,7 +213,7 @@ mod tests {
         for key in ["gid", "link_mtu", "pkeys"] {
             expected.push(format!("eth0: {key} {restart}"));
         }
-        for key in ["mode", "pkey", "qkey", "queues"] {
+        for key in ["mode", "pkey", "qkey", "qpn", "queues"] {
             expected.push(format!("ib0: {key} {restart}"));
         }
         assert_eq!(plan.refused, expected);
