@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 use std::marker::PhantomData;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::de::DeserializeOwned;
@@ -54,17 +54,18 @@ impl<R: DeserializeOwned> Replies<R> {
                     Next::Last(reply)
                 });
             }
-            let ended = |source| ClientError::Ended {
-                path: self.client.path.clone(),
-                source,
-            };
-            if wait(&self.client.stream, interrupt).map_err(ended)? {
+            let waited = wait(&self.client.stream, interrupt);
+            if waited.map_err(|e| self.ended(e))? {
                 return Ok(Next::Interrupted);
             }
-            self.read().map_err(|source| ClientError::Ended {
-                path: self.client.path.clone(),
-                source,
-            })?;
+            self.read().map_err(|e| self.ended(e))?;
+        }
+    }
+
+    fn ended(&self, source: io::Error) -> ClientError {
+        ClientError::Ended {
+            path: self.client.path.clone(),
+            source,
         }
     }
 
@@ -98,15 +99,18 @@ impl<R: DeserializeOwned> Replies<R> {
 }
 
 /// Waits for either. Whether it is the interrupt.
-fn wait(stream: &impl std::os::fd::AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
+fn wait(stream: &impl AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
     let mut fds = [
         PollFd::new(stream, PollFlags::IN),
         PollFd::from_borrowed_fd(interrupt, PollFlags::IN),
     ];
-    match poll(&mut fds, None) {
-        Ok(_) => Ok(!fds[1].revents().is_empty()),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(e) => Err(e.into()),
+    loop {
+        match poll(&mut fds, None) {
+            Ok(_) => return Ok(!fds[1].revents().is_empty()),
+            // A signal, which the interrupt tells of when poll looks again.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
     }
 }
 
