@@ -1,6 +1,7 @@
 //! Network namespaces that stand for hosts, joined by a veth or a bridge.
 
 mod daemon;
+mod follow;
 mod host;
 mod iperf;
 mod namespace;
@@ -10,6 +11,7 @@ mod programs;
 use std::time::{Duration, Instant};
 
 pub use daemon::Daemon;
+pub use follow::Follow;
 pub use host::{Done, Host};
 pub use iperf::iperf;
 pub use namespace::Namespace;
