@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN, Site};
+use crate::fdstore::{self, Inherited};
 use crate::port::PortRuntime;
 
 /// Why the daemon cannot start or go on.
@@ -67,6 +68,8 @@ pub struct Daemon {
     reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
     membership_changed: BTreeSet<DeviceId>,
+    /// Queues that a service manager has kept over a restart.
+    inherited: Inherited,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -102,6 +105,7 @@ impl Daemon {
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
+            inherited: Inherited::take(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -110,6 +114,7 @@ impl Daemon {
                 return Err(e);
             }
         }
+        daemon.inherited.discard_rest();
         Ok(daemon)
     }
 
@@ -140,6 +145,7 @@ impl Daemon {
             threads: &port.mailboxes(),
             port: &mut *port.port,
             netlink: &mut self.netlink,
+            inherited: &mut self.inherited,
         };
         let device = Device::create(id, spec, &mut site).map_err(|source| DaemonError::Device {
             name: spec.name.clone(),
@@ -514,8 +520,16 @@ impl Daemon {
         }
     }
 
-    /// Closes a device whose TAP is gone.
+    /// Closes a device whose TAP is gone, or is to go.
     fn forget(&mut self, id: DeviceId) {
+        if let Some((_, device)) = self.devices.get(&id) {
+            fdstore::forget(&device.spec.name);
+        }
+        self.close(id);
+    }
+
+    /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.
+    fn close(&mut self, id: DeviceId) {
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
@@ -533,10 +547,12 @@ impl Daemon {
             .collect()
     }
 
-    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent.
+    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent and whose
+    /// queues no service manager keeps. The carrier is left to the kernel, which takes it away with
+    /// the last queue.
     pub fn stop(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            self.forget(id);
+            self.close(id);
         }
         for port in self.ports.drain(..) {
             port.stop();

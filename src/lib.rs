@@ -12,6 +12,7 @@ pub mod control;
 pub mod daemon;
 pub mod datapath;
 pub mod device;
+pub mod fdstore;
 pub mod logging;
 pub mod port;
 pub mod run;

@@ -19,4 +19,5 @@ mod neighbours;
 mod offloads;
 mod ping;
 mod restart;
+mod takeover;
 mod underlay;

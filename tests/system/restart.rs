@@ -31,10 +31,13 @@ fn sigint_is_a_clean_end_too() {
 
 #[test]
 fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
-    let Some(mut lab) = Lab::running_pair() else {
-        return;
-    };
+    let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--qpn", "random"]);
+        host.configure("ib0");
+    }
+    a.reaches(b);
     let old = b.show("ib0")["qpn"].clone();
     // Twice, and on either side, because the first of the two had learned the second.
     for _ in 0..2 {
@@ -43,7 +46,7 @@ fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
         eventually(SOON, "the TAP to go with its owner", || {
             (!b.has_link("ib0")).then_some(())
         });
-        b.start(&[]);
+        b.start(&["--qpn", "random"]);
         b.configure("ib0");
         a.reaches(b);
         b.reaches(a);
@@ -54,7 +57,7 @@ fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
         "a queue pair number is not reused at once"
     );
     a.kill_daemon();
-    a.start(&[]);
+    a.start(&["--qpn", "random"]);
     a.configure("ib0");
     b.reaches(a);
     a.reaches(b);

@@ -6,6 +6,7 @@ mod iperf;
 mod namespace;
 pub mod packet;
 mod programs;
+mod service;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ pub use host::{Done, Host};
 pub use iperf::iperf;
 pub use namespace::Namespace;
 pub use programs::ibtap;
+pub use service::Service;
 use tempfile::TempDir;
 
 /// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.
