@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, Service, eventually};
+use crate::lab::{Host, Lab, SOON, Service, eventually, iperf_across};
 
 /// Descriptors that the manager may keep, unless a test says otherwise.
 const STORE: usize = 64;
@@ -68,23 +68,8 @@ fn iperf3_across_a_restart_and_a_kill_survives() {
     let Some(mut lab) = Lab::pair() else { return };
     let service = pair_with_service(&mut lab, STORE, &[]);
     let (a, b) = lab.two();
-    let _server = b.spawn("iperf3 -s --forceflush");
-    eventually(SOON, "the iperf3 server", || {
-        let listening = b.ok("ss -Hltn sport = :5201");
-        (!listening.trim().is_empty()).then_some(())
-    });
     for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
-        let report = std::thread::scope(|scope| {
-            let client =
-                scope.spawn(|| a.json(&format!("iperf3 -J -t 5 -c {} {direction}", b.v4())));
-            std::thread::sleep(std::time::Duration::from_millis(1500));
-            service.restart_by(signal);
-            client.join().expect("iperf3 prints JSON")
-        });
-        assert_eq!(report["error"], Value::Null, "{signal:?}: {report}");
-        let intervals = report["intervals"].as_array().expect("intervals");
-        let last = intervals.last().expect("an interval")["sum"]["bits_per_second"].as_f64();
-        assert!(last.expect("a rate") > 1e6, "{signal:?}: {report}");
+        iperf_across(a, b, direction, |_| service.restart_by(signal));
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use daemon::Daemon;
 pub use host::{Done, Host};
-pub use iperf::iperf;
+pub use iperf::{iperf, iperf_across};
 pub use namespace::Namespace;
 pub use programs::ibtap;
 pub use service::Service;
