@@ -115,6 +115,11 @@ impl Daemon {
             }
         }
         daemon.inherited.discard_rest();
+        // Again, for where interfaces have exchanged names: one's new label was the other's old one.
+        // What is kept already stays as it is.
+        for (_, device) in daemon.devices.values() {
+            fdstore::keep(&device.spec.name, &device.tap);
+        }
         Ok(daemon)
     }
 

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 
 use netdev::tap::{Tap, interface_of};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
@@ -124,12 +125,15 @@ pub fn label(device: &str) -> String {
 
 /// Sends a notification with descriptors; nothing without a service manager.
 fn notify_with(message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
-        return Ok(());
-    };
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(path) => send(Path::new(&path), message, fds),
+        None => Ok(()),
+    }
+}
+
+fn send(path: &Path, message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
-    // SCM_MAX_FD of the kernel's net/core/scm.c.
     for fds in fds.chunks(FDS_MAX).chain(fds.is_empty().then_some(fds)) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -142,5 +146,8 @@ fn notify_with(message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Descriptors in one message.
+/// Descriptors in one message; the kernel takes 253 (net/core/scm.c, SCM_MAX_FD).
 const FDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;
