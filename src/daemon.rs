@@ -1,6 +1,8 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod front;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -70,6 +72,7 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
+    next_routes: Instant,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -106,6 +109,7 @@ impl Daemon {
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
+            next_routes: Instant::now(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -198,6 +202,7 @@ impl Daemon {
         let timeout = memberships
             .into_iter()
             .chain(down)
+            .chain(self.next_tick())
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
         match poll(&mut fds, timeout.as_ref()) {
@@ -218,7 +223,6 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
-        self.sync_changed_groups();
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
@@ -236,18 +240,13 @@ impl Daemon {
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
+        self.tick();
+        self.sync_changed_groups();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             self.sync_all_groups();
         }
         Ok(())
-    }
-
-    /// A device's core has news.
-    fn core_event(&mut self, id: DeviceId, event: ipoib::Event, _round_trip: u64) {
-        if let Some((_, device)) = self.devices.get(&id) {
-            log::trace!("{}: {event:?}", device.name);
-        }
     }
 
     fn by_index(&self, ifindex: u32) -> Option<DeviceId> {
@@ -257,12 +256,23 @@ impl Daemon {
             .map(|(id, _)| *id)
     }
 
+    /// The devices through which an interface's addresses are reached: it is one of ours, or the
+    /// bridge that ours are ports of. (A bond announces for itself, through its active port.)
+    fn reached_by(&self, ifindex: u32) -> Vec<DeviceId> {
+        self.devices
+            .iter()
+            .filter(|(_, (_, d))| d.ifindex == ifindex || d.bridge == Some(ifindex))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     fn netlink_event(&mut self, event: Event) {
         match event {
             Event::LinkChanged(link) => {
                 if let Some(id) = self.by_index(link.index) {
                     self.link_changed(id, &link);
                 }
+                self.restack(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
                 if let Some(id) = self.by_index(index) {
@@ -271,19 +281,20 @@ impl Daemon {
                     );
                     self.forget(id);
                 }
+                self.restack(None);
             }
             Event::AddressAdded(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && a.is_usable()
-                {
-                    self.address_added(id, a.ip);
+                if a.is_usable() {
+                    self.reached_by(a.ifindex)
+                        .into_iter()
+                        .for_each(|id| self.address_added(id, a.ip));
                 }
             }
             Event::AddressRemoved(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && let Some((_, device)) = self.devices.get_mut(&id)
-                {
-                    device.addresses.remove(&a.ip);
+                for id in self.reached_by(a.ifindex) {
+                    if let Some((_, device)) = self.devices.get_mut(&id) {
+                        device.addresses.remove(&a.ip);
+                    }
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
@@ -304,6 +315,7 @@ impl Daemon {
         match self.netlink.link_by_index(device.ifindex) {
             Ok(link) => {
                 self.link_changed(id, &link);
+                self.read_stacking(id);
                 self.read_addresses(id);
                 self.sync_groups(id);
             }
@@ -318,6 +330,8 @@ impl Daemon {
         };
         let at = *at;
         device.name.clone_from(&link.name);
+        let bridge = link.master.filter(|m| is_bridge(&mut self.netlink, *m));
+        let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         if device.up != link.up {
             device.up = link.up;
             log::info!("{}: {}", device.name, if link.up { "up" } else { "down" });
@@ -366,6 +380,9 @@ impl Daemon {
             Ok(_) => {}
             Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
         }
+        if bridged {
+            self.read_addresses(id);
+        }
         self.sync_groups(id);
     }
 
@@ -373,13 +390,15 @@ impl Daemon {
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
-        match self.netlink.addresses(device.ifindex) {
-            Ok(addresses) => {
-                for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
-                    self.address_added(id, a.ip);
+        for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
+            match self.netlink.addresses(ifindex) {
+                Ok(addresses) => {
+                    for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
+                        self.address_added(id, a.ip);
+                    }
                 }
+                Err(e) => log::warn!("cannot read the addresses of interface {ifindex}: {e}"),
             }
-            Err(e) => log::warn!("{}: cannot read its addresses: {e}", device.name),
         }
     }
 
@@ -427,6 +446,7 @@ impl Daemon {
             }
         };
         let wanted = device.wanted_groups(&host);
+        device.host_groups = host;
         if wanted == device.joined {
             return;
         }
@@ -563,6 +583,12 @@ impl Daemon {
             port.stop();
         }
     }
+}
+
+fn is_bridge(netlink: &mut rtnl::Requests, ifindex: u32) -> bool {
+    netlink
+        .link_by_index(ifindex)
+        .is_ok_and(|link| link.kind.as_deref() == Some("bridge"))
 }
 
 impl Drop for Daemon {
