@@ -21,4 +21,5 @@ mod offloads;
 mod ping;
 mod reload;
 mod restart;
+mod takeover;
 mod underlay;
