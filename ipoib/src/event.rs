@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use crate::address::{HardwareAddress, Mac};
 
 /// Events kept between two drains; more are lost and counted.
-#[allow(dead_code)]
 const EVENTS_MAX: usize = 1024;
 
 /// Something worth telling.
@@ -35,7 +34,8 @@ pub enum Event {
         address: HardwareAddress,
     },
     /// A guest, which is a host behind the interface with an Ethernet address of its own, has this
-    /// IP address.
+    /// IP address. Told of the host itself, too, while there are guests, where it said so: a
+    /// bridge often has the interface's address.
     GuestLearned {
         /// The IP address.
         ip: IpAddr,
@@ -101,14 +101,12 @@ pub enum Event {
 }
 
 /// A bounded queue of events.
-#[allow(dead_code)]
 #[derive(Default)]
 pub struct Events {
     queue: VecDeque<Event>,
     pub lost: u64,
 }
 
-#[allow(dead_code)]
 impl Events {
     pub fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {

@@ -16,10 +16,12 @@
 
 mod address;
 mod arp;
+mod conflict;
 mod core;
 mod counters;
 mod event;
 mod group;
+mod guests;
 mod ip_table;
 mod lru;
 mod multicast;
@@ -31,7 +33,7 @@ mod wire;
 
 pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
 pub use core::{
-    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Ipoib, Limits, Meta,
+    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Ipoib, Limits, Meta,
     NeighbourInfo, Outgoing, Target, Time, Update,
 };
 pub use counters::{Counters, DropReason};
