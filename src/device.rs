@@ -458,7 +458,11 @@ fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint,
     Ok(endpoint)
 }
 
-fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
+/// The MTU in bytes that a device is to have.
+///
+/// # Errors
+/// [`DeviceError::Mtu`]
+pub(crate) fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
     match spec.mtu {
         None => Ok(link_mtu),
         Some(mtu) if mtu > link_mtu => Err(DeviceError::Mtu(format!(

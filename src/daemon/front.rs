@@ -21,7 +21,8 @@ const CONFLICTS_MAX: usize = 1024;
 
 impl Daemon {
     /// A device's core has news.
-    pub(super) fn core_event(&mut self, id: DeviceId, event: Event, _round_trip: u64) {
+    pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+        self.tell_core_event(id, &event, round_trip);
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
         };

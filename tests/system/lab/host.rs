@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Daemon, Namespace, SOON, Service, eventually, programs};
+use super::{Daemon, Follow, Namespace, SOON, Service, eventually, programs};
 
 /// What a program said and how it ended.
 #[derive(Debug)]
@@ -316,6 +316,11 @@ impl Host {
             .arg(self.socket())
             .args(words.split_whitespace());
         Done::of(&mut command)
+    }
+
+    /// Starts an `ibtap` that goes on until it is ended.
+    pub fn follow(&self, words: &str) -> Follow {
+        Follow::start(self, words)
     }
 
     /// Whether the interface is administratively up.

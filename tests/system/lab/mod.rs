@@ -1,6 +1,7 @@
 //! Network namespaces that stand for hosts, joined by a veth or a bridge.
 
 mod daemon;
+mod follow;
 mod host;
 mod iperf;
 mod namespace;
@@ -11,6 +12,7 @@ mod service;
 use std::time::{Duration, Instant};
 
 pub use daemon::Daemon;
+pub use follow::Follow;
 pub use host::{Done, Host};
 pub use iperf::{iperf, iperf_across};
 pub use namespace::Namespace;
