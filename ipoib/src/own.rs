@@ -20,6 +20,8 @@ const REPEATS: u8 = 2;
 const PENDING_MAX: usize = 1024;
 /// The same for guests.
 const GUESTS_PENDING_MAX: usize = 256;
+/// Addresses of guests that are announced in one second; of more, the link hears from themselves.
+const GUESTS_PER_SECOND: u8 = 100;
 
 const ARP_LEN: usize = ENCAP_LEN + INFINIBAND_ARP_LEN;
 /// IPv6 header, fixed part of a solicitation or advertisement, one option.
@@ -234,6 +236,9 @@ struct Pending {
 #[derive(Default)]
 pub struct Announcer {
     pending: Vec<Pending>,
+    /// Guests announced since `second`.
+    guests: u8,
+    second: Time,
 }
 
 impl Announcer {
@@ -242,14 +247,17 @@ impl Announcer {
         self.add(ip, REPEATS, PENDING_MAX);
     }
 
-    /// An address of a guest that moved here. A flood of guests leaves room for the host's.
-    pub fn announce_guest(&mut self, ip: IpAddr) {
-        self.add(ip, REPEATS, GUESTS_PENDING_MAX);
-    }
-
-    /// An address of a guest that was here before us: once.
-    pub fn announce_once(&mut self, ip: IpAddr) {
-        self.add(ip, 1, GUESTS_PENDING_MAX);
+    /// An address of a guest: now, and once again if it was a peer's. A flood of guests floods
+    /// neither the link nor the host's own announcements.
+    pub fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
+        if now >= self.second.after(1000) {
+            self.second = now;
+            self.guests = 0;
+        }
+        if self.guests < GUESTS_PER_SECOND {
+            self.guests += 1;
+            self.add(ip, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
+        }
     }
 
     fn add(&mut self, ip: IpAddr, left: u8, max: usize) {

@@ -293,7 +293,7 @@ impl Ipoib {
         };
         if known.is_weak() && said.strong {
             self.add_guest(now, said);
-            self.announce_found(said);
+            self.announce_found(now, said);
             return;
         }
         self.guests.touch(now, said.ip);
@@ -312,7 +312,7 @@ impl Ipoib {
     fn take_from_fabric(&mut self, now: Time, said: Said) {
         let Some(peer) = self.neighbours.strong_owner(said.ip) else {
             self.add_guest(now, said);
-            self.announce_found(said);
+            self.announce_found(now, said);
             return;
         };
         if !said.strong {
@@ -325,15 +325,15 @@ impl Ipoib {
         }
         self.add_guest(now, said);
         if change == Change::Told && !said.broadcast {
-            self.announcer.announce_guest(said.ip);
+            self.announcer.announce_guest(now, said.ip, true);
         }
     }
 
     /// Peers may know the address at a queue pair that we had before a restart. The host's own are
     /// announced by who starts us.
-    fn announce_found(&mut self, said: Said) {
+    fn announce_found(&mut self, now: Time, said: Said) {
         if said.strong && !said.broadcast && said.mac != self.config.mac {
-            self.announcer.announce_once(said.ip);
+            self.announcer.announce_guest(now, said.ip, false);
         }
     }
 
@@ -544,7 +544,7 @@ impl Ipoib {
     pub(super) fn apply_remapped(&mut self, slot: u32, mac: Mac) {
         let (own, guests) = (self.config.mac, &self.guests);
         let taken = |mac| mac == own || guests.knows(mac);
-        if self.neighbours.get(slot).mac != mac && !taken(mac) {
+        if self.neighbours.by_mac(mac).is_none() && !taken(mac) {
             self.neighbours.remap(slot, Some(mac), taken);
             self.last_source = None;
         }

@@ -20,11 +20,13 @@ impl Ipoib {
         let Some((slot, mut news)) = self.learn(now, address, true, None) else {
             return;
         };
+        let mac = self.neighbours.get(slot).mac;
+        let ip = ip.filter(|ip| self.yield_to_peer(now, *ip, mac));
         // It speaks, so nothing has taken its place.
         news |= self.neighbours.get_mut(slot).successor.take().is_some();
         let mut lost_to = None;
         if let Some(ip) = ip {
-            match self.claim(now, ip, slot, false) {
+            match self.claim(ip, slot, false) {
                 Claim::Known => {}
                 Claim::New => news = true,
                 Claim::From(old) => {
@@ -34,7 +36,6 @@ impl Ipoib {
             }
         }
         if news {
-            let mac = self.neighbours.get(slot).mac;
             self.tell_watcher(|| Event::NeighbourLearned {
                 address: *address,
                 mac,
@@ -61,8 +62,9 @@ impl Ipoib {
         ip: IpAddr,
     ) -> Option<u32> {
         let (slot, _) = self.learn(now, address, false, None)?;
-        if is_claimable(ip) {
-            self.claim(now, ip, slot, true);
+        // What a guest has, a peer's data does not take away.
+        if is_claimable(ip) && !self.is_guests(ip) {
+            self.claim(ip, slot, true);
         }
         Some(slot)
     }
@@ -94,12 +96,7 @@ impl Ipoib {
         Some((learned.slot, learned.news))
     }
 
-    fn claim(&mut self, now: Time, ip: IpAddr, slot: u32, weak: bool) -> Claim {
-        // What a guest has, a peer's data does not take away, and a peer not again and again.
-        let mac = self.neighbours.get(slot).mac;
-        if (weak && self.is_guests(ip)) || (!weak && !self.yield_to_peer(now, ip, mac)) {
-            return Claim::Known;
-        }
+    fn claim(&mut self, ip: IpAddr, slot: u32, weak: bool) -> Claim {
         let claim = self.neighbours.claim_ip(ip, slot, weak);
         self.resolver.resolved(ip);
         claim
@@ -108,8 +105,7 @@ impl Ipoib {
     /// Another replica followed the claim.
     fn apply_claim(&mut self, now: Time, ip: IpAddr, slot: u32) {
         self.guest_lost(now, ip);
-        self.neighbours.claim_ip(ip, slot, false);
-        self.resolver.resolved(ip);
+        self.claim(ip, slot, false);
     }
 
     fn supersede(&mut self, old: u32, new: u32) -> Option<HardwareAddress> {
@@ -168,11 +164,12 @@ impl Ipoib {
                 let Some((slot, _)) = self.learn(now, address, true, Some(*mac)) else {
                     return;
                 };
+                // The host was told that address.
+                self.apply_remapped(slot, *mac);
                 let given = self.neighbours.get(slot).mac;
                 if given != *mac && self.guests.knows(*mac) {
-                    let address = *address;
                     self.publish(Update::Remapped {
-                        address,
+                        address: *address,
                         mac: given,
                     });
                 }
