@@ -1,6 +1,8 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod front;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -77,6 +79,7 @@ pub struct Daemon {
     reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
     membership_changed: BTreeSet<DeviceId>,
+    next_routes: Instant,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -115,6 +118,7 @@ impl Daemon {
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
+            next_routes: Instant::now(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -211,6 +215,7 @@ impl Daemon {
         let timeout = memberships
             .into_iter()
             .chain(down)
+            .chain(self.next_tick())
             .chain(ping.map(|at| at.saturating_duration_since(Instant::now())))
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
@@ -232,7 +237,6 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
-        self.sync_changed_groups();
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
@@ -248,6 +252,8 @@ impl Daemon {
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
+        self.tick();
+        self.sync_changed_groups();
         self.send_pings();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
@@ -263,12 +269,23 @@ impl Daemon {
             .map(|(id, _)| *id)
     }
 
+    /// The devices through which an interface's addresses are reached: it is one of ours, or the
+    /// bridge that ours are ports of. (A bond announces for itself, through its active port.)
+    fn reached_by(&self, ifindex: u32) -> Vec<DeviceId> {
+        self.devices
+            .iter()
+            .filter(|(_, (_, d))| d.ifindex == ifindex || d.bridge == Some(ifindex))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     fn netlink_event(&mut self, event: Event) {
         match event {
             Event::LinkChanged(link) => {
                 if let Some(id) = self.by_index(link.index) {
                     self.link_changed(id, &link);
                 }
+                self.restack(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
                 if let Some(id) = self.by_index(index) {
@@ -277,19 +294,20 @@ impl Daemon {
                     );
                     self.forget(id);
                 }
+                self.restack(None);
             }
             Event::AddressAdded(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && a.is_usable()
-                {
-                    self.address_added(id, a.ip);
+                if a.is_usable() {
+                    self.reached_by(a.ifindex)
+                        .into_iter()
+                        .for_each(|id| self.address_added(id, a.ip));
                 }
             }
             Event::AddressRemoved(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && let Some((_, device)) = self.devices.get_mut(&id)
-                {
-                    device.addresses.remove(&a.ip);
+                for id in self.reached_by(a.ifindex) {
+                    if let Some((_, device)) = self.devices.get_mut(&id) {
+                        device.addresses.remove(&a.ip);
+                    }
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
@@ -310,6 +328,7 @@ impl Daemon {
         match self.netlink.link_by_index(device.ifindex) {
             Ok(link) => {
                 self.link_changed(id, &link);
+                self.read_stacking(id);
                 self.read_addresses(id);
                 self.sync_groups(id);
             }
@@ -323,6 +342,8 @@ impl Daemon {
             return;
         };
         let at = *at;
+        let bridge = link.master.filter(|m| is_bridge(&mut self.netlink, *m));
+        let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         let was = std::mem::replace(&mut device.name, link.name.clone());
         let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
         if was != link.name {
@@ -385,6 +406,9 @@ impl Daemon {
             Ok(_) => {}
             Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
         }
+        if bridged {
+            self.read_addresses(id);
+        }
         self.sync_groups(id);
     }
 
@@ -392,13 +416,15 @@ impl Daemon {
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
-        match self.netlink.addresses(device.ifindex) {
-            Ok(addresses) => {
-                for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
-                    self.address_added(id, a.ip);
+        for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
+            match self.netlink.addresses(ifindex) {
+                Ok(addresses) => {
+                    for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
+                        self.address_added(id, a.ip);
+                    }
                 }
+                Err(e) => log::warn!("cannot read the addresses of interface {ifindex}: {e}"),
             }
-            Err(e) => log::warn!("{}: cannot read its addresses: {e}", device.name),
         }
     }
 
@@ -446,6 +472,7 @@ impl Daemon {
             }
         };
         let wanted = device.wanted_groups(&host);
+        device.host_groups = host;
         if wanted == device.joined {
             return;
         }
@@ -588,6 +615,12 @@ impl Daemon {
             port.stop();
         }
     }
+}
+
+fn is_bridge(netlink: &mut rtnl::Requests, ifindex: u32) -> bool {
+    netlink
+        .link_by_index(ifindex)
+        .is_ok_and(|link| link.kind.as_deref() == Some("bridge"))
 }
 
 /// What a port's event is to those who watch.

@@ -7,6 +7,7 @@
 
 pub mod api;
 pub mod args;
+mod behind;
 pub mod config;
 pub mod control;
 pub mod daemon;

@@ -134,15 +134,15 @@ impl Daemon {
         }
     }
 
-    /// A device's core has news.
-    pub(crate) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+    /// Tells those who watch, or who ping, of a core's news.
+    pub(crate) fn tell_core_event(&mut self, id: DeviceId, event: &Event, round_trip: u64) {
         if let Event::Echo {
             from,
             id: echo,
             sequence,
             len,
             ..
-        } = event
+        } = *event
         {
             let answer = Answered {
                 from,
@@ -152,7 +152,7 @@ impl Daemon {
                 round_trip,
             };
             self.echo_answered(id, &answer);
-        } else if let Some(what) = happening(&event) {
+        } else if let Some(what) = happening(event) {
             self.tell_device(id, what);
         }
     }
