@@ -19,5 +19,6 @@ mod pinger;
 pub mod port;
 pub mod reload;
 pub mod run;
+mod starting;
 mod status;
 mod watch;
