@@ -7,6 +7,7 @@
 mod lab;
 
 mod bad_input;
+mod bridge;
 mod capture;
 mod config;
 mod control;

@@ -1,20 +1,22 @@
-//! iperf3 between two hosts.
+//! iperf3 between two stations.
 
 use serde_json::Value;
 
-use super::{Host, SOON, eventually};
+use super::{SOON, Station, eventually};
 
 /// What both ends counted.
 #[derive(Debug)]
 pub struct IperfReport {
     /// Bits per second that arrived.
     pub bits_per_second: f64,
+    /// Bytes that the sender and the receiver counted.
+    pub bytes: [u64; 2],
     /// Percentage of datagrams lost (UDP only).
     pub lost_percent: Option<f64>,
 }
 
 /// Runs iperf3 from `client` to `address` of `server`, with further client options.
-pub fn iperf(client: &Host, server: &Host, address: &str, options: &str) -> IperfReport {
+pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -> IperfReport {
     let _server = server.spawn("iperf3 -s -1 --forceflush");
     eventually(SOON, "the iperf3 server", || {
         let listening = server.ok("ss -Hltn sport = :5201");
@@ -30,6 +32,11 @@ pub fn iperf(client: &Host, server: &Host, address: &str, options: &str) -> Iper
     };
     IperfReport {
         bits_per_second: received["bits_per_second"].as_f64().expect("a rate"),
+        bytes: [bytes(&end["sum_sent"]), bytes(received)],
         lost_percent,
     }
+}
+
+fn bytes(sum: &Value) -> u64 {
+    sum["bytes"].as_u64().unwrap_or_default()
 }
