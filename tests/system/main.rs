@@ -20,4 +20,5 @@ mod neighbours;
 mod offloads;
 mod ping;
 mod restart;
+mod snooping;
 mod underlay;

@@ -55,7 +55,7 @@ pub fn receiver(station: &Station, interface: &str, group: &Group) -> UdpSocket 
 }
 
 /// A socket that has joined one group.
-fn join(station: &Station, interface: &str, group: IpAddr) -> UdpSocket {
+pub fn join(station: &Station, interface: &str, group: IpAddr) -> UdpSocket {
     let (index, local) = interface_of(station, interface);
     station.namespace().within(|| {
         let socket = UdpSocket::bind((group, PORT)).expect("a socket");
@@ -65,6 +65,32 @@ fn join(station: &Station, interface: &str, group: IpAddr) -> UdpSocket {
         }
         socket
     })
+}
+
+/// Sockets that have joined all these groups, as many on one socket as its option memory holds.
+pub fn join_all_v6(station: &Station, interface: &str, groups: &[Ipv6Addr]) -> Vec<UdpSocket> {
+    let (index, _) = interface_of(station, interface);
+    station.namespace().within(|| {
+        let joined = |groups: &[Ipv6Addr]| {
+            let socket = UdpSocket::bind("[::]:0").expect("a socket");
+            for group in groups {
+                socket.join_multicast_v6(group, index).expect("joined");
+            }
+            socket
+        };
+        groups.chunks(500).map(joined).collect()
+    })
+}
+
+/// How far the socket's multicast goes: through how many routers, and one.
+pub fn set_hops(socket: &UdpSocket, hops: u8) {
+    match socket.local_addr().expect("an address") {
+        SocketAddr::V4(_) => socket.set_multicast_ttl_v4(hops.into()),
+        SocketAddr::V6(_) => {
+            Ok(sockopt::set_ipv6_multicast_hops(socket, hops.into()).expect("hops"))
+        }
+    }
+    .expect("a limit of hops");
 }
 
 /// A socket that sends to the group on `interface`, and where it sends.

@@ -9,8 +9,6 @@ use super::{SOON, Station, eventually};
 pub struct IperfReport {
     /// Bits per second that arrived.
     pub bits_per_second: f64,
-    /// Bytes that the sender and the receiver counted.
-    pub bytes: [u64; 2],
     /// Percentage of datagrams lost (UDP only).
     pub lost_percent: Option<f64>,
 }
@@ -32,11 +30,6 @@ pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -
     };
     IperfReport {
         bits_per_second: received["bits_per_second"].as_f64().expect("a rate"),
-        bytes: [bytes(&end["sum_sent"]), bytes(received)],
         lost_percent,
     }
-}
-
-fn bytes(sum: &Value) -> u64 {
-    sum["bytes"].as_u64().unwrap_or_default()
 }

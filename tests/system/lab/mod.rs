@@ -11,6 +11,7 @@ pub mod packet;
 mod pinging;
 mod programs;
 mod station;
+mod transfer;
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub use pinging::Pinging;
 pub use programs::ibtap;
 pub use station::{Background, Done, Station};
 use tempfile::TempDir;
+pub use transfer::arrives_whole;
 
 /// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.
 pub const UNDERLAY_MTU: u32 = 9000;

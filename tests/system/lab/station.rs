@@ -54,6 +54,11 @@ impl Station {
         }
     }
 
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Its namespace.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
