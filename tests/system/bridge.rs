@@ -4,36 +4,10 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::lab::frame::{self, arp_request, udp4};
-use crate::lab::{Bridged, Pinging, SOON, Station, arrives_whole, eventually, iperf};
+use crate::lab::{Bridged, Pinging, arrives_whole, iperf, is_duplicate, neighbour};
 
 /// In which time a guest that moved is reached again.
 const MOVED: Duration = Duration::from_secs(3);
-
-/// Waits until duplicate address detection has come to an end; whether it found a duplicate.
-fn is_duplicate(station: &Station, interface: &str, address: &str) -> bool {
-    station.ok(&format!("ip addr add {address}/64 dev {interface}"));
-    eventually(SOON, "the end of duplicate address detection", || {
-        let shown = station.json(&format!("ip -6 -j addr show dev {interface} to {address}"));
-        let info = shown[0]["addr_info"]
-            .as_array()?
-            .iter()
-            .find(|info| info["local"] == address)?
-            .clone();
-        match (info["dadfailed"] == true, info["tentative"] == true) {
-            (true, _) => Some(true),
-            (false, false) => Some(false),
-            (false, true) => None,
-        }
-    })
-}
-
-fn neighbour(station: &Station, interface: &str, address: &str) -> String {
-    let entries = station.json(&format!("ip -j neigh show to {address} dev {interface}"));
-    entries[0]["lladdr"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no neighbour {address}: {entries}"))
-        .to_lowercase()
-}
 
 fn v4(address: &str) -> Ipv4Addr {
     address.parse().expect("an IPv4 address")

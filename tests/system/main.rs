@@ -7,6 +7,7 @@
 mod lab;
 
 mod bad_input;
+mod bond;
 mod bridge;
 mod capture;
 mod config;
@@ -15,6 +16,7 @@ mod hostile;
 mod iperf;
 mod ipv4_underlay;
 mod kernel_peer;
+mod macvlan;
 mod multicast;
 mod neighbours;
 mod offloads;

@@ -10,6 +10,7 @@ mod namespace;
 pub mod packet;
 mod pinging;
 mod programs;
+mod resolution;
 mod station;
 mod transfer;
 
@@ -22,6 +23,7 @@ pub use iperf::iperf;
 pub use namespace::Namespace;
 pub use pinging::Pinging;
 pub use programs::ibtap;
+pub use resolution::{is_duplicate, neighbour};
 pub use station::{Background, Done, Station};
 use tempfile::TempDir;
 pub use transfer::arrives_whole;
