@@ -141,6 +141,7 @@ fn the_interface_may_take_the_ethernet_address_that_stood_for_a_peer() {
         return;
     };
     let (a, b) = lab.two();
+    a.reaches(b);
     let taken = crate::lab::neighbour(a, "ib0", &b.v4());
     a.ok(&format!("ip link set ib0 address {taken}"));
     a.reaches_all(&[b.v4(), b.v6()]);
