@@ -21,6 +21,7 @@ mod multicast;
 mod neighbours;
 mod offloads;
 mod ping;
+mod readme;
 mod restart;
 mod snooping;
 mod underlay;

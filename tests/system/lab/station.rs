@@ -18,7 +18,8 @@ pub struct Done {
 }
 
 impl Done {
-    pub(super) fn of(command: &mut Command) -> Done {
+    /// Runs a program to its end.
+    pub fn of(command: &mut Command) -> Done {
         let output = command.output().expect("the program is installed");
         Done {
             code: output.status.code(),
