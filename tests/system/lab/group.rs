@@ -82,15 +82,14 @@ pub fn join_all_v6(station: &Station, interface: &str, groups: &[Ipv6Addr]) -> V
     })
 }
 
-/// How far the socket's multicast goes: through how many routers, and one.
+/// How many hops the socket's multicast lives.
 pub fn set_hops(socket: &UdpSocket, hops: u8) {
     match socket.local_addr().expect("an address") {
-        SocketAddr::V4(_) => socket.set_multicast_ttl_v4(hops.into()),
+        SocketAddr::V4(_) => socket.set_multicast_ttl_v4(hops.into()).expect("hops"),
         SocketAddr::V6(_) => {
-            Ok(sockopt::set_ipv6_multicast_hops(socket, hops.into()).expect("hops"))
+            sockopt::set_ipv6_multicast_hops(socket, hops.into()).expect("hops");
         }
     }
-    .expect("a limit of hops");
 }
 
 /// A socket that sends to the group on `interface`, and where it sends.
