@@ -26,6 +26,32 @@ fn guests_and_hosts_all_reach_each_other() {
 }
 
 #[test]
+fn link_local_addresses_and_all_nodes_are_reached_from_a_guest() {
+    let Some(mut net) = Bridged::start(&[]) else {
+        return;
+    };
+    let (a, b, c) = net.lab.three();
+    let [one, two] = &net.left;
+    let [three, four] = &net.right;
+    let others = [
+        a.await_link_local("br0"),
+        b.await_link_local("br0"),
+        c.await_link_local("ib0"),
+        two.await_link_local("eth0"),
+        three.await_link_local("eth0"),
+        four.await_link_local("eth0"),
+    ];
+    one.await_link_local("eth0");
+    for address in &others {
+        one.reaches_all(&[format!("{address}%eth0")]);
+    }
+    let said = one.ok("ping -n -c 3 -i 0.3 -w 3 ff02::1%eth0");
+    for address in &others {
+        assert!(said.contains(address), "{address} is silent: {said}");
+    }
+}
+
+#[test]
 fn large_packets_pass_between_guests() {
     let Some(net) = Bridged::start(&[]) else {
         return;
