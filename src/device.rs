@@ -10,6 +10,7 @@ use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
 use ipoib::HardwareAddress;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
+use crate::behind::Behind;
 use crate::config::QpnChoice;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
 
@@ -87,6 +88,8 @@ pub struct Device {
     pub mtu: u32,
     /// The largest IP packet that the link carries.
     pub link_mtu: u32,
+    /// The bridge that the interface is a port of.
+    pub bridge: Option<u32>,
     /// Whether the interface is administratively up.
     pub up: bool,
     /// Carrier as last set.
@@ -97,6 +100,14 @@ pub struct Device {
     pub joined: BTreeSet<Gid>,
     /// Groups that could not be attached, so that each is logged once.
     pub refused: BTreeSet<Gid>,
+    /// The groups that the host itself has joined, as last read.
+    pub host_groups: BTreeSet<IpAddr>,
+    /// What is behind it besides the host.
+    pub behind: Behind,
+    /// Addresses that two hosts were seen to claim, so that each is logged once.
+    pub conflicts: BTreeSet<IpAddr>,
+    /// That signed neighbour discovery passes has been logged.
+    pub told_signed: bool,
     /// When it was made.
     pub created: ipoib::Time,
     /// Addresses of the host, to be announced when the link's address changes.
@@ -167,11 +178,17 @@ impl Device {
             mac,
             mtu,
             link_mtu,
+            bridge: None,
             up: false,
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),
             refused: BTreeSet::new(),
+            host_groups: BTreeSet::new(),
+            // Nobody has the address that peers see us under.
+            behind: Behind::new(ipoib::peer_mac(&address)),
+            conflicts: BTreeSet::new(),
+            told_signed: false,
             created: now(),
             addresses: BTreeSet::new(),
         };
@@ -214,10 +231,7 @@ impl Device {
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
         }
-        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
-        if let Err(e) = netlink.set_gso_max(self.ifindex, GSO_MAX) {
-            log::debug!("{name}: gso_max_size stays at {}: {e}", link.gso_max_size);
-        }
+        self.set_gso_max(netlink, false);
         if link
             .alias
             .as_deref()
@@ -231,6 +245,17 @@ impl Device {
         }
         self.up = link.up;
         Ok(())
+    }
+
+    /// Sets the largest send that the host gives to the interface at once. What guests send was cut
+    /// for their own interfaces already: with less than they may send, the kernel would cut it into
+    /// single packets.
+    pub fn set_gso_max(&self, netlink: &mut rtnl::Requests, stacked: bool) {
+        let most = if stacked { GSO_MAX_GUESTS } else { GSO_MAX };
+        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
+        if let Err(e) = netlink.set_gso_max(self.ifindex, most) {
+            log::debug!("{}: gso_max_size stays as it is: {e}", self.name);
+        }
     }
 
     fn hand_out(&self, queues: &[TapQueue], threads: &[Mailbox]) {
@@ -282,13 +307,16 @@ impl Device {
     }
 
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
-    /// that nobody reports (RFC 1112, RFC 4861), and what the host has joined.
+    /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
+    /// interface have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> BTreeSet<Gid> {
         let (pkey, scope) = (self.spec.pkey, self.spec.scope);
         let mut wanted: BTreeSet<Gid> = host
             .iter()
             .chain(&ALL_HOSTS)
-            .filter_map(|ip| ipoib::mgid(*ip, pkey, scope))
+            .copied()
+            .chain(self.behind.groups())
+            .filter_map(|ip| ipoib::mgid(ip, pkey, scope))
             .collect();
         wanted.insert(ipoib::broadcast_mgid(pkey, scope));
         wanted
@@ -304,6 +332,10 @@ const ALL_HOSTS: [IpAddr; 2] = [
 /// The largest frame that the host gives us at once: with all packet headers it stays under the
 /// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
 const GSO_MAX: u32 = 60_000;
+
+/// The largest frame that guests may send: the default of veth and of virtio-net. It leaves in two
+/// trains.
+const GSO_MAX_GUESTS: u32 = 65_536;
 
 /// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
 const ALIAS: &str = "ibtap:";
@@ -360,7 +392,11 @@ fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint,
     Ok(endpoint)
 }
 
-fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
+/// The MTU in bytes that a device is to have.
+///
+/// # Errors
+/// [`DeviceError::Mtu`]
+pub(crate) fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
     match spec.mtu {
         None => Ok(link_mtu),
         Some(mtu) if mtu > link_mtu => Err(DeviceError::Mtu(format!(

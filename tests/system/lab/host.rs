@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Daemon, Done, SOON, Station, eventually, programs};
+use super::{Daemon, Done, Follow, SOON, Station, eventually, programs};
 
 /// A [`Station`] with a daemon.
 pub struct Host {
@@ -161,6 +161,11 @@ impl Host {
             .arg(self.socket())
             .args(words.split_whitespace());
         Done::of(&mut command)
+    }
+
+    /// Starts an `ibtap` that goes on until it is ended.
+    pub fn follow(&self, words: &str) -> Follow {
+        Follow::start(self, words)
     }
 
     /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.

@@ -2,6 +2,7 @@
 
 mod bridge;
 mod daemon;
+mod follow;
 pub mod frame;
 pub mod group;
 mod host;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use bridge::{Bridged, Guest};
 pub use daemon::Daemon;
+pub use follow::Follow;
 pub use host::Host;
 pub use iperf::iperf;
 pub use namespace::Namespace;
