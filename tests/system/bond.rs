@@ -39,9 +39,7 @@ fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
         std::thread::sleep(FAILED_OVER);
     }
     for ping in pings {
-        let seen = ping.stop();
-        assert!(seen.longest_gap < FAILED_OVER, "{seen:?}");
-        assert!(seen.answered > 20, "{seen:?}");
+        ping.stop().gap_below(FAILED_OVER);
     }
     b.reaches_all(&[a.v4(), a.v6()]);
     a.reaches_all(&[b.v4(), b.v6()]);

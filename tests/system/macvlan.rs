@@ -234,7 +234,6 @@ fn macvlans_come_and_go_beside_a_ping() {
         container.reaches_all(&addresses(b));
         container.ok("ip link del eth0");
     }
-    let seen = pinging.stop();
-    assert!(seen.lost() <= 2, "{seen:?}");
+    pinging.stop().lost_at_most(2);
     assert!(!b.pings("10.9.0.101"), "nobody has it now");
 }

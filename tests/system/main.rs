@@ -26,4 +26,5 @@ mod readme;
 mod reload;
 mod restart;
 mod snooping;
+mod takeover;
 mod underlay;
