@@ -8,7 +8,8 @@ import struct
 import sys
 import time
 
-BURST = 32
+# Sleeping is no more exact than this, in seconds: frames of that time go in one burst.
+GRAIN = 0.003
 
 
 def frames(data):
@@ -23,9 +24,10 @@ def main():
     interface, rate = sys.argv[1], float(sys.argv[2])
     link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     link.bind((interface, 0))
+    burst = max(1, int(rate * GRAIN))
     start = time.monotonic()
     for number, frame in enumerate(frames(sys.stdin.buffer.read())):
-        if number % BURST == 0:
+        if number % burst == 0:
             time.sleep(max(0.0, start + number / rate - time.monotonic()))
         try:
             link.send(frame)
