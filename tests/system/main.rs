@@ -7,6 +7,8 @@
 mod lab;
 
 mod bad_input;
+mod bond;
+mod bridge;
 mod capture;
 mod config;
 mod control;
@@ -15,12 +17,15 @@ mod hostile;
 mod iperf;
 mod ipv4_underlay;
 mod kernel_peer;
+mod macvlan;
 mod monitor;
 mod multicast;
 mod neighbours;
 mod offloads;
 mod ping;
+mod readme;
 mod reload;
 mod restart;
+mod snooping;
 mod takeover;
 mod underlay;
