@@ -10,6 +10,7 @@ mod bad_input;
 mod capture;
 mod config;
 mod control;
+mod dhcp;
 mod hostile;
 mod iperf;
 mod ipv4_underlay;

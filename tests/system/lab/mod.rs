@@ -10,7 +10,7 @@ mod programs;
 use std::time::{Duration, Instant};
 
 pub use daemon::Daemon;
-pub use host::{Done, Host};
+pub use host::{Background, Done, Host};
 pub use iperf::iperf;
 pub use namespace::Namespace;
 pub use programs::ibtap;
