@@ -9,9 +9,9 @@ use fabric::PKey;
 
 use crate::api::{LogLevel, Mode};
 use crate::config::{
-    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, check_underlay,
-    values::parse_interface, values::parse_mtu, values::parse_peer, values::parse_pkey,
-    values::parse_queues,
+    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, QpnChoice,
+    check_underlay, values::parse_interface, values::parse_mtu, values::parse_peer,
+    values::parse_pkey, values::parse_queues,
 };
 
 /// Where the control socket is unless the user says otherwise.
@@ -63,6 +63,12 @@ pub struct Args {
     #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub pkey: PKey,
+
+    /// Queue pair number: "stable" is made from GID, P_Key and name, so that peers do not notice a
+    /// restart; "random" is another one at each start; or 0x000002 to 0xfffffe
+    #[arg(long, value_name = "stable|random|QPN", default_value = "stable")]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub qpn: QpnChoice,
 
     /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
@@ -177,6 +183,7 @@ impl Args {
         let device = DeviceConfig {
             mode: self.mode,
             pkey: self.pkey,
+            qpn: self.qpn,
             mtu: self.mtu,
             queues: self.queues,
             persist: self.persist,

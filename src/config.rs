@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use fabric::{PKey, QKey};
 
 use crate::api::{LogLevel, Mode};
-pub use values::{BusyPoll, GidChoice, LinkMtu};
+pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
 /// name or a partition of a port, every device's underlay has an entry in `ports`.
@@ -129,6 +129,8 @@ pub struct DeviceConfig {
     pub pkey: PKey,
     /// The Q_Key of the broadcast group.
     pub qkey: QKey,
+    /// The queue pair number.
+    pub qpn: QpnChoice,
     /// IP MTU in bytes; `None`: the link's.
     pub mtu: Option<u32>,
     /// TAP queues; `None`: [`default_queues`].
@@ -148,6 +150,7 @@ impl DeviceConfig {
             mode: Mode::Datagram,
             pkey: PKey::DEFAULT,
             qkey: QKey::IPOIB_DEFAULT,
+            qpn: QpnChoice::default(),
             mtu: None,
             queues: None,
             persist: false,

@@ -420,27 +420,30 @@ impl Daemon {
             return;
         }
         let runtime = &mut self.ports[*at];
-        let mut joined: BTreeSet<_> = device.joined.intersection(&wanted).copied().collect();
-        for gone in device.joined.difference(&wanted) {
-            log::debug!("{}: leaving {gone}", device.name);
-            if let Err(e) = runtime.port.detach(device.endpoint.id, *gone) {
-                log::warn!("{}: cannot leave {gone}: {e}", device.name);
+        let new: Vec<_> = wanted.difference(&device.joined).copied().collect();
+        let gone: Vec<_> = device.joined.difference(&wanted).copied().collect();
+        let refused = match runtime.port.change_groups(device.endpoint.id, &new, &gone) {
+            Ok(refused) => refused,
+            Err(e) => {
+                log::warn!("{}: cannot change its multicast groups: {e}", device.name);
+                return;
             }
+        };
+        for group in &gone {
+            log::debug!("{}: leaving {group}", device.name);
         }
         // Nobody wants the others any more; hosts may ask for any number of groups over time.
         device.refused.retain(|g| wanted.contains(g));
-        for new in wanted.difference(&device.joined) {
-            match runtime.port.attach(device.endpoint.id, *new) {
-                Ok(()) => {
-                    log::debug!("{}: joined {new}", device.name);
-                    joined.insert(*new);
-                    device.refused.remove(new);
-                }
-                Err(e) if device.refused.insert(*new) => {
-                    log::warn!("{}: multicast join failed for {new}: {e}", device.name);
-                }
-                Err(_) => {}
+        let mut joined = wanted;
+        for (group, e) in refused {
+            joined.remove(&group);
+            if device.refused.insert(group) {
+                log::warn!("{}: multicast join failed for {group}: {e}", device.name);
             }
+        }
+        for group in new.iter().filter(|group| joined.contains(group)) {
+            log::debug!("{}: joined {group}", device.name);
+            device.refused.remove(group);
         }
         device.joined = joined;
         let groups: Vec<_> = device.joined.iter().copied().collect();

@@ -10,6 +10,7 @@ use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
 use ipoib::HardwareAddress;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
+use crate::config::QpnChoice;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
@@ -27,6 +28,8 @@ pub struct DeviceSpec {
     pub pkey: PKey,
     /// Q_Key of the link.
     pub qkey: QKey,
+    /// Which queue pair number to wish for.
+    pub qpn: QpnChoice,
     /// Scope nibble of the broadcast group.
     pub scope: u8,
     /// MTU asked for; the link's otherwise.
@@ -126,10 +129,7 @@ impl Device {
             .ud_payload_max
             .saturating_sub(ENCAPSULATION);
         let mtu = wanted_mtu(spec, link_mtu)?;
-        let endpoint = site.port.create_ud(UdInit {
-            pkey: spec.pkey,
-            qkey: spec.qkey,
-        })?;
+        let endpoint = create_endpoint(spec, site.port)?;
         let made = Self::with_endpoint(id, spec, site, endpoint, mtu, link_mtu);
         if made.is_err() {
             // The error that is reported is the one that came first.
@@ -331,6 +331,33 @@ fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
             opened => return opened,
         }
     }
+}
+
+fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
+    let wish = match spec.qpn {
+        QpnChoice::Stable => Some(ipoib::local_qpn(
+            port.attributes().gid,
+            spec.pkey,
+            &spec.name,
+        )),
+        QpnChoice::Random => None,
+        QpnChoice::Number(qpn) => Some(qpn),
+    };
+    let endpoint = port.create_ud(UdInit {
+        pkey: spec.pkey,
+        qkey: spec.qkey,
+        qpn: wish,
+    })?;
+    if let QpnChoice::Number(asked) = spec.qpn
+        && asked != endpoint.qpn
+    {
+        log::warn!(
+            "{}: the queue pair number {asked} is in use; it has {} instead",
+            spec.name,
+            endpoint.qpn
+        );
+    }
+    Ok(endpoint)
 }
 
 fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {

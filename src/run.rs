@@ -156,6 +156,7 @@ fn device_spec(device: &DeviceConfig) -> DeviceSpec {
         name: device.name.clone(),
         pkey: device.pkey,
         qkey: device.qkey,
+        qpn: device.qpn,
         scope: SCOPE,
         mtu: device.mtu,
         queues: device.queues.unwrap_or_else(default_queues),

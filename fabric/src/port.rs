@@ -97,6 +97,10 @@ pub struct UdInit {
     pub pkey: PKey,
     /// The endpoint's Q_Key.
     pub qkey: QKey,
+    /// The queue pair number wished for: the next free one is taken if this is in use or reserved
+    /// ([`Qpn::is_reserved`]). `None`: a random one. A provider whose hardware draws the numbers does
+    /// not heed it.
+    pub qpn: Option<Qpn>,
 }
 
 /// A made UD endpoint.
@@ -249,6 +253,19 @@ pub trait Port: Send {
     /// # Errors
     /// [`FabricError::NoSuchEndpoint`].
     fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
+
+    /// Attaches an endpoint to the groups `join` and detaches it from the groups `leave`; the same
+    /// as one call for each of them, at the cost of one where there are thousands. Gives the groups
+    /// that could not be attached; all others are when this returns.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchEndpoint`].
+    fn change_groups(
+        &mut self,
+        id: EndpointId,
+        join: &[Gid],
+        leave: &[Gid],
+    ) -> Result<Vec<(Gid, FabricError)>, FabricError>;
 
     /// What is in use, for people.
     fn resources(&self) -> Resources;

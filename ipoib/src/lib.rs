@@ -29,7 +29,7 @@ mod own;
 mod resolve;
 mod wire;
 
-pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
+pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
     Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Ipoib, Limits, Meta,
     NeighbourInfo, Outgoing, Target, Time, Update,

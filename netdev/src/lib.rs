@@ -12,6 +12,7 @@ pub mod coalesce;
 pub mod ethtool;
 mod ip;
 pub mod membership;
+pub mod mroute;
 pub mod segment;
 mod sys;
 pub mod tap;
