@@ -8,6 +8,7 @@ mod lab;
 
 mod bad_input;
 mod capture;
+mod checklist;
 mod config;
 mod control;
 mod dhcp;
