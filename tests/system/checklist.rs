@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use serde_json::Value;
 
 use crate::lab::packet::{Ud, frames, ud_of_frame};
-use crate::lab::{Background, Host, LINK_MTU, Lab, SOON, UNDERLAY_MTU, eventually};
+use crate::lab::{Background, Host, LINK_MTU, Lab, SOON, UNDERLAY_MTU, eventually, iperf};
 
 const IPV4: [u8; 4] = [8, 0, 0, 0];
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
@@ -305,6 +305,31 @@ fn c119_counters_have_the_kernels_names() {
         "multicast",
     ] {
         assert!(stats[name].is_u64(), "{name}: {stats}");
+    }
+}
+
+/// Between two daemons; with the kernel's own packets, see `kernel_peer.rs`.
+#[test]
+fn c121_the_usual_programs_work_both_ways_at_the_usual_mtu() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--mtu", "2044"]);
+        host.configure("ib0");
+    }
+    a.reaches(b);
+    for (here, there) in [(&*a, &*b), (&*b, &*a)] {
+        here.ok(&format!("arping -c 2 -w 5 -I ib0 {}", there.v4()));
+        here.ok(&format!(
+            "ping -M do -c 3 -i 0.1 -W 2 -s 2016 {}",
+            there.v4()
+        ));
+        here.ok(&format!(
+            "ping -M do -c 3 -i 0.1 -W 2 -s 1996 {}",
+            there.v6()
+        ));
+        iperf(here, there, &there.v4(), "-n 5M");
+        iperf(here, there, &there.v6(), "-n 5M");
     }
 }
 
