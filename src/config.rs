@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use fabric::{PKey, QKey};
 
-use crate::api::{LogLevel, Mode};
+use crate::api::{DhcpMode, LogLevel, Mode};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
@@ -139,6 +139,10 @@ pub struct DeviceConfig {
     pub persist: bool,
     /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
     pub up: bool,
+    /// What is done to DHCPv4.
+    pub dhcp: DhcpMode,
+    /// Whether frames for guests and groups go back to the TAP, too (reflective relay).
+    pub reflect: bool,
 }
 
 impl DeviceConfig {
@@ -155,6 +159,8 @@ impl DeviceConfig {
             queues: None,
             persist: false,
             up: true,
+            dhcp: DhcpMode::default(),
+            reflect: false,
         }
     }
 }

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 use super::{Config, DeviceConfig, PortConfig, check_underlay};
-use crate::api::{LogLevel, Mode};
+use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
 
 /// What is wrong, and at which byte of the text.
@@ -81,6 +81,9 @@ struct Device {
     #[serde(default)]
     persist: bool,
     up: Option<bool>,
+    dhcp: Option<DhcpMode>,
+    #[serde(default)]
+    reflect: bool,
 }
 
 /// Reads the text and checks it.
@@ -181,6 +184,8 @@ fn to_device(raw: &Device) -> DeviceConfig {
     if let Some(up) = raw.up {
         device.up = up;
     }
+    device.dhcp = raw.dhcp.unwrap_or_default();
+    device.reflect = raw.reflect;
     device
 }
 

@@ -42,6 +42,8 @@ fn the_example_is_valid_and_shows_every_key() {
         "queues",
         "persist",
         "up",
+        "dhcp",
+        "reflect",
     ] {
         assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
     }
@@ -120,7 +122,7 @@ fn unknown_keys() {
     assert_eq!(
         device_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, `pkey`, \
-         `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`"
+         `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`"
     );
     assert_eq!(
         port_fault("gids = 1"),

@@ -72,7 +72,7 @@ impl SoftPort {
         let mut monitor = Monitor::new(&groups).map_err(netlink)?;
         let mut requests = Requests::new().map_err(netlink)?;
         let usable = wait_usable(&config, &mut monitor, &mut requests)?;
-        check_peers(&mut config, &usable)?;
+        check_peers(&config.peers, &usable)?;
         let binding = binding(&usable);
         socket::probe(binding.ifindex).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
@@ -427,6 +427,26 @@ impl Port for SoftPort {
         Ok(refused)
     }
 
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
+        if peers.is_empty() != self.config.peers.is_empty() {
+            return Err(FabricError::Unusable(
+                "peers cannot begin or end while the port is open; restart ibtapd".into(),
+            ));
+        }
+        check_peers(&peers, &self.usable)?;
+        self.config.peers = peers;
+        self.publish();
+        Ok(())
+    }
+
+    fn add_pkey(&mut self, pkey: PKey) -> Result<(), FabricError> {
+        if !self.config.pkeys.contains(&pkey) {
+            self.config.pkeys.push(pkey);
+            self.publish();
+        }
+        Ok(())
+    }
+
     fn resources(&self) -> Resources {
         let lanes = self.config.workers;
         let gsi = QueuePairInfo {
@@ -513,9 +533,9 @@ fn open_sockets(
 }
 
 /// Copies go to addresses of the GID's family.
-fn check_peers(config: &mut SoftConfig, usable: &Usable) -> Result<(), FabricError> {
+fn check_peers(peers: &[IpAddr], usable: &Usable) -> Result<(), FabricError> {
     let family = usable.address.is_ipv4();
-    if let Some(other) = config.peers.iter().find(|p| p.is_ipv4() != family) {
+    if let Some(other) = peers.iter().find(|p| p.is_ipv4() != family) {
         return Err(FabricError::Unusable(format!(
             "the peer {other} cannot be reached from the GID {}: both must be IPv4 or both IPv6",
             usable.gid()
