@@ -143,8 +143,12 @@ fn c122_requests_arrive_asking_for_broadcast_answers() {
             assert_eq!(request["answer"], "255.255.255.255", "{request}");
         }
     }
-    let wrong = "dhcp && udp.checksum.status == 0";
-    assert_eq!(seen.fields(b, wrong, &["frame.number"]), [[""; 0]; 0]);
+    // Of the server's own answers the capture sees checksums that are still to be finished.
+    let requests = seen.await_fields(b, "dhcp.type == 1", &["udp.checksum.status"]);
+    assert!(
+        requests.iter().all(|fields| fields[0] == "1"),
+        "{requests:?}"
+    );
 }
 
 /// A client of a kernel IPoIB host is served by a dnsmasq behind our interface.
@@ -301,24 +305,20 @@ fn c123_requests_leave_in_infiniband_form_and_answers_come_back_in_ethernets() {
         let seen = Capture::start(b, "ib0", DHCP);
         lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
         drop(seen);
-        let inner = wire.inner();
-        let requests = "dhcp.type == 1";
-        let all = inner.fields(
-            b,
-            requests,
-            &["dhcp.hw.type", "dhcp.hw.len", "udp.checksum.status"],
-        );
-        assert!(
-            all.len() >= 4,
-            "discover, request, renewal, release: {all:?}"
-        );
+        let fields = ["dhcp.hw.type", "dhcp.hw.len", "udp.checksum.status"];
+        let (inner, all) = eventually(SOON, "discover, request, renewal and release", || {
+            let inner = wire.inner();
+            let all = inner.fields(b, "dhcp.type == 1", &fields);
+            (all.len() >= 4).then_some((inner, all))
+        });
         for fields in &all {
-            assert_eq!(fields[0], "0x20", "{all:?}");
+            // A client identifier may have a hardware type, too.
+            assert_eq!(fields[0].split(',').next(), Some("0x20"), "{all:?}");
             assert_eq!(fields[1], "0", "{all:?}");
             assert_eq!(fields[2], "1", "a wrong checksum: {all:?}");
         }
         // RFC 4390, section 2.1: chaddr is zero and option 61 is there, once.
-        let strict = "dhcp.type == 1 && udp[36:16] == 00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00 \
+        let strict = "dhcp.type == 1 && dhcp[28:16] == 00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00 \
                       && dhcp.option.type == 61";
         assert_eq!(inner.fields(b, strict, &["frame.number"]).len(), all.len());
     }
