@@ -20,6 +20,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN, Site};
+use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::PortRuntime;
 use crate::reload::Running;
@@ -79,6 +80,8 @@ pub struct Daemon {
     reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
     membership_changed: BTreeSet<DeviceId>,
+    /// Queues that a service manager has kept over a restart.
+    inherited: Inherited,
     next_routes: Instant,
 }
 
@@ -118,6 +121,7 @@ impl Daemon {
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
+            inherited: Inherited::take(),
             next_routes: Instant::now(),
         };
         for spec in specs {
@@ -126,6 +130,12 @@ impl Daemon {
                 daemon.stop();
                 return Err(e);
             }
+        }
+        daemon.inherited.discard_rest();
+        // Again, for where interfaces have exchanged names: one's new label was the other's old one.
+        // What is kept already stays as it is.
+        for (_, device) in daemon.devices.values() {
+            fdstore::keep(&device.spec.name, &device.tap);
         }
         Ok(daemon)
     }
@@ -162,6 +172,7 @@ impl Daemon {
             threads: &port.mailboxes(),
             port: &mut *port.port,
             netlink: &mut self.netlink,
+            inherited: &mut self.inherited,
         };
         let device = Device::create(id, spec, &mut site).map_err(|source| DaemonError::Device {
             name: spec.name.clone(),
@@ -585,8 +596,16 @@ impl Daemon {
         }
     }
 
-    /// Closes a device whose TAP is gone.
+    /// Closes a device whose TAP is gone, or is to go.
     pub(crate) fn forget(&mut self, id: DeviceId) {
+        if let Some((_, device)) = self.devices.get(&id) {
+            fdstore::forget(&device.spec.name);
+        }
+        self.close(id);
+    }
+
+    /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.
+    fn close(&mut self, id: DeviceId) {
         self.tell_device(id, Happening::Gone);
         self.pingers.device_gone(id);
         if let Some((at, device)) = self.devices.remove(&id) {
@@ -606,10 +625,12 @@ impl Daemon {
             .collect()
     }
 
-    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent.
+    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent and whose
+    /// queues no service manager keeps. The carrier is left to the kernel, which takes it away with
+    /// the last queue.
     pub fn stop(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            self.forget(id);
+            self.close(id);
         }
         for port in self.ports.drain(..) {
             port.stop();

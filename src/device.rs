@@ -13,6 +13,7 @@ use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 use crate::behind::Behind;
 use crate::config::QpnChoice;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
+use crate::fdstore::{self, Inherited, Stored};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -122,6 +123,8 @@ pub struct Site<'a> {
     pub threads: &'a [Mailbox],
     /// The kernel.
     pub netlink: &'a mut rtnl::Requests,
+    /// Queues that a service manager has kept.
+    pub inherited: &'a mut Inherited,
 }
 
 impl Device {
@@ -159,17 +162,17 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let (tap, lanes) = open_tap(&TapOptions {
-            name: spec.name.clone(),
-            queues,
-            persist: spec.persist,
-        })?;
+        let opened = match site.inherited.of(&spec.name) {
+            Some(stored) => Opened::take_over(spec, queues, stored)?,
+            None => Opened::new(spec, queues)?,
+        };
+        let (tap, lanes) = (opened.tap, opened.queues);
         let address = HardwareAddress::new(0, endpoint.qpn, attributes.gid);
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
             spec: spec.clone(),
-            name: spec.name.clone(),
+            name: opened.name,
             ifindex: tap.ifindex(),
             queues: lanes.len(),
             tap,
@@ -192,7 +195,12 @@ impl Device {
             created: now(),
             addresses: BTreeSet::new(),
         };
-        device.set_carrier(false);
+        let active = attributes.state == PortState::Active;
+        // An interface that was never without a queue keeps its carrier: to lose it would flush what
+        // bridges have learned and, with some network managers, the addresses.
+        if !(opened.inherited && active) {
+            device.set_carrier(false);
+        }
         let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
         let prepared = device
             .prepare_link(site.netlink, &attributes.name)
@@ -203,7 +211,8 @@ impl Device {
         }
         device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
-        device.set_carrier(attributes.state == PortState::Active);
+        device.set_carrier(active);
+        fdstore::keep(&spec.name, &device.tap);
         Ok(device)
     }
 
@@ -348,6 +357,63 @@ fn is_our_alias(alias: &str) -> bool {
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
+
+/// A TAP, new or taken over.
+struct Opened {
+    tap: Tap,
+    queues: Vec<TapQueue>,
+    name: String,
+    /// Its queues were open all the time.
+    inherited: bool,
+}
+
+impl Opened {
+    fn new(spec: &DeviceSpec, queues: usize) -> Result<Opened, TapError> {
+        let (tap, queues) = open_tap(&TapOptions {
+            name: spec.name.clone(),
+            queues,
+            persist: spec.persist,
+        })?;
+        Ok(Opened {
+            tap,
+            queues,
+            name: spec.name.clone(),
+            inherited: false,
+        })
+    }
+
+    /// Goes on with the queues that the service manager has kept, `most` of them.
+    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, TapError> {
+        let (label, name) = (stored.label, stored.interface);
+        let kept = stored.fds.len();
+        // The label goes where it says something wrong from now on.
+        if label != fdstore::label(&spec.name) || kept > most {
+            fdstore::remove(&label);
+        }
+        let (tap, queues) = match Tap::from_fds(stored.fds, most, spec.persist) {
+            Err(e @ TapError::Elsewhere { .. }) => {
+                log::warn!(
+                    "{e}; its stored queues are closed, and {} is made",
+                    spec.name
+                );
+                fdstore::remove(&label);
+                return Opened::new(spec, most);
+            }
+            taken => taken?,
+        };
+        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
+        if kept != most {
+            let used = queues.len();
+            log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");
+        }
+        Ok(Opened {
+            tap,
+            queues,
+            name,
+            inherited: true,
+        })
+    }
+}
 
 fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
     let end = Instant::now() + HELD_PATIENCE;

@@ -13,6 +13,7 @@ pub mod control;
 pub mod daemon;
 pub mod datapath;
 pub mod device;
+pub mod fdstore;
 pub mod logging;
 mod news;
 mod pinger;

@@ -10,6 +10,7 @@
 pub mod checksum;
 pub mod coalesce;
 pub mod ethtool;
+pub mod inherited;
 mod ip;
 pub mod membership;
 pub mod mroute;

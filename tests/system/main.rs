@@ -22,4 +22,5 @@ mod offloads;
 mod ping;
 mod reload;
 mod restart;
+mod takeover;
 mod underlay;

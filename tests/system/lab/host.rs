@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Daemon, Follow, Namespace, SOON, eventually, programs};
+use super::{Daemon, Follow, Namespace, SOON, Service, eventually, programs};
 
 /// What a program said and how it ended.
 #[derive(Debug)]
@@ -216,6 +216,19 @@ impl Host {
     /// Starts another daemon, and waits only until its log holds `words`.
     pub fn start_other_until(&self, socket: &str, options: &[&str], words: &str) -> Daemon {
         Daemon::start_until(self, &self.file(socket), options, words)
+    }
+
+    /// Starts the daemon for `ib0` on `eth0` under a service manager that keeps up to `store` of
+    /// its descriptors, and waits until it is ready.
+    pub fn start_service(&self, store: usize, options: &[&str]) -> Service {
+        let mut words = vec!["--underlay", "eth0"];
+        words.extend(options);
+        self.start_service_with(store, &words)
+    }
+
+    /// The same with these options alone.
+    pub fn start_service_with(&self, store: usize, options: &[&str]) -> Service {
+        Service::start(self, store, options)
     }
 
     /// The running daemon.
