@@ -108,6 +108,19 @@ pub fn neighbours(neighbours: &[NeighbourInfo]) -> String {
     columns(["MAC", "STATE", "IDLE", "QPN", "GID", "IP"], rows)
 }
 
+/// `ibtap guests`: a table.
+pub fn guests(guests: &[GuestInfo]) -> String {
+    let rows = guests.iter().map(|g| {
+        [
+            g.mac.to_string(),
+            g.state.to_string(),
+            seconds(g.idle_ms),
+            g.ip.to_string(),
+        ]
+    });
+    columns(["MAC", "STATE", "IDLE", "IP"], rows)
+}
+
 fn seconds(ms: u64) -> String {
     format!("{}.{}s", ms / 1000, ms % 1000 / 100)
 }
