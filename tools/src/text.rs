@@ -4,7 +4,9 @@ mod debugfs;
 mod follow;
 mod table;
 
-use ibtap::api::{Counters, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo};
+use ibtap::api::{
+    Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo,
+};
 
 pub use debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
