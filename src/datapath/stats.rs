@@ -1,7 +1,7 @@
 //! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
 //! asks for copies.
 
-use ipoib::{GroupInfo, NeighbourInfo};
+use ipoib::{GroupInfo, GuestInfo, NeighbourInfo};
 
 use super::command::DeviceId;
 
@@ -72,6 +72,8 @@ pub struct DeviceSnapshot {
     pub core: Vec<(&'static str, u64)>,
     /// Neighbours, where asked for.
     pub neighbours: Vec<NeighbourInfo>,
+    /// Guests, where asked for.
+    pub guests: Vec<GuestInfo>,
     /// Groups, where asked for.
     pub groups: Vec<GroupInfo>,
 }
