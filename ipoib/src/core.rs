@@ -4,6 +4,7 @@ mod guests;
 mod incoming;
 mod learning;
 mod outgoing;
+mod services;
 mod types;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
 use guests::HostSideState;
+use services::Services;
 
 pub use types::{
     Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Limits, Meta,
@@ -59,6 +61,7 @@ pub struct Ipoib {
     stacked: bool,
     /// The host routes multicast.
     routes_multicast: bool,
+    services: Services,
     /// The source of the last datagram, which is mostly that of the next.
     last_source: Option<(Gid, Qpn, Link, Mac)>,
     /// The source of the last frame from a guest, which is mostly that of the next: not looked at
@@ -87,6 +90,7 @@ impl Ipoib {
             told_signed: false,
             stacked: false,
             routes_multicast: false,
+            services: Services::new(),
             last_source: None,
             last_guest: None,
             scratch: vec![0; SCRATCH_LEN],
@@ -162,12 +166,6 @@ impl Ipoib {
         !self.events.is_empty()
     }
 
-    /// Asks a peer for an echo. False when it cannot be asked: its address is unknown, the length
-    /// is under the header's or over the link's, or too many requests wait to be sent.
-    pub fn echo(&mut self, _request: &EchoRequest) -> bool {
-        false
-    }
-
     /// Where a target is: a GID, and the queue pair there.
     pub fn address(&self, to: Target) -> (Gid, Qpn) {
         match to {
@@ -224,6 +222,9 @@ impl Ipoib {
 
     /// The next packet of our own: a complete IB payload, encapsulation included.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Target, &[u8])> {
+        if let Some(to) = self.next_echo(now) {
+            return Some((to, self.services.echo.current()));
+        }
         let local = self.config.local;
         let written = if let Some(ip) = self.announcer.next(now) {
             self.counters.announcements_sent += 1;

@@ -16,9 +16,12 @@
 
 mod address;
 mod arp;
+mod checksum;
 mod conflict;
 mod core;
 mod counters;
+mod dhcp;
+mod echo;
 mod event;
 mod group;
 mod guests;
@@ -29,9 +32,13 @@ mod nd;
 mod neighbour;
 mod own;
 mod resolve;
+mod snoop;
+mod snooper;
+#[cfg(test)]
+mod testing;
 mod wire;
 
-pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
+pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
     Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Ipoib, Limits, Meta,
     NeighbourInfo, Outgoing, Target, Time, Update,
@@ -40,3 +47,4 @@ pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
 pub use resolve::HeldFrame;
+pub use snooper::Snooper;

@@ -7,6 +7,7 @@
 
 mod ask;
 mod cli;
+mod follow;
 mod generate;
 mod output;
 mod text;
@@ -37,6 +38,6 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             Ok(EXIT_OK)
         }
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
-        command => ask::run(&cli, &command).map(|()| EXIT_OK),
+        command => ask::run(&cli, &command),
     }
 }

@@ -551,7 +551,6 @@ impl Ipoib {
     }
 
     /// DHCP gave an address to a guest, or to the host.
-    #[allow(dead_code, reason = "called where DHCP is read")]
     pub(super) fn leased(&mut self, now: Time, ip: IpAddr, mac: Mac) {
         let of_peer = self.neighbours.by_mac(mac).is_some();
         if is_claimable(ip) && is_host_mac(mac) && !of_peer && self.serves_guests() {
@@ -559,7 +558,8 @@ impl Ipoib {
                 mac,
                 ip,
                 strong: true,
-                broadcast: false,
+                // It will tell the link itself when it has made sure that nobody else has it.
+                broadcast: true,
                 answer: false,
             };
             self.take_in(now, mac, said);
@@ -598,7 +598,7 @@ impl Ipoib {
         let frame = match &step {
             Step::Packet(ethernet, len) => [&ethernet[..], &l3[..*len]].concat(),
             Step::Frame(len) => self.scratch[..*len].to_vec(),
-            Step::Held => return Ok(step),
+            Step::Held | Step::Consumed => return Ok(step),
         };
         let resolver = &mut self.host_side.resolver;
         match resolver.hold(now, ip, header.source, &[0; 12], &frame) {

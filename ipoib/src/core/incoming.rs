@@ -6,8 +6,11 @@ use super::{Incoming, Ipoib, Meta, Time};
 use crate::address::{HardwareAddress, MAC_BROADCAST, Mac, peer_mac};
 use crate::arp::{Arp, ETHERNET_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
+use crate::dhcp;
+use crate::echo::TYPE_ECHO;
 use crate::multicast::group_mac;
 use crate::nd::{self, Kind, Message, put_mac};
+use crate::snoop;
 use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, IpHeader, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP,
     TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header,
@@ -23,6 +26,8 @@ pub(super) enum Step {
     Frame(usize),
     /// Kept until a guest is known.
     Held,
+    /// It was for us.
+    Consumed,
 }
 
 fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
@@ -33,7 +38,7 @@ fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN]
     e
 }
 
-fn sender(meta: &Meta) -> HardwareAddress {
+pub(super) fn sender(meta: &Meta) -> HardwareAddress {
     HardwareAddress::new(0, meta.src_qpn, meta.src_gid)
 }
 
@@ -52,6 +57,7 @@ impl Ipoib {
             },
             Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
             Ok(Step::Held) => Incoming::Held,
+            Ok(Step::Consumed) => Incoming::Consumed,
             Err(reason) => {
                 self.counters.drop_rx(reason);
                 Incoming::Dropped(reason)
@@ -74,6 +80,10 @@ impl Ipoib {
         match ethertype {
             TYPE_IPV4 | TYPE_IPV6 => self.ip_in(now, meta, ethertype, l3),
             TYPE_ARP | TYPE_RARP => self.arp_in(now, meta, ethertype, l3),
+            TYPE_ECHO => {
+                self.echo_in(now, meta, payload);
+                Ok(Step::Consumed)
+            }
             _ => Err(DropReason::UnsupportedType),
         }
     }
@@ -89,6 +99,10 @@ impl Ipoib {
         let header = ip_header(ethertype, l3)?;
         let Some(destination) = self.destination(meta, &header)? else {
             let step = self.ip_to(now, meta, ethertype, l3, header, self.config.mac)?;
+            // A client that gets its address cannot be asked for it.
+            if ethertype == TYPE_IPV4 && dhcp::may_be_reply(&l3[..header.len]) {
+                return Ok(step);
+            }
             return self.hold_for_guest(now, step, &header, l3);
         };
         self.ip_to(now, meta, ethertype, l3, header, destination)
@@ -111,8 +125,17 @@ impl Ipoib {
         {
             return self.nd_in(now, meta, destination, header, &message);
         }
+        if self.routes_multicast && snoop::may_report(ethertype, packet) {
+            self.snoop_from_fabric(now, ethertype, packet);
+        }
         let source = self.source(now, meta, header.source);
         let ethernet = ethernet(destination, source, ethertype);
+        if ethertype == TYPE_IPV4
+            && dhcp::may_be_reply(packet)
+            && let Some(len) = self.dhcp_in(now, ethernet, packet)
+        {
+            return Ok(Step::Frame(len));
+        }
         Ok(Step::Packet(ethernet, header.len))
     }
 
@@ -185,20 +208,20 @@ impl Ipoib {
         if signed {
             self.signed_nd();
         }
-        if signed || !message.has_link_address() {
+        let link_mtu = self.config.link_mtu;
+        if signed || !message.needs_rewriting(link_mtu) {
             return Ok(Step::Packet(ethernet, header.len));
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let written = message.rewrite(&mut scratch[ETHERNET_LEN..], |option, out| {
+        let written = message.rewrite(link_mtu, &mut scratch[ETHERNET_LEN..], |option, out| {
             let mac = self.mac_of(&option.hardware_address()?);
             Some(put_mac(option.kind, mac, out))
         });
         self.scratch = scratch;
-        let (len, stripped) = written?;
+        let written = written?;
         self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet);
-        self.counters.nd_options_stripped += stripped;
-        self.counters.nd_translated += 1;
-        Ok(Step::Frame(ETHERNET_LEN + len))
+        self.count_nd(&written);
+        Ok(Step::Frame(ETHERNET_LEN + written.len))
     }
 
     fn learn_from_nd(

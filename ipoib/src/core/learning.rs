@@ -200,7 +200,9 @@ impl Ipoib {
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
             Update::Conflict { ip } => self.conflicts.keep(now, *ip),
             Update::SignedNd => self.told_signed = true,
-            Update::Dhcp { .. } => {}
+            Update::Dhcp { xid, client } => {
+                self.services.clients.remember(now, *xid, *client);
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod data;
 mod guests;
+mod services;
 mod tables;
 mod translation;
 
