@@ -28,6 +28,6 @@ mod transport;
 pub use address::{Address, Scope};
 pub use arguments::{NAME_MAX, name_fault};
 pub use error::Error;
-pub use link::{Link, OperState, Tun};
+pub use link::{Bridge, Link, OperState, Tun};
 pub use monitor::{Event, Group, Monitor};
 pub use requests::Requests;

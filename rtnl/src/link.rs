@@ -13,12 +13,14 @@ const HEADER_LEN: usize = 16;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
 const IFLA_CARRIER: u16 = 33;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_NEW_NETNSID: u16 = 45;
 const IFLA_MIN_MTU: u16 = 50;
@@ -33,6 +35,10 @@ const IFLA_TUN_PERSIST: u16 = 6;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
+const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+const IFLA_BR_MCAST_QUERIER: u16 = 25;
+const IFLA_BR_MCAST_QUERIER_STATE: u16 = 47;
+const BRIDGE_QUERIER_IPV6_ADDRESS: u16 = 5;
 
 /// The value of IFLA_TUN_TYPE for a TAP (kernel include/uapi/linux/if_tun.h, IFF_TAP).
 const TYPE_TAP: u8 = 2;
@@ -101,6 +107,18 @@ pub struct Tun {
     pub disabled_queues: u32,
 }
 
+/// What the kernel tells of a bridge's multicast (kernel net/bridge/br_netlink.c, br_fill_info).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bridge {
+    /// It sends multicast only to ports that asked for it (IGMP and MLD snooping).
+    pub snooping: bool,
+    /// It asks for memberships itself.
+    pub querier: bool,
+    /// Someone asks by MLD: the bridge itself, or another querier on the segment that it hears
+    /// (Linux 5.16 and later).
+    pub mld_querier_seen: bool,
+}
+
 /// One interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -136,6 +154,9 @@ pub struct Link {
     pub alias: Option<String>,
     /// The index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
+    /// The index of the interface below (VLAN, macvlan) or at the other end (veth), where that is
+    /// in the same network namespace.
+    pub lower: Option<u32>,
     /// The largest super-frame that the stack hands to it; 0 where the kernel does not say.
     pub gso_max_size: u32,
     /// The same for IPv4, on kernels that tell them apart; else 0.
@@ -146,6 +167,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// More on it, if it is a TUN or TAP interface.
     pub tun: Option<Tun>,
+    /// More on it, if it is a bridge.
+    pub bridge: Option<Bridge>,
 }
 
 impl Link {
@@ -173,8 +196,13 @@ pub(crate) fn decode(payload: &[u8]) -> Option<LinkMessage> {
         link: from_header(&header),
         moved: false,
     };
+    let mut elsewhere = false;
     for (kind, value) in attributes(payload.get(HEADER_LEN..)?) {
+        elsewhere |= kind == IFLA_LINK_NETNSID;
         message.set(kind, value);
+    }
+    if elsewhere {
+        message.link.lower = None;
     }
     Some(message)
 }
@@ -198,11 +226,13 @@ fn from_header(header: &LinkHeader) -> Link {
         kind: None,
         alias: None,
         master: None,
+        lower: None,
         gso_max_size: 0,
         gso_ipv4_max_size: 0,
         gro_max_size: 0,
         tx_queue_len: 0,
         tun: None,
+        bridge: None,
     }
 }
 
@@ -219,6 +249,7 @@ impl LinkMessage {
             IFLA_CARRIER => link.carrier = u8_of(value) == Some(1),
             IFLA_IFALIAS => link.alias = Some(text_of(value)).filter(|alias| !alias.is_empty()),
             IFLA_MASTER => link.master = number.filter(|&index| index != 0),
+            IFLA_LINK => link.lower = number.filter(|&i| i != 0 && i != link.index),
             IFLA_MTU => link.mtu = number.unwrap_or_default(),
             IFLA_MIN_MTU => link.mtu_min = number.unwrap_or_default(),
             IFLA_MAX_MTU => link.mtu_max = number.unwrap_or_default(),
@@ -242,9 +273,28 @@ fn set_info(link: &mut Link, nested: &[u8]) {
             _ => {}
         }
     }
-    if link.kind.as_deref() == Some("tun") {
-        link.tun = Some(tun(data.unwrap_or_default()));
+    let data = data.unwrap_or_default();
+    match link.kind.as_deref() {
+        Some("tun") => link.tun = Some(tun(data)),
+        Some("bridge") => link.bridge = Some(bridge(data)),
+        _ => {}
     }
+}
+
+fn bridge(nested: &[u8]) -> Bridge {
+    let mut bridge = Bridge::default();
+    for (kind, value) in attributes(nested) {
+        match kind {
+            IFLA_BR_MCAST_SNOOPING => bridge.snooping = u8_of(value) == Some(1),
+            IFLA_BR_MCAST_QUERIER => bridge.querier = u8_of(value) == Some(1),
+            IFLA_BR_MCAST_QUERIER_STATE => {
+                bridge.mld_querier_seen =
+                    attributes(value).any(|(kind, _)| kind == BRIDGE_QUERIER_IPV6_ADDRESS);
+            }
+            _ => {}
+        }
+    }
+    bridge
 }
 
 fn tun(nested: &[u8]) -> Tun {

@@ -24,11 +24,13 @@ fn link(mtu: u32) -> Link {
         kind: None,
         alias: None,
         master: None,
+        lower: None,
         gso_max_size: 65536,
         gso_ipv4_max_size: 65536,
         gro_max_size: 65536,
         tx_queue_len: 1000,
         tun: None,
+        bridge: None,
     }
 }
 
