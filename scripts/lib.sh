@@ -74,7 +74,7 @@ need_basic_tools() {
 
 need_test_tools() {
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
-        tcpdump=tcpdump sysctl=procps setpriv=util-linux "$@"
+        tcpdump=tcpdump sysctl=procps setpriv=util-linux nft=nftables ip6tables=iptables "$@"
 }
 
 need_tun() {

@@ -10,6 +10,7 @@ mod bad_input;
 mod capture;
 mod config;
 mod control;
+mod doctor;
 mod hostile;
 mod iperf;
 mod ipv4_underlay;

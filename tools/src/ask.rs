@@ -15,11 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks, and prints the answer.
 pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
-    let format = match (cli.json, cli.pretty) {
-        (false, _) => Format::Text,
-        (true, false) => Format::Json,
-        (true, true) => Format::PrettyJson,
-    };
+    let format = Format::of(cli);
     let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
     match command {
         Command::Show { interface } => {
@@ -43,8 +39,8 @@ pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
             })
         }
         Command::Version => version(format, connect),
-        Command::Decode(_) | Command::Generate { .. } => {
-            unreachable!("neither asks a daemon: main has run it")
+        Command::Doctor(_) | Command::Decode(_) | Command::Generate { .. } => {
+            unreachable!("none only asks a daemon: main has run it")
         }
     }
 }
