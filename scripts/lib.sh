@@ -50,6 +50,17 @@ need_rust() {
         || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
 }
 
+# without_services COMMAND...: what it installs starts no daemon (Debian policy, section 9.3.3.1).
+without_services() (
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        install -m 755 /dev/null "$policy"
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+    fi
+    "$@"
+)
+
 # need_tools PROGRAM=PACKAGE... installs the packages of programs that are missing.
 need_tools() {
     local pair missing=()
@@ -62,7 +73,8 @@ need_tools() {
     say "installing ${missing[*]}"
     local log="${TMPDIR:-/tmp}/$RUN-apt.log"
     export DEBIAN_FRONTEND=noninteractive
-    { apt-get update -q && apt-get install -q -y --no-install-recommends "${missing[@]}"; } \
+    { apt-get update -q \
+        && without_services apt-get install -q -y --no-install-recommends "${missing[@]}"; } \
         >"$log" 2>&1 || die "apt-get could not install ${missing[*]}; see $log"
     rm -f "$log"
 }
@@ -73,8 +85,13 @@ need_basic_tools() {
 }
 
 need_test_tools() {
+    local smcroute
+    smcroute=$(command -v smcroutectl || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
-        tcpdump=tcpdump sysctl=procps setpriv=util-linux nft=nftables ip6tables=iptables "$@"
+        tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
+        udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables "$@"
+    # Its package has a daemon run from the next boot on, which nobody asked for.
+    [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 
 need_tun() {

@@ -5,14 +5,20 @@
 //! daemon and read by `ibtap`, whose `--json` prints the arrays in them. The description in the
 //! interface definition language of varlink is `control/org.ibtap.Daemon.varlink`.
 
+mod event;
+mod ping;
 mod reply;
 mod scalar;
 
+pub use event::{Event, Happening};
+pub use ping::{
+    EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
+};
 pub use reply::{
     CompletionQueueInfo, GroupInfo, InterfaceInfo, InterfaceStats, MemberInfo, NeighbourInfo,
     NeighbourState, PathInfo, PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
 };
-pub use scalar::{Counters, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
+pub use scalar::{Counters, DhcpMode, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
 
 use serde::{Deserialize, Serialize};
 
@@ -38,9 +44,22 @@ pub enum Request {
     Resources,
     /// Log this from now on.
     LogLevel(Level),
+    /// Read the configuration file again and do what has changed.
+    Reload,
+    /// Tell what happens, to all interfaces or to the one named: a stream of replies.
+    Monitor(Selection),
+    /// Ask a peer for echoes: a stream of replies.
+    Ping(PingRequest),
 }
 
-/// Parameters of [`Request::Show`] and [`Request::Stats`].
+impl Request {
+    /// Whether it is answered by a stream of replies.
+    pub fn is_stream(&self) -> bool {
+        matches!(self, Request::Monitor(_) | Request::Ping(_))
+    }
+}
+
+/// Parameters of [`Request::Show`], [`Request::Stats`] and [`Request::Monitor`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
@@ -103,6 +122,24 @@ pub enum Reply {
     },
     /// To [`Request::LogLevel`].
     LogLevel {},
+    /// To [`Request::Reload`].
+    Reload(Reloaded),
+    /// To [`Request::Monitor`], again and again.
+    Monitor {
+        /// What happened.
+        event: Event,
+    },
+    /// To [`Request::Ping`], again and again.
+    Ping(PingReply),
+}
+
+/// What came of reading the configuration again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    /// What was changed, in sentences.
+    pub applied: Vec<String>,
+    /// What was not, in sentences that say what to do.
+    pub refused: Vec<String>,
 }
 
 /// Why the daemon does not do what it is asked.
@@ -113,6 +150,12 @@ pub enum ApiError {
     NoSuchInterface {
         /// The name.
         interface: String,
+    },
+    /// What was asked for makes no sense; the text is a whole sentence.
+    #[error("{message}")]
+    BadArgument {
+        /// Why.
+        message: String,
     },
     /// It cannot do that; the text is a whole sentence.
     #[error("{message}")]

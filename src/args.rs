@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use clap::Parser;
 use fabric::PKey;
 
-use crate::api::{LogLevel, Mode};
+use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::{
-    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, check_underlay,
-    values::parse_interface, values::parse_mtu, values::parse_peer, values::parse_pkey,
-    values::parse_queues,
+    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, QpnChoice,
+    check_underlay, values::parse_interface, values::parse_mtu, values::parse_peer,
+    values::parse_pkey, values::parse_queues,
 };
+use crate::reload::Source;
 
 /// Where the control socket is unless the user says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";
@@ -64,6 +65,12 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub pkey: PKey,
 
+    /// Queue pair number: "stable" is made from GID, P_Key and name, so that peers do not notice a
+    /// restart; "random" is another one at each start; or 0x000002 to 0xfffffe
+    #[arg(long, value_name = "stable|random|QPN", default_value = "stable")]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub qpn: QpnChoice,
+
     /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
@@ -109,6 +116,24 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub persist: bool,
 
+    /// What is done to DHCPv4: "broadcast" has servers answer clients on and behind the interface by
+    /// broadcast, "rfc4390" also has requests leave as RFC 4390 wants them, "off" leaves it alone
+    #[arg(
+        long,
+        value_name = "broadcast|rfc4390|off",
+        value_enum,
+        default_value_t
+    )]
+    #[arg(hide_possible_values = true)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub dhcp: DhcpMode,
+
+    /// Send frames for guests and groups back to the interface, too, as macvlans in VEPA mode need
+    /// it [default: only to the fabric]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub reflect: bool,
+
     /// Control socket [default: /run/ibtap/ibtapd.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -129,8 +154,8 @@ pub struct Args {
 /// What the command line asks for.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Run with this configuration.
-    Run(Config),
+    /// Run with this configuration; the source is there to be read again.
+    Run(Config, Option<Source>),
     /// The file is valid and holds this; say so and exit.
     Checked(PathBuf, Config),
 }
@@ -146,18 +171,15 @@ impl Args {
             let config = Config::from_file(&file)?;
             return Ok(Action::Checked(file, config));
         }
-        let (socket, log_level) = (self.socket.clone(), self.log_level);
-        let mut config = match &self.config {
-            Some(file) => Config::from_file(file)?,
-            None => self.describe()?,
-        };
-        if let Some(socket) = socket {
-            config.socket = socket;
+        if let Some(file) = self.config {
+            let source = Source {
+                file,
+                socket: self.socket,
+                log_level: self.log_level,
+            };
+            return Ok(Action::Run(source.read()?, Some(source)));
         }
-        if let Some(level) = log_level {
-            config.log_level = level;
-        }
-        Ok(Action::Run(config))
+        Ok(Action::Run(self.describe()?, None))
     }
 
     /// The configuration that the options describe: one device on one port.
@@ -177,15 +199,18 @@ impl Args {
         let device = DeviceConfig {
             mode: self.mode,
             pkey: self.pkey,
+            qpn: self.qpn,
             mtu: self.mtu,
             queues: self.queues,
             persist: self.persist,
             up: !self.down,
+            dhcp: self.dhcp,
+            reflect: self.reflect,
             ..DeviceConfig::new(&self.name, &underlay)
         };
         Ok(Config {
-            socket: DEFAULT_SOCKET.into(),
-            log_level: LogLevel::default(),
+            socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            log_level: self.log_level.unwrap_or_default(),
             ports: [(underlay, port)].into(),
             devices: vec![device],
         })

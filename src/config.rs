@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use fabric::{PKey, QKey};
 
-use crate::api::{LogLevel, Mode};
-pub use values::{BusyPoll, GidChoice, LinkMtu};
+use crate::api::{DhcpMode, LogLevel, Mode};
+pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
 /// name or a partition of a port, every device's underlay has an entry in `ports`.
@@ -129,6 +129,8 @@ pub struct DeviceConfig {
     pub pkey: PKey,
     /// The Q_Key of the broadcast group.
     pub qkey: QKey,
+    /// The queue pair number.
+    pub qpn: QpnChoice,
     /// IP MTU in bytes; `None`: the link's.
     pub mtu: Option<u32>,
     /// TAP queues; `None`: [`default_queues`].
@@ -137,6 +139,10 @@ pub struct DeviceConfig {
     pub persist: bool,
     /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
     pub up: bool,
+    /// What is done to DHCPv4.
+    pub dhcp: DhcpMode,
+    /// Whether frames for guests and groups go back to the TAP, too (reflective relay).
+    pub reflect: bool,
 }
 
 impl DeviceConfig {
@@ -148,10 +154,13 @@ impl DeviceConfig {
             mode: Mode::Datagram,
             pkey: PKey::DEFAULT,
             qkey: QKey::IPOIB_DEFAULT,
+            qpn: QpnChoice::default(),
             mtu: None,
             queues: None,
             persist: false,
             up: true,
+            dhcp: DhcpMode::default(),
+            reflect: false,
         }
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! A message is one JSON object and a NUL byte on a stream socket of the unix domain. A call names
 //! a `method` and carries `parameters`; a reply carries `parameters`, and `error` where there was
-//! one. `oneway` calls are not answered; `more` is allowed, and answered with one reply;
-//! `upgrade` is refused. `varlinkctl` of systemd speaks it too.
+//! one. `oneway` calls are not answered; `upgrade` is refused. A call for `more` of a method that
+//! answers with a stream gets replies with `continues` until the last one, any other call for `more`
+//! one reply. `varlinkctl` of systemd speaks it too.
 //!
 //! [`ControlServer`] has no thread of its own and never blocks: its epoll descriptor goes into the
 //! daemon's control loop. Whatever a client does, it holds a bounded amount of memory, is answered
@@ -16,7 +17,7 @@ mod listener;
 mod server;
 mod service;
 
-pub use client::{ClientError, ControlClient};
+pub use client::{ClientError, ControlClient, Monitored, Next, Replies};
 pub use listener::BindError;
 pub use server::{CLIENTS_MAX, ControlServer};
-pub use service::{Handler, REPLY_MAX, REQUEST_MAX};
+pub use service::{Handler, REPLY_MAX, REQUEST_MAX, StreamId, Streamed};

@@ -1,6 +1,8 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod front;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -15,9 +17,14 @@ use ipoib::HardwareAddress;
 use rtnl::{Event, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN, Site};
+use crate::fdstore::{self, Inherited};
+use crate::pinger::Pingers;
 use crate::port::PortRuntime;
+use crate::reload::Running;
+use crate::watch::{Subject, Watchers};
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -59,14 +66,23 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    /// Clients that monitor.
+    pub(crate) watchers: Watchers,
+    /// Clients that ping.
+    pub(crate) pingers: Pingers,
+    /// The configuration that is in force, where there is a file to read again.
+    pub(crate) running: Option<Running>,
     next_id: u32,
-    netlink: rtnl::Requests,
+    pub(crate) netlink: rtnl::Requests,
     monitor: Monitor,
     reports: Receiver<Report>,
     reports_sender: Sender<Report>,
     reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
     membership_changed: BTreeSet<DeviceId>,
+    /// Queues that a service manager has kept over a restart.
+    inherited: Inherited,
+    next_routes: Instant,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -94,6 +110,9 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            watchers: Watchers::default(),
+            pingers: Pingers::default(),
+            running: None,
             next_id: 0,
             netlink: rtnl::Requests::new()?,
             monitor,
@@ -102,6 +121,8 @@ impl Daemon {
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
+            inherited: Inherited::take(),
+            next_routes: Instant::now(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -110,10 +131,17 @@ impl Daemon {
                 return Err(e);
             }
         }
+        daemon.inherited.discard_rest();
+        // Again, for where interfaces have exchanged names: one's new label was the other's old one.
+        // What is kept already stays as it is.
+        for (_, device) in daemon.devices.values() {
+            fdstore::keep(&device.spec.name, &device.tap);
+        }
         Ok(daemon)
     }
 
-    fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
+    /// Opens a port and makes its devices.
+    pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
         let underlay = spec.soft.underlay.clone();
         let port = SoftPort::open(spec.soft)?;
         let runtime = PortRuntime::start(
@@ -124,6 +152,9 @@ impl Daemon {
             &self.reports_wake,
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
+        if !self.watchers.is_empty() {
+            runtime.tell(|| Command::Watch(true));
+        }
         self.ports.push(runtime);
         let at = self.ports.len() - 1;
         for device in spec.devices {
@@ -132,7 +163,8 @@ impl Daemon {
         Ok(())
     }
 
-    fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
+    /// Makes a device on a port.
+    pub(crate) fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
         let id = DeviceId(self.next_id);
         self.next_id += 1;
         let port = &mut self.ports[at];
@@ -140,6 +172,7 @@ impl Daemon {
             threads: &port.mailboxes(),
             port: &mut *port.port,
             netlink: &mut self.netlink,
+            inherited: &mut self.inherited,
         };
         let device = Device::create(id, spec, &mut site).map_err(|source| DaemonError::Device {
             name: spec.name.clone(),
@@ -162,7 +195,12 @@ impl Daemon {
         }
         // What is drained here wakes the control loop no more.
         self.sync_changed_groups();
+        let created = Happening::Created {
+            qpn: device.endpoint.qpn,
+            gid: device.address.gid(),
+        };
         self.devices.insert(id, (at, device));
+        self.tell_device(id, created);
         self.reread(id);
         Ok(())
     }
@@ -184,9 +222,12 @@ impl Daemon {
             .iter()
             .any(|p| p.port.attributes().state == PortState::Down)
             .then_some(DOWN_POLL);
+        let ping = self.pingers.deadline();
         let timeout = memberships
             .into_iter()
             .chain(down)
+            .chain(self.next_tick())
+            .chain(ping.map(|at| at.saturating_duration_since(Instant::now())))
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
         match poll(&mut fds, timeout.as_ref()) {
@@ -207,7 +248,6 @@ impl Daemon {
         for event in self.monitor.drain() {
             self.netlink_event(event);
         }
-        self.sync_changed_groups();
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
@@ -219,24 +259,18 @@ impl Daemon {
             match report {
                 Report::TapGone(id) => self.forget(id),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
-                Report::EchoRefused(id, echo, sequence) => {
-                    log::debug!("device {id:?}: echo {echo}/{sequence} could not be sent");
-                }
+                Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
+        self.tick();
+        self.sync_changed_groups();
+        self.send_pings();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             self.sync_all_groups();
         }
         Ok(())
-    }
-
-    /// A device's core has news.
-    fn core_event(&mut self, id: DeviceId, event: ipoib::Event, _round_trip: u64) {
-        if let Some((_, device)) = self.devices.get(&id) {
-            log::trace!("{}: {event:?}", device.name);
-        }
     }
 
     fn by_index(&self, ifindex: u32) -> Option<DeviceId> {
@@ -246,12 +280,23 @@ impl Daemon {
             .map(|(id, _)| *id)
     }
 
+    /// The devices through which an interface's addresses are reached: it is one of ours, or the
+    /// bridge that ours are ports of. (A bond announces for itself, through its active port.)
+    fn reached_by(&self, ifindex: u32) -> Vec<DeviceId> {
+        self.devices
+            .iter()
+            .filter(|(_, (_, d))| d.ifindex == ifindex || d.bridge == Some(ifindex))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     fn netlink_event(&mut self, event: Event) {
         match event {
             Event::LinkChanged(link) => {
                 if let Some(id) = self.by_index(link.index) {
                     self.link_changed(id, &link);
                 }
+                self.restack(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
                 if let Some(id) = self.by_index(index) {
@@ -260,19 +305,20 @@ impl Daemon {
                     );
                     self.forget(id);
                 }
+                self.restack(None);
             }
             Event::AddressAdded(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && a.is_usable()
-                {
-                    self.address_added(id, a.ip);
+                if a.is_usable() {
+                    self.reached_by(a.ifindex)
+                        .into_iter()
+                        .for_each(|id| self.address_added(id, a.ip));
                 }
             }
             Event::AddressRemoved(a) => {
-                if let Some(id) = self.by_index(a.ifindex)
-                    && let Some((_, device)) = self.devices.get_mut(&id)
-                {
-                    device.addresses.remove(&a.ip);
+                for id in self.reached_by(a.ifindex) {
+                    if let Some((_, device)) = self.devices.get_mut(&id) {
+                        device.addresses.remove(&a.ip);
+                    }
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
@@ -293,6 +339,7 @@ impl Daemon {
         match self.netlink.link_by_index(device.ifindex) {
             Ok(link) => {
                 self.link_changed(id, &link);
+                self.read_stacking(id);
                 self.read_addresses(id);
                 self.sync_groups(id);
             }
@@ -306,10 +353,21 @@ impl Daemon {
             return;
         };
         let at = *at;
-        device.name.clone_from(&link.name);
+        let bridge = link.master.filter(|m| is_bridge(&mut self.netlink, *m));
+        let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
+        let was = std::mem::replace(&mut device.name, link.name.clone());
+        let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
+        if was != link.name {
+            tell(Happening::Renamed { was });
+        }
         if device.up != link.up {
             device.up = link.up;
             log::info!("{}: {}", device.name, if link.up { "up" } else { "down" });
+            tell(if link.up {
+                Happening::Up
+            } else {
+                Happening::Down
+            });
         }
         let allowed = MTU_MIN.min(device.link_mtu)..=device.link_mtu;
         if !allowed.contains(&link.mtu) {
@@ -330,13 +388,17 @@ impl Daemon {
                     log::warn!("{}: cannot set the MTU: {e}", device.name);
                 }
             }
-        } else {
+        } else if device.mtu != link.mtu {
             device.mtu = link.mtu;
+            tell(Happening::MtuChanged { mtu: link.mtu });
         }
         if let Some(mac) = link.address
             && mac != device.mac
         {
             device.mac = mac;
+            tell(Happening::MacChanged {
+                mac: LinkAddress(mac),
+            });
             self.ports[at].tell(|| Command::SetMac(id, mac));
         }
         let Some((_, device)) = self.devices.get_mut(&id) else {
@@ -355,6 +417,9 @@ impl Daemon {
             Ok(_) => {}
             Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
         }
+        if bridged {
+            self.read_addresses(id);
+        }
         self.sync_groups(id);
     }
 
@@ -362,13 +427,15 @@ impl Daemon {
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
-        match self.netlink.addresses(device.ifindex) {
-            Ok(addresses) => {
-                for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
-                    self.address_added(id, a.ip);
+        for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
+            match self.netlink.addresses(ifindex) {
+                Ok(addresses) => {
+                    for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
+                        self.address_added(id, a.ip);
+                    }
                 }
+                Err(e) => log::warn!("cannot read the addresses of interface {ifindex}: {e}"),
             }
-            Err(e) => log::warn!("{}: cannot read its addresses: {e}", device.name),
         }
     }
 
@@ -416,31 +483,38 @@ impl Daemon {
             }
         };
         let wanted = device.wanted_groups(&host);
+        device.host_groups = host;
         if wanted == device.joined {
             return;
         }
         let runtime = &mut self.ports[*at];
-        let mut joined: BTreeSet<_> = device.joined.intersection(&wanted).copied().collect();
-        for gone in device.joined.difference(&wanted) {
-            log::debug!("{}: leaving {gone}", device.name);
-            if let Err(e) = runtime.port.detach(device.endpoint.id, *gone) {
-                log::warn!("{}: cannot leave {gone}: {e}", device.name);
+        let new: Vec<_> = wanted.difference(&device.joined).copied().collect();
+        let gone: Vec<_> = device.joined.difference(&wanted).copied().collect();
+        let refused = match runtime.port.change_groups(device.endpoint.id, &new, &gone) {
+            Ok(refused) => refused,
+            Err(e) => {
+                log::warn!("{}: cannot change its multicast groups: {e}", device.name);
+                return;
             }
+        };
+        let mut tell = |what| self.watchers.tell(Subject::Interface(&device.name), what);
+        for group in &gone {
+            log::debug!("{}: leaving {group}", device.name);
+            tell(Happening::GroupLeft { mgid: *group });
         }
         // Nobody wants the others any more; hosts may ask for any number of groups over time.
         device.refused.retain(|g| wanted.contains(g));
-        for new in wanted.difference(&device.joined) {
-            match runtime.port.attach(device.endpoint.id, *new) {
-                Ok(()) => {
-                    log::debug!("{}: joined {new}", device.name);
-                    joined.insert(*new);
-                    device.refused.remove(new);
-                }
-                Err(e) if device.refused.insert(*new) => {
-                    log::warn!("{}: multicast join failed for {new}: {e}", device.name);
-                }
-                Err(_) => {}
+        let mut joined = wanted;
+        for (group, e) in refused {
+            joined.remove(&group);
+            if device.refused.insert(group) {
+                log::warn!("{}: multicast join failed for {group}: {e}", device.name);
             }
+        }
+        for group in new.iter().filter(|group| joined.contains(group)) {
+            log::debug!("{}: joined {group}", device.name);
+            tell(Happening::GroupJoined { mgid: *group });
+            device.refused.remove(group);
         }
         device.joined = joined;
         let groups: Vec<_> = device.joined.iter().copied().collect();
@@ -449,6 +523,7 @@ impl Daemon {
 
     fn port_event(&mut self, at: usize, event: PortEvent) {
         let name = self.ports[at].port.attributes().name;
+        self.watchers.tell(Subject::Port(&name), told(&event));
         match event {
             PortEvent::Active => {
                 log::info!("{name}: port active");
@@ -482,6 +557,12 @@ impl Daemon {
         for (_, device) in self.devices.values_mut().filter(|(p, _)| *p == at) {
             if device.carrier != active {
                 device.set_carrier(active);
+                let what = if device.carrier {
+                    Happening::CarrierOn
+                } else {
+                    Happening::CarrierOff
+                };
+                self.watchers.tell(Subject::Interface(&device.name), what);
             }
         }
     }
@@ -504,15 +585,29 @@ impl Daemon {
             self.ports[at].tell(|| Command::SetPayloadMax(*id, payload as usize));
             if mtu != device.mtu {
                 match self.netlink.set_mtu(device.ifindex, mtu) {
-                    Ok(()) => device.mtu = mtu,
+                    Ok(()) => {
+                        device.mtu = mtu;
+                        let what = Happening::MtuChanged { mtu };
+                        self.watchers.tell(Subject::Interface(&device.name), what);
+                    }
                     Err(e) => log::warn!("{}: cannot set the MTU {mtu}: {e}", device.name),
                 }
             }
         }
     }
 
-    /// Closes a device whose TAP is gone.
-    fn forget(&mut self, id: DeviceId) {
+    /// Closes a device whose TAP is gone, or is to go.
+    pub(crate) fn forget(&mut self, id: DeviceId) {
+        if let Some((_, device)) = self.devices.get(&id) {
+            fdstore::forget(&device.spec.name);
+        }
+        self.close(id);
+    }
+
+    /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.
+    fn close(&mut self, id: DeviceId) {
+        self.tell_device(id, Happening::Gone);
+        self.pingers.device_gone(id);
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
@@ -530,14 +625,38 @@ impl Daemon {
             .collect()
     }
 
-    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent.
+    /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent and whose
+    /// queues no service manager keeps. The carrier is left to the kernel, which takes it away with
+    /// the last queue.
     pub fn stop(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            self.forget(id);
+            self.close(id);
         }
         for port in self.ports.drain(..) {
             port.stop();
         }
+    }
+}
+
+fn is_bridge(netlink: &mut rtnl::Requests, ifindex: u32) -> bool {
+    netlink
+        .link_by_index(ifindex)
+        .is_ok_and(|link| link.kind.as_deref() == Some("bridge"))
+}
+
+/// What a port's event is to those who watch.
+fn told(event: &PortEvent) -> Happening {
+    match event {
+        PortEvent::Active => Happening::PortActive,
+        PortEvent::Down(reason) => Happening::PortDown {
+            reason: reason.clone(),
+        },
+        PortEvent::Removed => Happening::PortGone,
+        PortEvent::GidChange(gid) => Happening::GidChanged { gid: *gid },
+        PortEvent::MtuChange(link_mtu) => Happening::LinkMtuChanged {
+            link_mtu: *link_mtu,
+        },
+        PortEvent::PKeyChange => Happening::PkeysChanged,
     }
 }
 

@@ -10,7 +10,10 @@ use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
 use ipoib::HardwareAddress;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
+use crate::behind::Behind;
+use crate::config::QpnChoice;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
+use crate::fdstore::{self, Inherited, Stored};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -27,6 +30,8 @@ pub struct DeviceSpec {
     pub pkey: PKey,
     /// Q_Key of the link.
     pub qkey: QKey,
+    /// Which queue pair number to wish for.
+    pub qpn: QpnChoice,
     /// Scope nibble of the broadcast group.
     pub scope: u8,
     /// MTU asked for; the link's otherwise.
@@ -84,6 +89,8 @@ pub struct Device {
     pub mtu: u32,
     /// The largest IP packet that the link carries.
     pub link_mtu: u32,
+    /// The bridge that the interface is a port of.
+    pub bridge: Option<u32>,
     /// Whether the interface is administratively up.
     pub up: bool,
     /// Carrier as last set.
@@ -94,6 +101,14 @@ pub struct Device {
     pub joined: BTreeSet<Gid>,
     /// Groups that could not be attached, so that each is logged once.
     pub refused: BTreeSet<Gid>,
+    /// The groups that the host itself has joined, as last read.
+    pub host_groups: BTreeSet<IpAddr>,
+    /// What is behind it besides the host.
+    pub behind: Behind,
+    /// Addresses that two hosts were seen to claim, so that each is logged once.
+    pub conflicts: BTreeSet<IpAddr>,
+    /// That signed neighbour discovery passes has been logged.
+    pub told_signed: bool,
     /// When it was made.
     pub created: ipoib::Time,
     /// Addresses of the host, to be announced when the link's address changes.
@@ -108,6 +123,8 @@ pub struct Site<'a> {
     pub threads: &'a [Mailbox],
     /// The kernel.
     pub netlink: &'a mut rtnl::Requests,
+    /// Queues that a service manager has kept.
+    pub inherited: &'a mut Inherited,
 }
 
 impl Device {
@@ -126,10 +143,7 @@ impl Device {
             .ud_payload_max
             .saturating_sub(ENCAPSULATION);
         let mtu = wanted_mtu(spec, link_mtu)?;
-        let endpoint = site.port.create_ud(UdInit {
-            pkey: spec.pkey,
-            qkey: spec.qkey,
-        })?;
+        let endpoint = create_endpoint(spec, site.port)?;
         let made = Self::with_endpoint(id, spec, site, endpoint, mtu, link_mtu);
         if made.is_err() {
             // The error that is reported is the one that came first.
@@ -148,17 +162,17 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let (tap, lanes) = open_tap(&TapOptions {
-            name: spec.name.clone(),
-            queues,
-            persist: spec.persist,
-        })?;
+        let opened = match site.inherited.of(&spec.name) {
+            Some(stored) => Opened::take_over(spec, queues, stored)?,
+            None => Opened::new(spec, queues)?,
+        };
+        let (tap, lanes) = (opened.tap, opened.queues);
         let address = HardwareAddress::new(0, endpoint.qpn, attributes.gid);
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
             spec: spec.clone(),
-            name: spec.name.clone(),
+            name: opened.name,
             ifindex: tap.ifindex(),
             queues: lanes.len(),
             tap,
@@ -167,15 +181,26 @@ impl Device {
             mac,
             mtu,
             link_mtu,
+            bridge: None,
             up: false,
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),
             refused: BTreeSet::new(),
+            host_groups: BTreeSet::new(),
+            // Nobody has the address that peers see us under.
+            behind: Behind::new(ipoib::peer_mac(&address)),
+            conflicts: BTreeSet::new(),
+            told_signed: false,
             created: now(),
             addresses: BTreeSet::new(),
         };
-        device.set_carrier(false);
+        let active = attributes.state == PortState::Active;
+        // An interface that was never without a queue keeps its carrier: to lose it would flush what
+        // bridges have learned and, with some network managers, the addresses.
+        if !(opened.inherited && active) {
+            device.set_carrier(false);
+        }
         let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
         let prepared = device
             .prepare_link(site.netlink, &attributes.name)
@@ -186,7 +211,8 @@ impl Device {
         }
         device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
-        device.set_carrier(attributes.state == PortState::Active);
+        device.set_carrier(active);
+        fdstore::keep(&spec.name, &device.tap);
         Ok(device)
     }
 
@@ -214,10 +240,7 @@ impl Device {
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
         }
-        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
-        if let Err(e) = netlink.set_gso_max(self.ifindex, GSO_MAX) {
-            log::debug!("{name}: gso_max_size stays at {}: {e}", link.gso_max_size);
-        }
+        self.set_gso_max(netlink, false);
         if link
             .alias
             .as_deref()
@@ -231,6 +254,17 @@ impl Device {
         }
         self.up = link.up;
         Ok(())
+    }
+
+    /// Sets the largest send that the host gives to the interface at once. What guests send was cut
+    /// for their own interfaces already: with less than they may send, the kernel would cut it into
+    /// single packets.
+    pub fn set_gso_max(&self, netlink: &mut rtnl::Requests, stacked: bool) {
+        let most = if stacked { GSO_MAX_GUESTS } else { GSO_MAX };
+        // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
+        if let Err(e) = netlink.set_gso_max(self.ifindex, most) {
+            log::debug!("{}: gso_max_size stays as it is: {e}", self.name);
+        }
     }
 
     fn hand_out(&self, queues: &[TapQueue], threads: &[Mailbox]) {
@@ -282,13 +316,16 @@ impl Device {
     }
 
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
-    /// that nobody reports (RFC 1112, RFC 4861), and what the host has joined.
+    /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
+    /// interface have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> BTreeSet<Gid> {
         let (pkey, scope) = (self.spec.pkey, self.spec.scope);
         let mut wanted: BTreeSet<Gid> = host
             .iter()
             .chain(&ALL_HOSTS)
-            .filter_map(|ip| ipoib::mgid(*ip, pkey, scope))
+            .copied()
+            .chain(self.behind.groups())
+            .filter_map(|ip| ipoib::mgid(ip, pkey, scope))
             .collect();
         wanted.insert(ipoib::broadcast_mgid(pkey, scope));
         wanted
@@ -305,6 +342,10 @@ const ALL_HOSTS: [IpAddr; 2] = [
 /// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
 const GSO_MAX: u32 = 60_000;
 
+/// The largest frame that guests may send: the default of veth and of virtio-net. It leaves in two
+/// trains.
+const GSO_MAX_GUESTS: u32 = 65_536;
+
 /// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
 const ALIAS: &str = "ibtap:";
 
@@ -316,6 +357,63 @@ fn is_our_alias(alias: &str) -> bool {
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
+
+/// A TAP, new or taken over.
+struct Opened {
+    tap: Tap,
+    queues: Vec<TapQueue>,
+    name: String,
+    /// Its queues were open all the time.
+    inherited: bool,
+}
+
+impl Opened {
+    fn new(spec: &DeviceSpec, queues: usize) -> Result<Opened, TapError> {
+        let (tap, queues) = open_tap(&TapOptions {
+            name: spec.name.clone(),
+            queues,
+            persist: spec.persist,
+        })?;
+        Ok(Opened {
+            tap,
+            queues,
+            name: spec.name.clone(),
+            inherited: false,
+        })
+    }
+
+    /// Goes on with the queues that the service manager has kept, `most` of them.
+    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, TapError> {
+        let (label, name) = (stored.label, stored.interface);
+        let kept = stored.fds.len();
+        // The label goes where it says something wrong from now on.
+        if label != fdstore::label(&spec.name) || kept > most {
+            fdstore::remove(&label);
+        }
+        let (tap, queues) = match Tap::from_fds(stored.fds, most, spec.persist) {
+            Err(e @ TapError::Elsewhere { .. }) => {
+                log::warn!(
+                    "{e}; its stored queues are closed, and {} is made",
+                    spec.name
+                );
+                fdstore::remove(&label);
+                return Opened::new(spec, most);
+            }
+            taken => taken?,
+        };
+        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
+        if kept != most {
+            let used = queues.len();
+            log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");
+        }
+        Ok(Opened {
+            tap,
+            queues,
+            name,
+            inherited: true,
+        })
+    }
+}
 
 fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
     let end = Instant::now() + HELD_PATIENCE;
@@ -333,7 +431,38 @@ fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
     }
 }
 
-fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
+fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
+    let wish = match spec.qpn {
+        QpnChoice::Stable => Some(ipoib::local_qpn(
+            port.attributes().gid,
+            spec.pkey,
+            &spec.name,
+        )),
+        QpnChoice::Random => None,
+        QpnChoice::Number(qpn) => Some(qpn),
+    };
+    let endpoint = port.create_ud(UdInit {
+        pkey: spec.pkey,
+        qkey: spec.qkey,
+        qpn: wish,
+    })?;
+    if let QpnChoice::Number(asked) = spec.qpn
+        && asked != endpoint.qpn
+    {
+        log::warn!(
+            "{}: the queue pair number {asked} is in use; it has {} instead",
+            spec.name,
+            endpoint.qpn
+        );
+    }
+    Ok(endpoint)
+}
+
+/// The MTU in bytes that a device is to have.
+///
+/// # Errors
+/// [`DeviceError::Mtu`]
+pub(crate) fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
     match spec.mtu {
         None => Ok(link_mtu),
         Some(mtu) if mtu > link_mtu => Err(DeviceError::Mtu(format!(

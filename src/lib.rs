@@ -7,12 +7,18 @@
 
 pub mod api;
 pub mod args;
+mod behind;
 pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod datapath;
 pub mod device;
+pub mod fdstore;
 pub mod logging;
+mod news;
+mod pinger;
 pub mod port;
+pub mod reload;
 pub mod run;
 mod status;
+mod watch;

@@ -133,7 +133,7 @@ impl fmt::Write for OneLine<'_, '_> {
 }
 
 /// RFC 3339, with milliseconds.
-struct Utc(SystemTime);
+pub(crate) struct Utc(pub SystemTime);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

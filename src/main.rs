@@ -19,7 +19,7 @@ fn main() -> ExitCode {
             );
             EXIT_OK.into()
         }
-        Ok(Action::Run(config)) => ibtap::run::run(config).into(),
+        Ok(Action::Run(config, source)) => ibtap::run::run(config, source).into(),
         Err(error) => {
             eprintln!("ibtapd: {error}");
             EXIT_USAGE.into()

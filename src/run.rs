@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use fabric::PKey;
 use fabric::soft::{self, SoftConfig};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::api::Mode;
 use crate::args::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use crate::config::{Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, default_queues};
 use crate::control::ControlServer;
 use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
 use crate::logging;
+use crate::reload::{Running, Source, check_mode};
 
 /// How long to wait at the start for the underlay to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
@@ -25,17 +25,14 @@ const GID_WAIT: Duration = Duration::from_secs(10);
 /// (`ipoib_main.c ipv4_bcast_addr`).
 pub const SCOPE: u8 = 2;
 
-/// Runs until SIGTERM or SIGINT; gives the exit status.
-pub fn run(config: Config) -> u8 {
+/// Runs until SIGTERM or SIGINT; gives the exit status. With a source, SIGHUP has it read again.
+pub fn run(config: Config, source: Option<Source>) -> u8 {
     logging::init(config.log_level);
-    if let Some(device) = config.devices.iter().find(|d| d.mode == Mode::Connected) {
-        eprintln!(
-            "ibtapd: {}: connected mode is not available in this version; use mode \"datagram\"",
-            device.name
-        );
+    if let Err(sentence) = config.devices.iter().try_for_each(check_mode) {
+        eprintln!("ibtapd: {sentence}");
         return EXIT_USAGE;
     }
-    match serve(config) {
+    match serve(config, source) {
         Ok(()) => EXIT_OK,
         Err(error) => {
             eprintln!("ibtapd: {error}");
@@ -44,29 +41,33 @@ pub fn run(config: Config) -> u8 {
     }
 }
 
-fn serve(config: Config) -> Result<(), Failure> {
+fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     let caught = |e| DaemonError::Os("cannot catch signals", e);
-    let mut signals = signals().map_err(caught)?;
+    let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
+    let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
     let mut server = ControlServer::bind(&config.socket)?;
     let specs = port_specs(
         &config,
-        &Arc::new(OwnedFd::from(signals.try_clone().map_err(caught)?)),
+        &Arc::new(OwnedFd::from(stops.try_clone().map_err(caught)?)),
     );
     let mut daemon = match Daemon::start(specs) {
         Ok(daemon) => daemon,
-        Err(_) if is_signalled(&mut signals) => return Ok(()),
+        Err(_) if is_signalled(&mut stops) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    notify(&[
-        sd_notify::NotifyState::Ready,
-        sd_notify::NotifyState::Status(&format!("{} device(s)", config.devices.len())),
-    ]);
+    daemon.running = source.map(|source| Running { source, config });
+    notify_ready(daemon.devices.len());
     loop {
         daemon
-            .wait(&[signals.as_fd(), server.as_fd()])
+            .wait(&[stops.as_fd(), reloads.as_fd(), server.as_fd()])
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;
-        if is_signalled(&mut signals) {
+        if is_signalled(&mut stops) {
             break;
+        }
+        if is_signalled(&mut reloads)
+            && let Err(error) = daemon.reload()
+        {
+            log::error!("not reloaded: {error}");
         }
         daemon.process()?;
         server
@@ -88,18 +89,34 @@ enum Failure {
     Control(#[from] crate::control::BindError),
 }
 
-/// A stream that becomes readable with SIGTERM or SIGINT.
-fn signals() -> std::io::Result<UnixStream> {
+/// A stream that becomes readable with each of the signals.
+fn signals(which: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
     read.set_nonblocking(true)?;
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::low_level::pipe::register(signal, write.try_clone()?)?;
+    for signal in which {
+        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
     }
     Ok(read)
 }
 
 fn is_signalled(signals: &mut UnixStream) -> bool {
     signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
+}
+
+/// Tells systemd that the configuration is being read again; [`notify_ready`] ends it.
+pub(crate) fn notify_reloading() {
+    match sd_notify::NotifyState::monotonic_usec_now() {
+        Ok(now) => notify(&[sd_notify::NotifyState::Reloading, now]),
+        Err(e) => log::debug!("cannot read the clock for the service manager: {e}"),
+    }
+}
+
+/// Tells systemd that so many devices are in service.
+pub(crate) fn notify_ready(devices: usize) {
+    notify(&[
+        sd_notify::NotifyState::Ready,
+        sd_notify::NotifyState::Status(&format!("{devices} device(s)")),
+    ]);
 }
 
 /// Tells systemd, if it listens.
@@ -119,16 +136,18 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
                 .iter()
                 .filter(|d| d.underlay == *underlay)
                 .collect();
-            port_spec(underlay, port, &devices, give_up)
+            port_spec(underlay, port, &devices, Some(give_up))
         })
         .collect()
 }
 
-fn port_spec(
+/// What a configuration asks of a port and of its devices. Waiting for a GID ends when `give_up` is
+/// readable.
+pub(crate) fn port_spec(
     underlay: &str,
     port: &PortConfig,
     devices: &[&DeviceConfig],
-    give_up: &Arc<OwnedFd>,
+    give_up: Option<&Arc<OwnedFd>>,
 ) -> PortSpec {
     let pkeys: Vec<PKey> = port
         .pkeys
@@ -144,25 +163,27 @@ fn port_spec(
             link_mtu: link_mtu(port.link_mtu),
             workers: devices.iter().map(|d| d.queues).max().unwrap_or(1),
             gid_wait: GID_WAIT,
-            give_up: Some(give_up.clone()),
+            give_up: give_up.cloned(),
         },
         busy_poll: port.busy_poll.duration(),
         devices,
     }
 }
 
-fn device_spec(device: &DeviceConfig) -> DeviceSpec {
+/// What a configuration asks of a device.
+pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
     DeviceSpec {
         name: device.name.clone(),
         pkey: device.pkey,
         qkey: device.qkey,
+        qpn: device.qpn,
         scope: SCOPE,
         mtu: device.mtu,
         queues: device.queues.unwrap_or_else(default_queues),
         persist: device.persist,
         up: device.up,
-        dhcp: ipoib::DhcpMode::default(),
-        reflect: false,
+        dhcp: device.dhcp.into(),
+        reflect: device.reflect,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel, Mode,
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
-use crate::control::Handler;
+use crate::control::{Handler, StreamId, Streamed};
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
@@ -33,7 +33,23 @@ impl Handler for Daemon {
             Request::Paths(which) => self.paths(&which.interface),
             Request::Resources => Ok(self.resources()),
             Request::LogLevel(level) => Ok(set_level(level.level)),
+            Request::Reload => self.reload().map(Reply::Reload),
+            Request::Monitor(_) | Request::Ping(_) => Err(ApiError::Refused {
+                message: "this request is answered by a stream only".into(),
+            }),
         }
+    }
+
+    fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError> {
+        self.open_stream(stream, request)
+    }
+
+    fn next(&mut self, stream: StreamId) -> Streamed {
+        self.next_of_stream(stream)
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        self.close_stream(stream);
     }
 }
 
@@ -43,7 +59,8 @@ fn set_level(level: LogLevel) -> Reply {
 }
 
 impl Daemon {
-    fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
+    /// The device that is called so now.
+    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
         self.devices
             .iter()
             .find(|(_, (_, d))| d.name == name)
@@ -95,6 +112,8 @@ impl Daemon {
             link_mtu: port.ud_payload_max,
             queues: d.queues as u32,
             persist: d.spec.persist,
+            dhcp: d.spec.dhcp.into(),
+            reflect: d.spec.reflect,
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
@@ -114,7 +133,10 @@ impl Daemon {
     }
 
     /// The device's parts of all data threads, tables included.
-    fn tables(&self, name: &str) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
+    pub(crate) fn tables(
+        &self,
+        name: &str,
+    ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
         let (id, at, _) = self.named(name)?;
         let parts: Vec<_> = self.ports[at]
             .snapshots(true)

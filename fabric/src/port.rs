@@ -4,6 +4,7 @@
 //! changes here (endpoints, groups, keys) reaches the workers without a lock on their packet path.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use serde::Serialize;
@@ -97,6 +98,10 @@ pub struct UdInit {
     pub pkey: PKey,
     /// The endpoint's Q_Key.
     pub qkey: QKey,
+    /// The queue pair number wished for: the next free one is taken if this is in use or reserved
+    /// ([`Qpn::is_reserved`]). `None`: a random one. A provider whose hardware draws the numbers does
+    /// not heed it.
+    pub qpn: Option<Qpn>,
 }
 
 /// A made UD endpoint.
@@ -249,6 +254,32 @@ pub trait Port: Send {
     /// # Errors
     /// [`FabricError::NoSuchEndpoint`].
     fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
+
+    /// Changes the list of peers that copies of multicast packets go to.
+    ///
+    /// # Errors
+    /// [`FabricError::Unusable`] when the port has no such list, or would have none any more: what
+    /// multicast becomes is decided when the port is opened.
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError>;
+
+    /// Adds an entry to the P_Key table; one that is there already is not an error.
+    ///
+    /// # Errors
+    /// [`FabricError::Unusable`] when the table is not the provider's to change.
+    fn add_pkey(&mut self, pkey: PKey) -> Result<(), FabricError>;
+
+    /// Attaches an endpoint to the groups `join` and detaches it from the groups `leave`; the same
+    /// as one call for each of them, at the cost of one where there are thousands. Gives the groups
+    /// that could not be attached; all others are when this returns.
+    ///
+    /// # Errors
+    /// [`FabricError::NoSuchEndpoint`].
+    fn change_groups(
+        &mut self,
+        id: EndpointId,
+        join: &[Gid],
+        leave: &[Gid],
+    ) -> Result<Vec<(Gid, FabricError)>, FabricError>;
 
     /// What is in use, for people.
     fn resources(&self) -> Resources;

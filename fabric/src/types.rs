@@ -17,6 +17,12 @@ impl Qpn {
     /// The general services interface, which carries management datagrams.
     pub const GSI: Qpn = Qpn(1);
 
+    /// Whether no ordinary queue pair may have it: 0 and 1 are the management interfaces' numbers,
+    /// and 0xffffff stands for every queue pair of a group.
+    pub const fn is_reserved(self) -> bool {
+        self.0 <= Qpn::GSI.0 || self.0 == Qpn::MULTICAST.0
+    }
+
     /// Keeps the low 24 bits of `n`.
     pub const fn new(n: u32) -> Qpn {
         Qpn(n & 0xff_ffff)

@@ -123,6 +123,20 @@ pub fn local_mac(gid: Gid, pkey: PKey, name: &str) -> Mac {
     mac_of(LOCAL_PREFIX, stable_hash(&[&gid.0, &pkey, name.as_bytes()]))
 }
 
+/// The queue pair number of our own interface, as [`local_mac`] is its Ethernet address: the same in
+/// every run, so that what peers know of it outlives a restart. Never a reserved number; two
+/// interfaces of one port may still wish for the same one.
+pub fn local_qpn(gid: Gid, pkey: PKey, name: &str) -> Qpn {
+    let pkey = pkey.full().get().to_be_bytes();
+    // The Ethernet address has the low 40 bits; the others say nothing about it.
+    let high = stable_hash(&[&gid.0, &pkey, name.as_bytes()]) >> 40;
+    let usable = u64::from(Qpn::MULTICAST.get() - QPN_MIN);
+    Qpn::new(QPN_MIN + (high % usable) as u32)
+}
+
+/// The first number of an ordinary queue pair.
+const QPN_MIN: u32 = Qpn::GSI.get() + 1;
+
 /// A number that hashes quickly.
 pub(crate) fn mac_key(mac: Mac) -> u64 {
     let [a, b, c, d, e, f] = mac;
@@ -176,6 +190,18 @@ mod tests {
             local_mac(gid, PKey::new(1), "ib0"),
             local_mac(gid, PKey::new(0x8001), "ib0")
         );
+    }
+
+    #[test]
+    fn our_own_number_never_changes_and_is_no_reserved_one() {
+        let gid = address(0).gid();
+        assert_eq!(local_qpn(gid, PKey::DEFAULT, "ib0"), Qpn::new(0x889108));
+        let names = (0..2000).map(|n| format!("ib{n}"));
+        let numbers: std::collections::BTreeSet<Qpn> = names
+            .map(|name| local_qpn(gid, PKey::DEFAULT, &name))
+            .collect();
+        assert!(numbers.iter().all(|qpn| !qpn.is_reserved()));
+        assert!(numbers.len() > 1990, "they spread: {}", numbers.len());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod incoming;
 mod learning;
 mod outgoing;
+mod services;
 mod types;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use crate::multicast::{broadcast_mgid, mgid};
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{HeldFrame, Resolver};
+use services::Services;
 
 pub use types::{
     Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Limits, Meta, NeighbourInfo,
@@ -50,6 +52,7 @@ pub struct Ipoib {
     stacked: bool,
     /// The host routes multicast.
     routes_multicast: bool,
+    services: Services,
     /// The source of the last datagram, which is mostly that of the next.
     last_source: Option<(Gid, Qpn, Link, Mac)>,
     scratch: Vec<u8>,
@@ -70,6 +73,7 @@ impl Ipoib {
             watched: false,
             stacked: false,
             routes_multicast: false,
+            services: Services::new(),
             last_source: None,
             scratch: vec![0; SCRATCH_LEN],
             config,
@@ -149,12 +153,6 @@ impl Ipoib {
         None
     }
 
-    /// Asks a peer for an echo. False when it cannot be asked: its address is unknown, the length
-    /// is under the header's or over the link's, or too many requests wait to be sent.
-    pub fn echo(&mut self, _request: &EchoRequest) -> bool {
-        false
-    }
-
     /// Where a target is: a GID, and the queue pair there.
     pub fn address(&self, to: Target) -> (Gid, Qpn) {
         match to {
@@ -211,6 +209,9 @@ impl Ipoib {
 
     /// The next packet of our own: a complete IB payload, encapsulation included.
     pub fn poll_transmit(&mut self, now: Time) -> Option<(Target, &[u8])> {
+        if let Some(to) = self.next_echo(now) {
+            return Some((to, self.services.echo.current()));
+        }
         let local = self.config.local;
         let written = if let Some(ip) = self.announcer.next(now) {
             self.counters.announcements_sent += 1;

@@ -6,7 +6,6 @@ use std::net::IpAddr;
 use crate::address::{HardwareAddress, Mac};
 
 /// Events kept between two drains; more are lost and counted.
-#[allow(dead_code)]
 const EVENTS_MAX: usize = 1024;
 
 /// Something worth telling.
@@ -101,14 +100,12 @@ pub enum Event {
 }
 
 /// A bounded queue of events.
-#[allow(dead_code)]
 #[derive(Default)]
 pub struct Events {
     queue: VecDeque<Event>,
     pub lost: u64,
 }
 
-#[allow(dead_code)]
 impl Events {
     pub fn push(&mut self, event: Event) {
         if self.queue.len() < EVENTS_MAX {

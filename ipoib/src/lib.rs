@@ -16,8 +16,11 @@
 
 mod address;
 mod arp;
+mod checksum;
 mod core;
 mod counters;
+mod dhcp;
+mod echo;
 mod event;
 mod group;
 mod ip_table;
@@ -27,9 +30,13 @@ mod nd;
 mod neighbour;
 mod own;
 mod resolve;
+mod snoop;
+mod snooper;
+#[cfg(test)]
+mod testing;
 mod wire;
 
-pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, peer_mac};
+pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
     Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Ipoib, Limits, Meta,
     NeighbourInfo, Outgoing, Target, Time, Update,
@@ -38,3 +45,4 @@ pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
 pub use resolve::HeldFrame;
+pub use snooper::Snooper;

@@ -13,6 +13,7 @@ use crate::wire::{
 pub const OPTION_SOURCE: u8 = 1;
 pub const OPTION_TARGET: u8 = 2;
 const OPTION_REDIRECTED: u8 = 4;
+const OPTION_MTU: u8 = 5;
 const OPTION_CGA: u8 = 11;
 const OPTION_RSA: u8 = 12;
 
@@ -78,6 +79,17 @@ impl NdOption<'_> {
     pub fn mac(&self) -> Option<Mac> {
         (self.is_link_address() && self.bytes.len() == 8).then(|| array(self.bytes, 2))
     }
+}
+
+/// What rewriting a message did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rewritten {
+    /// Bytes of the packet.
+    pub len: usize,
+    /// Link-layer address options left out.
+    pub stripped: u64,
+    /// MTU options lowered.
+    pub clamped: u64,
 }
 
 /// A neighbour-discovery message whose lengths are right.
@@ -147,8 +159,26 @@ impl<'p> Message<'p> {
         })
     }
 
-    pub fn has_link_address(&self) -> bool {
-        self.options().any(|o| o.is_link_address())
+    /// Whether anything in it is to be replaced on a link of `link_mtu`.
+    pub fn needs_rewriting(&self, link_mtu: usize) -> bool {
+        self.options()
+            .any(|o| o.is_link_address() || self.lowered_mtu(&o, link_mtu).is_some())
+    }
+
+    /// The option to put in place of an MTU option that says more than the link carries: a host
+    /// that believed it would send what is dropped (RFC 4861, section 4.6.4). A link below IPv6's
+    /// minimum is left alone: nothing that the option could say makes IPv6 work there.
+    fn lowered_mtu(&self, option: &NdOption<'_>, link_mtu: usize) -> Option<[u8; 8]> {
+        let bytes: &[u8; 8] = option.bytes.try_into().ok()?;
+        let link_mtu = u32::try_from(link_mtu).ok()?;
+        let said = u32::from_be_bytes(array(bytes, 4));
+        let high = option.kind == OPTION_MTU && said > link_mtu;
+        let ours = self.kind == Kind::RouterAdvertisement && link_mtu >= IPV6_MTU_MIN as u32;
+        (high && ours).then(|| {
+            let mut lowered = *bytes;
+            lowered[4..].copy_from_slice(&link_mtu.to_be_bytes());
+            lowered
+        })
     }
 
     /// Signed with SEND (RFC 3971): any change would break the signature.
@@ -188,17 +218,18 @@ impl<'p> Message<'p> {
 
     /// Writes the message with its link-layer address options replaced: `map` writes the new option
     /// and gives its length, or `None` to leave the option out. A redirect that would grow over
-    /// 1280 bytes loses the end of the packet that it quotes. Returns the packet's length and how
-    /// many options were left out.
+    /// 1280 bytes loses the end of the packet that it quotes. A router's MTU option says no more
+    /// than `link_mtu` afterwards.
     pub fn rewrite(
         &self,
+        link_mtu: usize,
         out: &mut [u8],
         mut map: impl FnMut(&NdOption<'_>, &mut [u8; INFINIBAND_OPTION_LEN]) -> Option<usize>,
-    ) -> Result<(usize, u64), DropReason> {
+    ) -> Result<Rewritten, DropReason> {
         let head = IPV6_LEN + self.kind.fixed_len();
         let mut writer = Writer { out, len: 0 };
         writer.put(&self.packet[..head])?;
-        let mut stripped = 0;
+        let (mut stripped, mut clamped) = (0, 0);
         let mut quoted = None;
         for option in self.options() {
             let mut new = [0; INFINIBAND_OPTION_LEN];
@@ -206,7 +237,13 @@ impl<'p> Message<'p> {
                 if option.kind == OPTION_REDIRECTED && self.kind == Kind::Redirect {
                     quoted = Some((writer.len, option.bytes.len()));
                 }
-                writer.put(option.bytes)?;
+                match self.lowered_mtu(&option, link_mtu) {
+                    Some(lowered) => {
+                        writer.put(&lowered)?;
+                        clamped += 1;
+                    }
+                    None => writer.put(option.bytes)?,
+                }
             } else if let Some(len) = map(&option, &mut new) {
                 writer.put(&new[..len])?;
             } else {
@@ -220,7 +257,11 @@ impl<'p> Message<'p> {
         let payload = u16::try_from(len - IPV6_LEN).map_err(|_| DropReason::TooLong)?;
         out[4..6].copy_from_slice(&payload.to_be_bytes());
         fill_icmpv6_checksum(&mut out[..len]);
-        Ok((len, stripped))
+        Ok(Rewritten {
+            len,
+            stripped,
+            clamped,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::checksum;
 use crate::counters::DropReason;
 
 pub const ETHERNET_LEN: usize = 14;
@@ -80,24 +81,9 @@ fn ipv6_header(l3: &[u8]) -> Option<IpHeader> {
     })
 }
 
-/// The ones' complement sum of the ICMPv6 message behind a 40-byte IPv6 header, with the
-/// pseudo-header (RFC 4443, section 2.3; RFC 8200, section 8.1). Zero means a right checksum.
+/// The checksum over the ICMPv6 message right behind a 40-byte IPv6 header. Zero means a right one.
 pub fn icmpv6_checksum(packet: &[u8]) -> u16 {
-    let message = &packet[40..];
-    let mut sum = u64::from(NEXT_HEADER_ICMPV6) + message.len() as u64;
-    for part in [&packet[8..40], message] {
-        let mut words = part.chunks_exact(2);
-        for w in &mut words {
-            sum += u64::from(u16::from_be_bytes([w[0], w[1]]));
-        }
-        if let [odd] = words.remainder() {
-            sum += u64::from(*odd) << 8;
-        }
-    }
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
+    checksum::icmpv6(packet, 40)
 }
 
 /// Computes and stores the checksum of an ICMPv6 message behind a 40-byte IPv6 header.

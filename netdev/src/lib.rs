@@ -10,8 +10,10 @@
 pub mod checksum;
 pub mod coalesce;
 pub mod ethtool;
+pub mod inherited;
 mod ip;
 pub mod membership;
+pub mod mroute;
 pub mod segment;
 mod sys;
 pub mod tap;

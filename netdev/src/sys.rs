@@ -1,12 +1,13 @@
-//! The ioctls of TUN/TAP devices and of ethtool, each a safe function: the only unsafe code of the
-//! Linux side. Numbers and argument types are those of kernel include/uapi/linux/if_tun.h and
+//! The ioctls of TUN/TAP devices and of ethtool, each a safe function, and the descriptors that were
+//! open when the program started: the only unsafe code of the Linux side. Numbers and argument types are those of kernel include/uapi/linux/if_tun.h and
 //! drivers/net/tun.c (`__tun_chr_ioctl`), and of include/uapi/linux/ethtool.h and
 //! net/ethtool/ioctl.c (`dev_ethtool`).
 
 #![allow(unsafe_code)]
 
 use std::mem::{offset_of, size_of};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io;
 use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
@@ -285,4 +286,24 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
     let is_on = |i: usize| features.blocks[i / 32].active >> (i % 32) & 1 == 1;
     let named = strings.strings[..count].iter().enumerate();
     Ok(named.map(|(i, name)| (text(name), is_on(i))).collect())
+}
+
+/// Owns the descriptors that a service manager opened for this process and named in its
+/// environment (sd_listen_fds(3)). The first call gets them, later ones get nothing.
+pub(crate) fn own_inherited(
+    announced: impl Iterator<Item = (RawFd, String)>,
+) -> Vec<(String, OwnedFd)> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Vec::new();
+    }
+    announced
+        .map(|(fd, name)| {
+            // SAFETY: a number from the environment has no safe way to become a descriptor. The
+            // numbers come from `sd_notify::listen_fds_with_names`, which found them open and meant
+            // for this process (LISTEN_PID): by that protocol nobody else in it uses them. Each is
+            // there once and `TAKEN` lets one call through, so none gets two owners.
+            (name, unsafe { OwnedFd::from_raw_fd(fd) })
+        })
+        .collect()
 }

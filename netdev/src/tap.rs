@@ -8,7 +8,7 @@ mod error;
 mod holder;
 mod queue;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rtnl::{Link, Requests};
@@ -94,6 +94,50 @@ impl Tap {
         let queues = open_queues(name, &plan)?;
         let link = requests.link_by_name(name)?;
         refuse_other_holder(&link, queues.len())?;
+        Tap::set_up(queues, &link, before.is_some(), options.persist)
+    }
+
+    /// Takes over a TAP whose queues were open before this program started, such as those that a
+    /// service manager kept over a restart: `fds` are all queues of one interface. Its addresses,
+    /// routes, MAC, state and carrier are as they were. The queues never block. Those above `most`
+    /// are detached and closed, since what a queue without a reader gets is lost.
+    ///
+    /// # Errors
+    /// [`TapError::Elsewhere`] if the interface is not in the network namespace of the calling
+    /// thread; else as [`Tap::open`].
+    pub fn from_fds(
+        mut fds: Vec<OwnedFd>,
+        most: usize,
+        persist: bool,
+    ) -> Result<(Tap, Vec<TapQueue>), TapError> {
+        if fds.is_empty() || most == 0 {
+            return Err(TapError::Queues(0));
+        }
+        let total = fds.len();
+        let name = sys::interface_name(&fds[0])
+            .map_err(|errno| TapError::setup("that was kept", "read the name", errno))?;
+        let link = match Requests::new()?.link_by_name(&name) {
+            Ok(link) if link.tun.is_some_and(|tun| tun.tap) => link,
+            Err(e) if !e.is_not_found() => return Err(e.into()),
+            _ => return Err(TapError::Elsewhere { name }),
+        };
+        refuse_other_holder(&link, total)?;
+        for spare in fds.split_off(most.min(total)) {
+            sys::set_queue(&spare, false)
+                .map_err(|errno| TapError::setup(&name, "detach a queue", errno))?;
+        }
+        let queues = fds.into_iter().map(Arc::new).collect();
+        Tap::set_up(queues, &link, true, persist)
+    }
+
+    /// Tells the driver how its frames are to look.
+    fn set_up(
+        queues: Vec<Arc<OwnedFd>>,
+        link: &Link,
+        existed: bool,
+        persist: bool,
+    ) -> Result<(Tap, Vec<TapQueue>), TapError> {
+        let name = link.name.as_str();
         let first = &queues[0];
         let failed = |what| move |errno: Errno| TapError::setup(name, what, errno);
         sys::set_header_size(first, VNET_HEADER_LEN as i32)
@@ -104,7 +148,7 @@ impl Tap {
         // a write would fail while the host keeps earlier frames in its sockets.
         sys::set_send_buffer(first, i32::MAX).map_err(failed("set the send buffer"))?;
         let offloads = set_offloads(first).map_err(failed("turn segmentation offload on"))?;
-        if options.persist {
+        if persist {
             sys::set_persist(first, true).map_err(failed("make the interface persistent"))?;
         }
         let ends = queues.iter().cloned().map(TapQueue::new).collect();
@@ -112,9 +156,14 @@ impl Tap {
             queues,
             ifindex: link.index,
             offloads,
-            existed: before.is_some(),
+            existed,
         };
         Ok((tap, ends))
+    }
+
+    /// The queues' descriptors, for a service manager that keeps them over a restart.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.queues.iter().map(|queue| queue.as_fd())
     }
 
     /// The interface index, in the namespace where it was opened.
@@ -168,6 +217,15 @@ impl Tap {
         }
         Ok(answer?)
     }
+}
+
+/// The name of the interface that an open queue belongs to (TUNGETIFF), in whichever namespace it
+/// is.
+///
+/// # Errors
+/// [`is_gone`] if the interface was deleted; others if the descriptor is no TAP's.
+pub fn interface_of(queue: impl AsFd) -> std::io::Result<String> {
+    Ok(sys::interface_name(queue)?)
 }
 
 /// How to ask for the queues.

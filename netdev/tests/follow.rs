@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use namespace::{in_namespace, run};
 use netdev::ethtool::{Features, all_features};
 use netdev::membership;
+use netdev::mroute::{self, MulticastRoutes};
 use netdev::tap::{Tap, TapOptions, TapQueue};
 use rtnl::{Event, Group, Monitor};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -147,5 +148,60 @@ fn all_features_are_those_of_ethtool() {
         }
         let missing = all_features("nowhere").unwrap_err();
         assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
+    });
+}
+
+/// Ends a program when a test does.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_multicast_router_shows_with_its_routes() {
+    in_namespace(|| {
+        let (_tap, _queues) = tap();
+        run("ip link add d0 type veth peer name d1");
+        run("ip link set d0 up");
+        run("ip addr add 192.0.3.1/24 dev d0");
+        assert_eq!(mroute::routes("ib0").unwrap(), MulticastRoutes::default());
+
+        let directory = std::env::temp_dir().join(format!("mroute-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("smcroute.conf");
+        let text = "phyint ib0 enable\nphyint d0 enable\n\
+                    mroute from ib0 source 192.0.2.9 group 239.1.2.3 to d0\n\
+                    mroute from ib0 source fd09::9 group ff15::1234 to d0\n\
+                    mroute from d0 source 192.0.3.9 group 239.7.8.9 to ib0\n";
+        std::fs::write(&file, text).unwrap();
+        let started = std::process::Command::new("smcrouted")
+            .args(["-n", "-N", "-s", "-f"])
+            .arg(&file)
+            .arg("-P")
+            .arg(directory.join("pid"))
+            .arg("-u")
+            .arg(directory.join("socket"))
+            .spawn();
+        let router = match started {
+            Ok(child) => Running(child),
+            Err(e) => return eprintln!("SKIPPED: smcrouted does not start: {e}"),
+        };
+        let wanted = MulticastRoutes {
+            routes: true,
+            groups: ["239.1.2.3", "ff15::1234"]
+                .map(|group| group.parse().unwrap())
+                .into(),
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while mroute::routes("ib0").unwrap() != wanted {
+            assert!(Instant::now() < deadline, "{:?}", mroute::routes("ib0"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        drop(router);
+        std::fs::remove_dir_all(&directory).unwrap();
     });
 }

@@ -4,11 +4,13 @@
 mod namespace;
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use namespace::{in_namespace, run};
 use netdev::tap::{
-    Holder, READ_MAX, Tap, TapError, TapOptions, TapQueue, VNET_HEADER_LEN, is_down, is_gone,
+    Holder, READ_MAX, Tap, TapError, TapOptions, TapQueue, VNET_HEADER_LEN, interface_of, is_down,
+    is_gone,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CapabilitySet, UnshareFlags};
@@ -266,6 +268,83 @@ fn an_adopted_tap_keeps_its_queue_mode() {
         run("ip tuntap add dev ib0 mode tap multi_queue");
         assert_eq!(Tap::open(&options(1, false)).unwrap().1.len(), 1);
         assert_eq!(Tap::open(&options(4, false)).unwrap().1.len(), 4);
+    });
+}
+
+/// Copies of a TAP's descriptors, as a service manager has them.
+fn kept(tap: &Tap) -> Vec<OwnedFd> {
+    let copies = tap.descriptors().map(|fd| fd.try_clone_to_owned());
+    copies.collect::<Result<_, _>>().unwrap()
+}
+
+#[test]
+fn kept_queues_carry_on_with_the_interface_as_it_was() {
+    in_namespace(|| {
+        let (tap, queues) = configured(2);
+        let (index, fds) = (tap.ifindex(), kept(&tap));
+        drop((tap, queues));
+        assert!(
+            exists(),
+            "it is not persistent, and somebody has its queues"
+        );
+        run("ip link set ib0 down");
+        run("ip link set ib0 name ib7");
+        run("ip link set ib7 up");
+        run("ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:02 dev ib7");
+        assert_eq!(interface_of(&fds[1]).unwrap(), "ib7");
+
+        let (tap, queues) = Tap::from_fds(fds, 2, false).unwrap();
+        assert!(tap.existed());
+        assert_eq!((tap.ifindex(), queues.len()), (index, 2));
+        assert!(run("ip addr show dev ib7").contains("192.0.2.1/24"));
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        socket.send_to(b"x", "192.0.2.2:9").unwrap();
+        read_until(&queues, |frame| {
+            frame[VNET_HEADER_LEN..].starts_with(&PEER_MAC)
+        });
+        drop((tap, queues));
+        assert!(!run("ip -o link").contains("ib7"));
+    });
+}
+
+#[test]
+fn kept_queues_without_a_reader_are_detached() {
+    in_namespace(|| {
+        let (tap, queues) = configured(3);
+        let fds = kept(&tap);
+        let still_kept = kept(&tap);
+        drop((tap, queues));
+        let (tap, queues) = Tap::from_fds(fds, 1, false).unwrap();
+        assert_eq!((queues.len(), tap.descriptors().count()), (1, 1));
+        let link = rtnl::Requests::new().unwrap().link_by_name("ib0").unwrap();
+        let tun = link.tun.unwrap();
+        assert_eq!((tun.queues, tun.disabled_queues), (1, 2));
+        drop(still_kept);
+        let link = rtnl::Requests::new().unwrap().link_by_name("ib0").unwrap();
+        assert_eq!(link.tun.unwrap().disabled_queues, 0);
+    });
+}
+
+#[test]
+fn kept_queues_are_no_use_when_another_holds_some_or_the_interface_is_not_here() {
+    in_namespace(|| {
+        let (tap, _queues) = configured(2);
+        let mut fds = kept(&tap);
+        fds.pop();
+        let error = Tap::from_fds(fds, 2, false).unwrap_err();
+        assert!(error.is_held(), "{error}");
+        let fds = kept(&tap);
+        let elsewhere = std::thread::spawn(|| {
+            // SAFETY: as in `in_namespace`.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.unwrap();
+            Tap::from_fds(fds, 2, false).unwrap_err()
+        });
+        let error = elsewhere.join().unwrap();
+        assert!(matches!(error, TapError::Elsewhere { .. }), "{error}");
+        run("ip link del ib0");
+        assert!(is_gone(&interface_of(kept(&tap).remove(0)).unwrap_err()));
+        assert!(Tap::from_fds(kept(&tap), 2, false).is_err());
+        assert!(Tap::from_fds(Vec::new(), 2, false).is_err());
     });
 }
 

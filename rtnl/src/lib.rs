@@ -21,6 +21,7 @@ mod error;
 mod link;
 mod monitor;
 mod requests;
+mod stacking;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -28,6 +29,7 @@ mod transport;
 pub use address::{Address, Scope};
 pub use arguments::{NAME_MAX, name_fault};
 pub use error::Error;
-pub use link::{Bridge, Link, OperState, Tun};
+pub use link::{Bridge, Link, MacvlanMode, OperState, Tun};
 pub use monitor::{Event, Group, Monitor};
 pub use requests::Requests;
+pub use stacking::Stacking;

@@ -19,6 +19,7 @@ const IFLA_TXQLEN: u16 = 13;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_CARRIER: u16 = 33;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
@@ -26,9 +27,11 @@ const IFLA_NEW_NETNSID: u16 = 45;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
 const IFLA_GRO_MAX_SIZE: u16 = 58;
+const IFLA_ALLMULTI: u16 = 61;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
+const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_TUN_PERSIST: u16 = 6;
@@ -119,6 +122,35 @@ pub struct Bridge {
     pub mld_querier_seen: bool,
 }
 
+/// How the macvlans on one interface reach each other and the network (kernel
+/// include/uapi/linux/if_link.h, `enum macvlan_mode`; drivers/net/macvlan.c).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MacvlanMode {
+    /// Never each other.
+    Private,
+    /// Each other by way of the network, which has to send frames back (reflective relay).
+    Vepa,
+    /// Each other directly.
+    Bridge,
+    /// One macvlan, which takes the interface over.
+    Passthru,
+    /// By the source address of what arrives.
+    Source,
+}
+
+impl MacvlanMode {
+    fn from_code(code: u32) -> Option<MacvlanMode> {
+        match code {
+            1 => Some(MacvlanMode::Private),
+            2 => Some(MacvlanMode::Vepa),
+            4 => Some(MacvlanMode::Bridge),
+            8 => Some(MacvlanMode::Passthru),
+            16 => Some(MacvlanMode::Source),
+            _ => None,
+        }
+    }
+}
+
 /// One interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -154,9 +186,13 @@ pub struct Link {
     pub alias: Option<String>,
     /// The index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
-    /// The index of the interface below (VLAN, macvlan) or at the other end (veth), where that is
-    /// in the same network namespace.
-    pub lower: Option<u32>,
+    /// The index of the interface below it in the same namespace, of a VLAN, macvlan or ipvlan; a
+    /// veth has its peer's here.
+    pub link: Option<u32>,
+    /// How many users want every frame, whatever its MAC: a bridge, a packet capture, a macvlan.
+    pub promiscuity: u32,
+    /// How many users want every group's frames; 0 where the kernel does not say (before 6.0).
+    pub allmulti: u32,
     /// The largest super-frame that the stack hands to it; 0 where the kernel does not say.
     pub gso_max_size: u32,
     /// The same for IPv4, on kernels that tell them apart; else 0.
@@ -169,6 +205,8 @@ pub struct Link {
     pub tun: Option<Tun>,
     /// More on it, if it is a bridge.
     pub bridge: Option<Bridge>,
+    /// Its mode, if it is a macvlan or macvtap.
+    pub macvlan: Option<MacvlanMode>,
 }
 
 impl Link {
@@ -183,6 +221,8 @@ pub(crate) struct LinkMessage {
     pub(crate) link: Link,
     /// With RTM_DELLINK: the interface moved to another namespace and lives on there.
     pub(crate) moved: bool,
+    /// The index of the interface below is one of another namespace.
+    lower_elsewhere: bool,
 }
 
 /// Decodes the payload of RTM_NEWLINK or RTM_DELLINK; `None` if it is not about the interface as a
@@ -195,14 +235,13 @@ pub(crate) fn decode(payload: &[u8]) -> Option<LinkMessage> {
     let mut message = LinkMessage {
         link: from_header(&header),
         moved: false,
+        lower_elsewhere: false,
     };
-    let mut elsewhere = false;
     for (kind, value) in attributes(payload.get(HEADER_LEN..)?) {
-        elsewhere |= kind == IFLA_LINK_NETNSID;
         message.set(kind, value);
     }
-    if elsewhere {
-        message.link.lower = None;
+    if message.lower_elsewhere {
+        message.link.link = None;
     }
     Some(message)
 }
@@ -226,13 +265,16 @@ fn from_header(header: &LinkHeader) -> Link {
         kind: None,
         alias: None,
         master: None,
-        lower: None,
+        link: None,
+        promiscuity: 0,
+        allmulti: 0,
         gso_max_size: 0,
         gso_ipv4_max_size: 0,
         gro_max_size: 0,
         tx_queue_len: 0,
         tun: None,
         bridge: None,
+        macvlan: None,
     }
 }
 
@@ -249,7 +291,10 @@ impl LinkMessage {
             IFLA_CARRIER => link.carrier = u8_of(value) == Some(1),
             IFLA_IFALIAS => link.alias = Some(text_of(value)).filter(|alias| !alias.is_empty()),
             IFLA_MASTER => link.master = number.filter(|&index| index != 0),
-            IFLA_LINK => link.lower = number.filter(|&i| i != 0 && i != link.index),
+            IFLA_LINK => link.link = number.filter(|&index| index != 0),
+            IFLA_LINK_NETNSID => self.lower_elsewhere = true,
+            IFLA_PROMISCUITY => link.promiscuity = number.unwrap_or_default(),
+            IFLA_ALLMULTI => link.allmulti = number.unwrap_or_default(),
             IFLA_MTU => link.mtu = number.unwrap_or_default(),
             IFLA_MIN_MTU => link.mtu_min = number.unwrap_or_default(),
             IFLA_MAX_MTU => link.mtu_max = number.unwrap_or_default(),
@@ -277,6 +322,7 @@ fn set_info(link: &mut Link, nested: &[u8]) {
     match link.kind.as_deref() {
         Some("tun") => link.tun = Some(tun(data)),
         Some("bridge") => link.bridge = Some(bridge(data)),
+        Some("macvlan" | "macvtap") => link.macvlan = macvlan_mode(data),
         _ => {}
     }
 }
@@ -295,6 +341,12 @@ fn bridge(nested: &[u8]) -> Bridge {
         }
     }
     bridge
+}
+
+fn macvlan_mode(nested: &[u8]) -> Option<MacvlanMode> {
+    attributes(nested)
+        .find(|(kind, _)| *kind == IFLA_MACVLAN_MODE)
+        .and_then(|(_, value)| MacvlanMode::from_code(u32_of(value)?))
 }
 
 fn tun(nested: &[u8]) -> Tun {

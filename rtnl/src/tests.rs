@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
+use crate::stacking::{self, Stacking};
 use crate::transport::messages;
-use crate::{address, link};
+use crate::{Link, address, link};
 
 /// One attribute, padded.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -47,6 +48,58 @@ fn an_attribute_of_a_surprising_shape_costs_itself_alone() {
 fn reports_of_bridges_are_not_about_the_link() {
     assert!(link::decode(&link_message(libc::AF_BRIDGE as u8, &[])).is_none());
     assert!(link::decode(&link_message(0, &[])).is_some());
+}
+
+/// An interface with the attributes that say what is stacked on what.
+fn stacked(index: u32, name: &str, kind: &str, master: u32, lower: u32) -> Link {
+    let mut bytes = link_message(
+        0,
+        &[
+            attribute(3, name.as_bytes()),
+            attribute(5, &lower.to_ne_bytes()),
+            attribute(10, &master.to_ne_bytes()),
+            attribute(18, &attribute(1, kind.as_bytes())),
+        ],
+    );
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    link::decode(&bytes).unwrap().link
+}
+
+#[test]
+fn what_is_above_is_found_whatever_its_kind() {
+    let on_ib0 = |master, others: &[Link]| {
+        let mut links = vec![stacked(7, "ib0", "tun", master, 0)];
+        links.extend_from_slice(others);
+        stacking::on(&links, 7).unwrap()
+    };
+    let ovs = stacked(8, "ovs-system", "openvswitch", 0, 0);
+    assert_eq!(on_ib0(8, &[ovs]), Stacking::Other("ovs-system".into()));
+    let team = stacked(8, "team0", "team", 0, 0);
+    assert_eq!(
+        on_ib0(8, std::slice::from_ref(&team)),
+        Stacking::Bond("team0".into())
+    );
+    let vlan = stacked(9, "ib0.5", "vlan", 0, 7);
+    assert_eq!(on_ib0(0, &[vlan]), Stacking::Other("ib0.5".into()));
+    let mut tap = stacked(9, "mt0", "macvtap", 0, 8);
+    assert_eq!(
+        on_ib0(8, &[team, tap.clone()]),
+        Stacking::Other("mt0".into())
+    );
+    tap.macvlan = Some(crate::MacvlanMode::Bridge);
+    let bond = stacked(8, "bond0", "bond", 0, 0);
+    assert_eq!(on_ib0(8, &[bond, tap]), Stacking::Macvlan("mt0".into()));
+    assert_eq!(on_ib0(0, &[]), Stacking::None);
+    assert_eq!(stacking::on(&[], 7), None);
+}
+
+#[test]
+fn a_loop_of_masters_ends() {
+    let links = [
+        stacked(7, "bond0", "bond", 8, 0),
+        stacked(8, "bond1", "bond", 7, 0),
+    ];
+    assert!(stacking::on(&links, 7).unwrap().has_guests());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use namespace::{in_namespace, run};
-use rtnl::{Address, Error, Requests, Scope};
+use rtnl::{Address, Error, MacvlanMode, Requests, Scope, Stacking};
 use rustix::thread::CapabilitySet;
 
 #[test]
@@ -85,6 +85,133 @@ fn a_port_of_a_bridge_knows_its_master() {
     });
 }
 
+/// Whether this kernel can make such an interface.
+fn made(command: &str) -> bool {
+    let mut words = command.split_whitespace();
+    let mut program = std::process::Command::new(words.next().unwrap());
+    let output = program.args(words).output().unwrap();
+    if !output.status.success() {
+        eprintln!("SKIPPED: {command}: {output:?}");
+    }
+    output.status.success()
+}
+
+/// What is stacked on the interface `name`.
+fn stacking(name: &str) -> Stacking {
+    let mut requests = Requests::new().unwrap();
+    let index = requests.link_by_name(name).unwrap().index;
+    requests.stacking(index).unwrap()
+}
+
+#[test]
+fn a_port_of_a_bridge_has_guests() {
+    in_namespace(|| {
+        run("ip tuntap add dev ib0 mode tap");
+        assert_eq!(stacking("ib0"), Stacking::None);
+        assert!(!stacking("ib0").has_guests());
+        run("ip link add br0 type bridge");
+        run("ip link set ib0 master br0");
+        assert_eq!(stacking("ib0"), Stacking::Bridge("br0".into()));
+        assert!(stacking("ib0").has_guests());
+        let link = Requests::new().unwrap().link_by_name("ib0").unwrap();
+        assert!(link.promiscuity > 0);
+        run("ip link set ib0 nomaster");
+        assert_eq!(stacking("ib0"), Stacking::None);
+        let missing = Requests::new().unwrap().stacking(12345).unwrap_err();
+        assert!(missing.is_not_found());
+    });
+}
+
+#[test]
+fn a_bond_is_one_host_until_something_is_stacked_on_it() {
+    in_namespace(|| {
+        if !made("ip link add bond0 type bond mode active-backup") {
+            return;
+        }
+        run("ip tuntap add dev ib0 mode tap");
+        run("ip link set ib0 master bond0");
+        assert_eq!(stacking("ib0"), Stacking::Bond("bond0".into()));
+        assert!(!stacking("ib0").has_guests());
+        run("ip link add br0 type bridge");
+        run("ip link set bond0 master br0");
+        assert_eq!(stacking("ib0"), Stacking::Bridge("br0".into()));
+    });
+}
+
+#[test]
+fn a_routing_domain_has_no_guests() {
+    in_namespace(|| {
+        if !made("ip link add red type vrf table 10") {
+            return;
+        }
+        run("ip tuntap add dev ib0 mode tap");
+        run("ip link set ib0 master red");
+        assert_eq!(stacking("ib0"), Stacking::None);
+    });
+}
+
+#[test]
+fn what_is_made_on_an_interface_shows() {
+    in_namespace(|| {
+        run("ip tuntap add dev ib0 mode tap");
+        run("ip link set ib0 up");
+        let index = Requests::new().unwrap().link_by_name("ib0").unwrap().index;
+        let vlan = made("ip link add link ib0 name ib0.5 type vlan id 5");
+        if vlan {
+            assert_eq!(stacking("ib0"), Stacking::Other("ib0.5".into()));
+        }
+        run("ip link add link ib0 name mv0 type macvlan mode vepa");
+        assert_eq!(stacking("ib0"), Stacking::Macvlan("mv0".into()));
+        let above = Requests::new().unwrap().link_by_name("mv0").unwrap();
+        assert_eq!(above.link, Some(index));
+        assert_eq!(above.macvlan, Some(MacvlanMode::Vepa));
+
+        // Moved away it can be guessed at by what it asks of the interface below.
+        if vlan {
+            run("ip link del ib0.5");
+        }
+        let elsewhere = Named::new("macvlan");
+        run("ip link set mv0 up");
+        run(&format!("ip link set mv0 netns {}", elsewhere.0));
+        run(&format!("ip -n {} link set mv0 up", elsewhere.0));
+        assert_eq!(stacking("ib0"), Stacking::Promiscuous);
+        run(&format!("ip -n {} link del mv0", elsewhere.0));
+        assert_eq!(stacking("ib0"), Stacking::None);
+    });
+}
+
+#[test]
+fn the_lower_interface_of_another_namespace_is_no_index_here() {
+    let named = Named::new("lower");
+    let name = named.0.clone();
+    in_namespace(move || {
+        run("ip link add east type veth peer name west");
+        let mut requests = Requests::new().unwrap();
+        let west = requests.link_by_name("west").unwrap();
+        assert_eq!(
+            requests.link_by_name("east").unwrap().link,
+            Some(west.index)
+        );
+        assert_eq!(stacking("west"), Stacking::None, "a peer is not above");
+        requests.set_netns_by_name(west.index, &name).unwrap();
+        assert_eq!(requests.link_by_name("east").unwrap().link, None);
+    });
+}
+
+#[test]
+fn users_of_every_group_are_counted() {
+    in_namespace(|| {
+        run("ip link add east type veth peer name west");
+        let count = || {
+            let mut requests = Requests::new().unwrap();
+            requests.link_by_name("east").unwrap().allmulti
+        };
+        assert_eq!(count(), 0);
+        run("ip link set east allmulticast on");
+        assert_eq!(count(), 1);
+    });
+}
+
 #[test]
 fn a_bridge_tells_how_it_handles_multicast() {
     in_namespace(|| {
@@ -110,13 +237,13 @@ fn the_interface_below_is_known_where_it_is_near() {
         let mut requests = Requests::new().unwrap();
         let mut link = |name| requests.link_by_name(name).unwrap();
         let (east, west) = (link("east"), link("west"));
-        assert_eq!(link("above").lower, Some(east.index));
-        assert_eq!(west.lower, Some(east.index));
-        assert_eq!(link("lo").lower, None);
+        assert_eq!(link("above").link, Some(east.index));
+        assert_eq!(west.link, Some(east.index));
+        assert_eq!(link("lo").link, None);
         let far = format!("far{}", std::process::id());
         run(&format!("ip netns add {far}"));
         run(&format!("ip link set west netns {far}"));
-        let lower = requests.link_by_name("east").unwrap().lower;
+        let lower = requests.link_by_name("east").unwrap().link;
         run(&format!("ip netns del {far}"));
         assert_eq!(lower, None, "an index of another namespace says nothing");
     });

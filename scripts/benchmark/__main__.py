@@ -26,7 +26,7 @@ def parse():
         "--only",
         metavar="NAME,...",
         default="ib0,tap-udp,vxlan,tap-tap",
-        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: all but veth)",
+        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: ib0, tap-udp, vxlan, tap-tap)",
     )
     parser.add_argument(
         "--measure",

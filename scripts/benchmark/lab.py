@@ -20,6 +20,7 @@ class Lab:
         self.processes = []
         self.scratch = tempfile.TemporaryDirectory(prefix=f"{self.prefix}.")
         self.underlay_mtu = underlay_mtu
+        self.has_daemons = False
 
     def __enter__(self):
         try:
@@ -34,9 +35,7 @@ class Lab:
 
     def _build(self):
         for side in "ab":
-            self.ip("netns", "add", self.ns(side))
-            self.namespaces.append(self.ns(side))
-            self.ip("-n", self.ns(side), "link", "set", "lo", "up")
+            self.add(side)
         mtu = str(self.underlay_mtu)
         self.ip(
             *("link", "add", "name", "eth0", "netns", self.ns("a"), "mtu", mtu, "type", "veth"),
@@ -45,6 +44,13 @@ class Lab:
         for side in "ab":
             self.ip("-n", self.ns(side), "addr", "add", f"{UNDERLAY[side]}/24", "dev", "eth0")
             self.ip("-n", self.ns(side), "link", "set", "eth0", "up")
+
+    def add(self, side):
+        """Another namespace; gives its name."""
+        self.ip("netns", "add", self.ns(side))
+        self.namespaces.append(self.ns(side))
+        self.ip("-n", self.ns(side), "link", "set", "lo", "up")
+        return self.ns(side)
 
     def close(self):
         for process in self.processes:

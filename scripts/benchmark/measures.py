@@ -13,7 +13,7 @@ class Context:
         self.lab, self.seconds = lab, seconds
         self.perf = programs / "ibtap-perf"
         self.best_pps = {}
-        self.rr_server = None
+        self.rr_servers = set()
 
 
 def busy_seconds():
@@ -24,11 +24,11 @@ def busy_seconds():
 
 def tcp(context, carrier, streams):
     lab = context.lab
-    server = lab.start("b", "iperf3", "-s", "-1", "-p", IPERF_PORT)
-    lab.wait_listening("b", "tcp", IPERF_PORT)
+    server = lab.start(carrier.server, "iperf3", "-s", "-1", "-p", IPERF_PORT)
+    lab.wait_listening(carrier.server, "tcp", IPERF_PORT)
     before = busy_seconds()
     text = lab.run(
-        "a", "iperf3", "-c", carrier.address["b"], "-p", IPERF_PORT, "-P", streams,
+        carrier.client, "iperf3", "-c", carrier.to, "-p", IPERF_PORT, "-P", streams,
         "-t", context.seconds, "-J", timeout=context.seconds + 30,
     )  # fmt: skip
     busy = busy_seconds() - before
@@ -54,11 +54,14 @@ def tcp4(context, carrier):
 def pps_at(context, carrier, rate, seconds):
     """(datagrams sent per second, received per second, loss) at an asked rate."""
     lab = context.lab
-    to = f"{carrier.address['b']}:{UDP_PORT}"
-    receiver = lab.start("b", context.perf, "udp-recv", "--bind", to)
-    lab.wait_listening("b", "udp", UDP_PORT)
+    to = f"{carrier.to}:{UDP_PORT}"
+    receiver = lab.start(carrier.server, context.perf, "udp-recv", "--bind", to)
+    lab.wait_listening(carrier.server, "udp", UDP_PORT)
     sent = json.loads(
-        lab.run("a", context.perf, "udp-send", "--to", to, "--rate", rate, "--seconds", seconds, "--size", 64)
+        lab.run(
+            carrier.client, context.perf, "udp-send", "--to", to, "--rate", rate, "--seconds", seconds,
+            "--size", 64,
+        )  # fmt: skip
     )
     received = json.loads(lab.finish(receiver, 15))
     loss = 1 - received["received"] / sent["sent"] if sent["sent"] else 1.0
@@ -92,15 +95,17 @@ def pps(context, carrier):
 
 def latency(context, carrier):
     lab = context.lab
-    if context.rr_server is None:
-        context.rr_server = lab.start("b", context.perf, "rr-server", "--bind", f"0.0.0.0:{RR_PORT}", keep=True)
-        lab.wait_listening("b", "tcp", RR_PORT)
-    to = f"{carrier.address['b']}:{RR_PORT}"
+    server = carrier.server
+    if server not in context.rr_servers:
+        context.rr_servers.add(server)
+        lab.start(server, context.perf, "rr-server", "--bind", f"0.0.0.0:{RR_PORT}", keep=True)
+        lab.wait_listening(server, "tcp", RR_PORT)
+    to = f"{carrier.to}:{RR_PORT}"
     found = {}
     for protocol, flags in (("tcp", ()), ("udp", ("--udp",))):
         result = json.loads(
             lab.run(
-                "a", context.perf, "rr-client", "--to", to, "--size", 1, "--seconds", context.seconds, *flags,
+                carrier.client, context.perf, "rr-client", "--to", to, "--size", 1, "--seconds", context.seconds, *flags,
                 timeout=context.seconds + 60,
             )  # fmt: skip
         )

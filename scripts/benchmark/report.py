@@ -38,11 +38,15 @@ def summarise(results):
             for name, theirs in by_name.items()
             if name != "ib0" and ours
         }
+        if ours and "bridge" in by_name:
+            results.setdefault("bridge", {})[key] = median(a / b for a, b in zip(by_name["bridge"], ours))
 
 
 def rows(results):
     names = sorted({name for by_name in results["medians"].values() for name in by_name}, key=order)
-    yield ["median of %d rounds" % results["machine"]["rounds"], *names, f"ib0 / {REFERENCE}", "goal"]
+    stacked = results.get("bridge", {})
+    extra = ["bridge / ib0"] if stacked else []
+    yield ["median of %d rounds" % results["machine"]["rounds"], *names, f"ib0 / {REFERENCE}", "goal", *extra]
     for key, by_name in results["medians"].items():
         title, form, goal, more = FIGURES[key]
         ratio = results["ratios"][key].get(REFERENCE)
@@ -51,11 +55,12 @@ def rows(results):
             *(form.format(by_name[name]) if name in by_name else "-" for name in names),
             "-" if ratio is None else f"{ratio:.2f}",
             verdict(ratio, goal, more),
+            *([f"{stacked[key]:.2f}"] if key in stacked else ["-"] * len(extra)),
         ]
 
 
 def order(name):
-    known = ["ib0", "tap-udp", "vxlan", "tap-tap", "veth"]
+    known = ["ib0", "bridge", "tap-udp", "vxlan", "tap-tap", "veth"]
     return known.index(name)
 
 

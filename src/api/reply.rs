@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use fabric::{Gid, PKey, QKey, Qpn};
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{Counters, HardwareAddress, MacAddress, Mode};
+use super::scalar::{Counters, DhcpMode, HardwareAddress, MacAddress, Mode};
 
 /// A running daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +92,10 @@ pub struct InterfaceInfo {
     pub queues: u32,
     /// Whether it stays when the daemon ends.
     pub persist: bool,
+    /// What is done to DHCPv4.
+    pub dhcp: DhcpMode,
+    /// Whether frames for guests and groups go back to the TAP, too.
+    pub reflect: bool,
     /// The daemon's process.
     pub pid: u32,
     /// The daemon's version.

@@ -27,6 +27,49 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What is done to DHCPv4 that passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum DhcpMode {
+    /// Clients ask for broadcast answers, and get answers with their hardware address.
+    #[default]
+    Broadcast,
+    /// The same, and requests leave as RFC 4390, section 2.1 has them.
+    Rfc4390,
+    /// Nothing.
+    Off,
+}
+
+impl fmt::Display for DhcpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DhcpMode::Broadcast => "broadcast",
+            DhcpMode::Rfc4390 => "rfc4390",
+            DhcpMode::Off => "off",
+        })
+    }
+}
+
+impl From<DhcpMode> for ipoib::DhcpMode {
+    fn from(mode: DhcpMode) -> ipoib::DhcpMode {
+        match mode {
+            DhcpMode::Broadcast => ipoib::DhcpMode::Broadcast,
+            DhcpMode::Rfc4390 => ipoib::DhcpMode::Rfc4390,
+            DhcpMode::Off => ipoib::DhcpMode::Off,
+        }
+    }
+}
+
+impl From<ipoib::DhcpMode> for DhcpMode {
+    fn from(mode: ipoib::DhcpMode) -> DhcpMode {
+        match mode {
+            ipoib::DhcpMode::Broadcast => DhcpMode::Broadcast,
+            ipoib::DhcpMode::Rfc4390 => DhcpMode::Rfc4390,
+            ipoib::DhcpMode::Off => DhcpMode::Off,
+        }
+    }
+}
+
 /// What is logged: this and everything more urgent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

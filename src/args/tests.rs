@@ -10,7 +10,7 @@ fn parse(line: &str) -> Result<Args, clap::Error> {
 
 fn run(line: &str) -> Config {
     match parse(line).unwrap().action().unwrap() {
-        Action::Run(config) => config,
+        Action::Run(config, _) => config,
         Action::Checked(..) => panic!("{line} checks a file"),
     }
 }
@@ -45,8 +45,9 @@ fn an_underlay_alone_is_enough() {
 #[test]
 fn the_options_say_what_a_file_can_say() {
     let config = run(
-        "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --mtu 2044 --queues 2 \
+        "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
+         --dhcp rfc4390 --reflect \
          --socket /tmp/s --log-level debug",
     );
     let file = r#"
@@ -62,10 +63,13 @@ fn the_options_say_what_a_file_can_say() {
         underlay = "eth0"
         mode = "connected"
         pkey = "0x8001"
+        qpn = "random"
         mtu = 2044
         queues = 2
         persist = true
         up = false
+        dhcp = "rfc4390"
+        reflect = true
     "#;
     assert_eq!(config, Config::parse(file, "file").unwrap());
 }
@@ -97,7 +101,7 @@ fn socket_and_level_go_before_the_file() {
         Action::Checked(checked, config) => {
             assert_eq!((checked, config.log_level), (file, LogLevel::Warn));
         }
-        Action::Run(_) => panic!("--check-config must not run"),
+        Action::Run(..) => panic!("--check-config must not run"),
     }
 }
 

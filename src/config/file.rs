@@ -10,9 +10,9 @@ use fabric::{PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use toml::Spanned;
 
-use super::values::{self, BusyPoll, GidChoice, LinkMtu};
+use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 use super::{Config, DeviceConfig, PortConfig, check_underlay};
-use crate::api::{LogLevel, Mode};
+use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
 
 /// What is wrong, and at which byte of the text.
@@ -75,11 +75,15 @@ struct Device {
     mode: Option<Mode>,
     pkey: Option<Spanned<Value<PKey>>>,
     qkey: Option<Value<QKey>>,
+    qpn: Option<Spanned<Value<QpnChoice>>>,
     mtu: Option<Value<Mtu>>,
     queues: Option<Value<Queues>>,
     #[serde(default)]
     persist: bool,
     up: Option<bool>,
+    dhcp: Option<DhcpMode>,
+    #[serde(default)]
+    reflect: bool,
 }
 
 /// Reads the text and checks it.
@@ -155,6 +159,7 @@ fn check_devices(
     for place in raw {
         let device = to_device(place.get_ref());
         check_unique(place, &device, &devices)?;
+        check_qpn(place, &device, &devices)?;
         check_table(place, &device, ports)?;
         devices.push(device);
     }
@@ -170,12 +175,17 @@ fn to_device(raw: &Device) -> DeviceConfig {
     if let Some(qkey) = &raw.qkey {
         device.qkey = qkey.0;
     }
+    if let Some(qpn) = &raw.qpn {
+        device.qpn = qpn.get_ref().0;
+    }
     device.mtu = raw.mtu.as_ref().map(|mtu| mtu.0.0);
     device.queues = raw.queues.as_ref().map(|queues| queues.0.0);
     device.persist = raw.persist;
     if let Some(up) = raw.up {
         device.up = up;
     }
+    device.dhcp = raw.dhcp.unwrap_or_default();
+    device.reflect = raw.reflect;
     device
 }
 
@@ -211,6 +221,27 @@ fn check_unique(
                 "{:?} and {:?} share the partition {} of {:?}; give one of them another pkey",
                 other.name, device.name, device.pkey, device.underlay
             ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A queue pair number that the user chose belongs to one device of a port.
+fn check_qpn(
+    place: &Spanned<Device>,
+    device: &DeviceConfig,
+    others: &[DeviceConfig],
+) -> Result<(), Fault> {
+    let (QpnChoice::Number(qpn), Some(written)) = (device.qpn, &place.get_ref().qpn) else {
+        return Ok(());
+    };
+    match others
+        .iter()
+        .find(|o| o.underlay == device.underlay && o.qpn == device.qpn)
+    {
+        Some(other) => Err(Fault::at(
+            written,
+            format!("{:?} has the queue pair number {qpn} already", other.name),
         )),
         None => Ok(()),
     }
@@ -275,6 +306,16 @@ impl Scalar for GidChoice {
     const EXPECTED: &'static str = "\"auto\", \"ipv4\" or an address";
     fn from_text(text: &str) -> Result<GidChoice, String> {
         text.parse()
+    }
+}
+
+impl Scalar for QpnChoice {
+    const EXPECTED: &'static str = "\"stable\", \"random\" or a queue pair number";
+    fn from_text(text: &str) -> Result<QpnChoice, String> {
+        text.parse()
+    }
+    fn from_number(number: u64) -> Result<QpnChoice, String> {
+        QpnChoice::from_number(number)
     }
 }
 

@@ -1,3 +1,5 @@
+use fabric::Qpn;
+
 use super::*;
 
 const DEVICE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
@@ -35,10 +37,13 @@ fn the_example_is_valid_and_shows_every_key() {
         "mode",
         "pkey",
         "qkey",
+        "qpn",
         "mtu",
         "queues",
         "persist",
         "up",
+        "dhcp",
+        "reflect",
     ] {
         assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
     }
@@ -64,6 +69,39 @@ fn keys_may_be_numbers_or_strings() {
 }
 
 #[test]
+fn queue_pair_numbers() {
+    let chosen = |qpn: &str| parse(&format!("{DEVICE}qpn = {qpn}")).unwrap().devices[0].qpn;
+    assert_eq!(chosen("\"stable\""), QpnChoice::Stable);
+    assert_eq!(chosen("\"random\""), QpnChoice::Random);
+    for number in ["0xabcdef", "\"0xabcdef\"", "11259375"] {
+        assert_eq!(chosen(number), QpnChoice::Number(Qpn::new(0xabcdef)));
+    }
+    assert_eq!(
+        device_fault("qpn = 1"),
+        "t.toml:4:7: the queue pair number 0x1 is out of range; use 0x000002 to 0xfffffe"
+    );
+    assert_eq!(
+        device_fault("qpn = 0x1000002"),
+        "t.toml:4:7: the queue pair number 0x1000002 is out of range; use 0x000002 to 0xfffffe"
+    );
+    assert_eq!(
+        device_fault("qpn = \"fixed\""),
+        "t.toml:4:7: \"fixed\" is not a queue pair number; use \"stable\", \"random\" or a number"
+    );
+    let second = |underlay: &str| {
+        let name = "[[device]]\nname = \"ib1\"\npkey = 0x8001\nqpn = 0x4a";
+        parse(&format!(
+            "{DEVICE}qpn = 0x4a\n{name}\nunderlay = {underlay:?}"
+        ))
+    };
+    assert_eq!(
+        second("eth0").unwrap_err(),
+        "t.toml:8:7: \"ib0\" has the queue pair number 0x00004a already"
+    );
+    assert!(second("eth1").is_ok());
+}
+
+#[test]
 fn several_devices_share_a_port() {
     let config = parse(
         "[port.eth0]\ngid = \"ipv4\"\npeers = [\"192.0.2.2\"]\npkeys = [\"0xffff\", 0x0001]\n\
@@ -84,7 +122,7 @@ fn unknown_keys() {
     assert_eq!(
         device_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, `pkey`, \
-         `qkey`, `mtu`, `queues`, `persist`, `up`"
+         `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`"
     );
     assert_eq!(
         port_fault("gids = 1"),

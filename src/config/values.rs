@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use fabric::{PKey, QKey};
+use fabric::{PKey, QKey, Qpn};
 
 /// Which address of the underlay is the port's GID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,6 +98,64 @@ impl FromStr for BusyPoll {
 impl fmt::Display for BusyPoll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// Which number a device's queue pair has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QpnChoice {
+    /// Made from GID, P_Key and interface name: the same after a restart, which peers then do not
+    /// notice.
+    #[default]
+    Stable,
+    /// Another one at each start.
+    Random,
+    /// This number.
+    Number(Qpn),
+}
+
+impl QpnChoice {
+    /// A number from 2 to 0xfffffe.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with it.
+    pub fn from_number(number: u64) -> Result<QpnChoice, String> {
+        in_range(number, 0..=0xff_ffff)
+            .map(Qpn::new)
+            .filter(|qpn| !qpn.is_reserved())
+            .map(QpnChoice::Number)
+            .ok_or_else(|| {
+                format!(
+                    "the queue pair number {number:#x} is out of range; use 0x000002 to 0xfffffe"
+                )
+            })
+    }
+}
+
+impl FromStr for QpnChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<QpnChoice, String> {
+        match text {
+            "stable" => Ok(QpnChoice::Stable),
+            "random" => Ok(QpnChoice::Random),
+            _ => match parse_number(text) {
+                Some(number) => QpnChoice::from_number(number),
+                None => Err(format!(
+                    "{text:?} is not a queue pair number; use \"stable\", \"random\" or a number"
+                )),
+            },
+        }
+    }
+}
+
+impl fmt::Display for QpnChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QpnChoice::Stable => f.write_str("stable"),
+            QpnChoice::Random => f.write_str("random"),
+            QpnChoice::Number(qpn) => qpn.fmt(f),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A blocking client with a time limit.
 
+mod replies;
+
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -12,9 +14,11 @@ use serde::{Deserialize, Serialize};
 
 use super::service::REPLY_MAX;
 use crate::api::{
-    GroupInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level, LogLevel, NeighbourInfo,
-    PathInfo, ResourcesInfo, Selection, VersionInfo,
+    Event, GroupInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level, LogLevel,
+    NeighbourInfo, PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection,
+    VersionInfo,
 };
+pub use replies::{Next, Replies};
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -39,12 +43,23 @@ pub enum ClientError {
         /// Why.
         source: io::Error,
     },
+    /// It went away while it was to tell more.
+    #[error("ibtapd at {} has gone away: {source}", path.display())]
+    Ended {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// It serves no such interface.
     #[error("ibtapd serves no interface named {interface:?}; see \"ibtap show\"")]
     NoSuchInterface {
         /// The name.
         interface: String,
     },
+    /// What was asked for makes no sense to it; the text is a whole sentence.
+    #[error("{0}")]
+    BadArgument(String),
     /// It refuses; the text is a whole sentence.
     #[error("{0}")]
     Refused(String),
@@ -72,6 +87,8 @@ impl ClientError {
 struct Call<'a, P> {
     method: &'a str,
     parameters: P,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    more: bool,
 }
 
 /// What kind of reply it is; its parameters are read in a second pass, since their type is only
@@ -79,6 +96,8 @@ struct Call<'a, P> {
 #[derive(Deserialize)]
 struct Verdict {
     error: Option<String>,
+    #[serde(default)]
+    continues: bool,
     #[serde(rename = "parameters")]
     _parameters: Option<IgnoredAny>,
 }
@@ -99,6 +118,13 @@ struct ErrorDetails {
 
 #[derive(Serialize, Deserialize)]
 struct Empty {}
+
+/// What [`ControlClient::monitor`] gives again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Monitored {
+    /// What happened.
+    pub event: Event,
+}
 
 /// Asks a daemon.
 #[derive(Debug)]
@@ -187,30 +213,67 @@ impl ControlClient {
         resources() -> resources: ResourcesInfo, "Resources", Empty {}
     );
 
+    /// Has the configuration file read again. That may take as long as it takes an underlay that is
+    /// new in it to have an address.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] where nothing was changed.
+    pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
+        self.call("Reload", Empty {})
+    }
+
+    /// Has events told, of all interfaces or of the one named.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn monitor(self, interface: Option<&str>) -> Result<Replies<Monitored>, ClientError> {
+        self.stream("Monitor", selection(interface))
+    }
+
+    /// Has a peer asked for echoes.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn ping(self, request: &PingRequest) -> Result<Replies<PingReply>, ClientError> {
+        self.stream("Ping", request)
+    }
+
+    fn stream<P: Serialize, R: DeserializeOwned>(
+        mut self,
+        method: &str,
+        parameters: P,
+    ) -> Result<Replies<R>, ClientError> {
+        let call = encode(method, parameters, true)?;
+        self.send(&call).map_err(|source| self.silent(source))?;
+        Ok(Replies::new(self))
+    }
+
     fn call<P: Serialize, R: DeserializeOwned>(
         &mut self,
         method: &str,
         parameters: P,
     ) -> Result<R, ClientError> {
-        let method = format!("{INTERFACE}.{method}");
-        let mut call = serde_json::to_vec(&Call {
-            method: &method,
-            parameters,
-        })
-        .map_err(|error| ClientError::Protocol(error.to_string()))?;
-        call.push(0);
-        let reply = self.exchange(&call).map_err(|source| ClientError::Silent {
+        let call = encode(method, parameters, false)?;
+        let reply = self.exchange(&call).map_err(|source| self.silent(source))?;
+        decode(&reply).map(|(reply, _)| reply)
+    }
+
+    fn silent(&self, source: io::Error) -> ClientError {
+        ClientError::Silent {
             path: self.path.clone(),
             source,
-        })?;
-        decode(&reply)
+        }
+    }
+
+    fn send(&mut self, call: &[u8]) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(self.timeout))?;
+        self.stream.write_all(call).map_err(plainly)
     }
 
     /// Writes a call and reads one reply, without its NUL.
     fn exchange(&mut self, call: &[u8]) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + self.timeout;
-        self.stream.set_write_timeout(Some(self.timeout))?;
-        self.stream.write_all(call).map_err(plainly)?;
+        self.send(call)?;
         let mut reply = Vec::new();
         let mut chunk = [0; 64 * 1024];
         loop {
@@ -272,13 +335,27 @@ fn interface(name: &str) -> Interface {
     }
 }
 
-fn decode<R: DeserializeOwned>(reply: &[u8]) -> Result<R, ClientError> {
+/// A call with its NUL.
+fn encode<P: Serialize>(method: &str, parameters: P, more: bool) -> Result<Vec<u8>, ClientError> {
+    let method = format!("{INTERFACE}.{method}");
+    let mut call = serde_json::to_vec(&Call {
+        method: &method,
+        parameters,
+        more,
+    })
+    .map_err(|error| ClientError::Protocol(error.to_string()))?;
+    call.push(0);
+    Ok(call)
+}
+
+/// A reply, and whether others follow it.
+fn decode<R: DeserializeOwned>(reply: &[u8]) -> Result<(R, bool), ClientError> {
     let bad = |error: serde_json::Error| ClientError::Protocol(error.to_string());
     let verdict: Verdict = serde_json::from_slice(reply).map_err(bad)?;
     match verdict.error {
         None => {
             let reply: Parameters<R> = serde_json::from_slice(reply).map_err(bad)?;
-            Ok(reply.parameters)
+            Ok((reply.parameters, verdict.continues))
         }
         Some(error) => Err(refusal(&error, reply)),
     }
@@ -292,6 +369,7 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
         Some(".NoSuchInterface") => ClientError::NoSuchInterface {
             interface: details.interface,
         },
+        Some(".BadArgument") => ClientError::BadArgument(details.message),
         Some(".Refused" | ".BadRequest") => ClientError::Refused(details.message),
         Some(".Busy") => ClientError::Refused("ibtapd is busy; try again".into()),
         _ => match error.strip_prefix("org.varlink.service") {

@@ -4,10 +4,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use super::service::{self, Answer, Handler, REQUEST_MAX};
+use super::service::{self, Answer, Handler, REQUEST_MAX, StreamId};
 
 /// Bytes read by one system call.
 const READ_SIZE: usize = 4096;
+
+/// Bytes of a stream's replies after which they are written.
+const WRITE_SIZE: usize = 16 * 1024;
 
 /// Calls answered before the next client has its turn.
 const CALLS_PER_TURN: usize = 8;
@@ -23,10 +26,14 @@ pub(super) enum Waits {
     Over,
 }
 
-/// A client's socket with what came in and what is to go out. At most one call and one reply are
-/// held: no call is read while a reply waits.
+/// A client's socket with what came in and what is to go out. At most one call and one reply (of a
+/// stream, a few) are held: no call is read while a reply waits, none is answered while a stream
+/// goes on.
 #[derive(Debug)]
 pub(super) struct Connection {
+    id: StreamId,
+    /// It is being answered by a stream of replies.
+    streaming: bool,
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -36,14 +43,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(stream: UnixStream) -> Connection {
+    pub fn new(id: StreamId, stream: UnixStream) -> Connection {
         Connection {
+            id,
+            streaming: false,
             stream,
             input: Vec::new(),
             output: Vec::new(),
             written: 0,
             closing: false,
         }
+    }
+
+    /// The stream of replies that it is being answered by.
+    pub fn streams(&self) -> Option<StreamId> {
+        self.streaming.then_some(self.id)
     }
 
     /// Bytes that wait to be written.
@@ -66,7 +80,12 @@ impl Connection {
             if self.closing {
                 return Ok(Waits::Over);
             }
-            match self.next_answer(handler, room) {
+            let answer = if self.streaming {
+                self.next_of_stream(handler)
+            } else {
+                self.next_answer(handler, room)
+            };
+            match answer {
                 Some(answer) => self.take(answer),
                 None => match self.read()? {
                     None => return Ok(Waits::ToRead),
@@ -78,9 +97,27 @@ impl Connection {
         Ok(Waits::ToWrite)
     }
 
+    /// What the stream has now, as much as one write should carry. Calls that come meanwhile wait
+    /// for its end, up to a limit.
+    fn next_of_stream(&mut self, handler: &mut dyn Handler) -> Option<Answer> {
+        if self.input.len() > REQUEST_MAX {
+            return Some(too_long());
+        }
+        let mut replies = Vec::new();
+        while self.streaming && replies.len() < WRITE_SIZE {
+            let Some((reply, last)) = service::next(self.id, handler) else {
+                break;
+            };
+            replies.extend(reply);
+            self.streaming = !last;
+        }
+        (!replies.is_empty()).then_some(Answer::Reply(replies))
+    }
+
     fn take(&mut self, answer: Answer) {
         match answer {
             Answer::Nothing => {}
+            Answer::Stream => self.streaming = true,
             Answer::Reply(bytes) => self.output = bytes,
             Answer::Last(bytes) => {
                 self.output = bytes;
@@ -100,7 +137,7 @@ impl Connection {
         } else if room == 0 {
             service::busy()
         } else {
-            service::answer(&self.input[..end], handler)
+            service::answer(&self.input[..end], self.id, handler)
         };
         self.input.drain(..=end);
         Some(answer)

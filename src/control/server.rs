@@ -10,9 +10,10 @@ use rustix::time::Timespec;
 
 use super::connection::{Connection, Waits};
 use super::listener::{BindError, Listener};
-use super::service::{Handler, REPLY_MAX};
+use super::service::{Handler, REPLY_MAX, StreamId};
 
-/// Clients at a time. When one more comes, the one that has been quiet longest makes way.
+/// Clients at a time. When one more comes, the one that has been quiet longest makes way; those that
+/// are being answered by a stream last.
 pub const CLIENTS_MAX: usize = 32;
 
 /// Bytes of replies that may wait for all clients together before further calls are refused.
@@ -93,7 +94,21 @@ impl ControlServer {
         }
         // Last, so that no newcomer has the slot of a client whose event is still to be looked at.
         if arrivals {
-            self.accept()?;
+            self.accept(handler)?;
+        }
+        self.serve_streams(handler)
+    }
+
+    /// Gives those who wait for more what has happened since. The others are called back by their
+    /// sockets.
+    fn serve_streams(&mut self, handler: &mut dyn Handler) -> io::Result<()> {
+        for slot in 0..CLIENTS_MAX {
+            let waits = self.clients[slot]
+                .as_ref()
+                .is_some_and(|c| c.waits == Waits::ToRead && c.connection.streams().is_some());
+            if waits {
+                self.serve(slot, handler)?;
+            }
         }
         Ok(())
     }
@@ -108,8 +123,7 @@ impl ControlServer {
         let room = OUTPUT_MAX.saturating_sub(waiting);
         let waits = client.connection.turn(handler, room);
         if waits == Waits::Over {
-            // Closing the descriptor takes it out of the epoll set.
-            self.clients[slot] = None;
+            self.close(slot, handler);
         } else if waits != client.waits {
             client.waits = waits;
             epoll::modify(
@@ -126,14 +140,23 @@ impl ControlServer {
         self.clients.iter().flatten().map(|c| &c.connection)
     }
 
+    /// Closing the descriptor takes it out of the epoll set.
+    fn close(&mut self, slot: usize, handler: &mut dyn Handler) {
+        let client = self.clients[slot].take();
+        if let Some(stream) = client.and_then(|c| c.connection.streams()) {
+            handler.close(stream);
+        }
+    }
+
     /// Accepts a limited number: the rest wakes the loop again.
-    fn accept(&mut self) -> io::Result<()> {
+    fn accept(&mut self, handler: &mut dyn Handler) -> io::Result<()> {
         for _ in 0..CLIENTS_MAX {
             let Some(stream) = self.listener.accept()? else {
                 break;
             };
-            let slot = self.vacate();
-            let connection = Connection::new(stream);
+            let slot = self.vacate(handler);
+            self.turn += 1;
+            let connection = Connection::new(StreamId(self.turn), stream);
             let waits = Waits::ToRead;
             epoll::add(
                 &self.epoll,
@@ -141,7 +164,6 @@ impl ControlServer {
                 EventData::new_u64(slot as u64),
                 interest(waits),
             )?;
-            self.turn += 1;
             self.clients[slot] = Some(Client {
                 connection,
                 waits,
@@ -152,10 +174,13 @@ impl ControlServer {
     }
 
     /// A free slot, or that of the client that has been quiet longest.
-    fn vacate(&mut self) -> usize {
-        let quietest = |slot: &usize| self.clients[*slot].as_ref().map_or(0, |c| c.last_turn);
+    fn vacate(&mut self, handler: &mut dyn Handler) -> usize {
+        let quietest = |slot: &usize| {
+            let client = self.clients[*slot].as_ref();
+            client.map(|c| (c.connection.streams().is_some(), c.last_turn))
+        };
         let slot = (0..CLIENTS_MAX).min_by_key(quietest).unwrap_or(0);
-        self.clients[slot] = None;
+        self.close(slot, handler);
         slot
     }
 }

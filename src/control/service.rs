@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, INTERFACE, Interface, Level, Reply, Request, Selection};
+use crate::api::{ApiError, INTERFACE, Interface, Level, PingRequest, Reply, Request, Selection};
 
 /// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -23,6 +23,34 @@ pub trait Handler {
     /// # Errors
     /// What the client is told instead.
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError>;
+
+    /// Begins the stream of replies to a request for which [`Request::is_stream`] holds.
+    ///
+    /// # Errors
+    /// What the client is told instead.
+    fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError>;
+
+    /// The next reply of a stream. It is asked for only when the client has taken the one before,
+    /// so whatever waits for a slow client waits in the handler, which has to bound it.
+    fn next(&mut self, stream: StreamId) -> Streamed;
+
+    /// The client of a stream is gone.
+    fn close(&mut self, stream: StreamId);
+}
+
+/// Names a client that is answered by a stream; it has one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamId(pub u64);
+
+/// What a stream has for its client.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Streamed {
+    /// Nothing now.
+    Nothing,
+    /// A reply that others follow.
+    Reply(Reply),
+    /// The last reply; the stream is over.
+    Last(Result<Reply, ApiError>),
 }
 
 /// What follows from a call.
@@ -32,6 +60,8 @@ pub(super) enum Answer {
     Reply(Vec<u8>),
     /// The call was one-way.
     Nothing,
+    /// A stream began: [`next`] has the replies.
+    Stream,
     /// Send this and close: the bytes were no call, and what follows cannot be trusted either.
     Last(Vec<u8>),
 }
@@ -44,18 +74,22 @@ struct Call {
     #[serde(default)]
     oneway: bool,
     #[serde(default)]
+    more: bool,
+    #[serde(default)]
     upgrade: bool,
 }
 
 #[derive(Serialize)]
 struct ReplyMessage<'a> {
     parameters: &'a Reply,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    continues: bool,
 }
 
 #[derive(Serialize)]
 struct ErrorMessage<'a> {
     error: &'a str,
-    parameters: Value,
+    parameters: &'a Value,
 }
 
 /// A varlink error: its qualified name and its parameters.
@@ -88,6 +122,7 @@ impl From<ApiError> for Failure {
             ApiError::NoSuchInterface { interface } => {
                 ("NoSuchInterface", json!({ "interface": interface }))
             }
+            ApiError::BadArgument { message } => ("BadArgument", json!({ "message": message })),
             ApiError::Refused { message } => ("Refused", json!({ "message": message })),
             ApiError::Busy => ("Busy", json!({})),
         };
@@ -98,45 +133,55 @@ impl From<ApiError> for Failure {
     }
 }
 
-/// Answers the call in `frame` (without its NUL).
-pub(super) fn answer(frame: &[u8], handler: &mut dyn Handler) -> Answer {
+/// Answers the call in `frame` (without its NUL); a stream that it begins is called `stream`.
+pub(super) fn answer(frame: &[u8], stream: StreamId, handler: &mut dyn Handler) -> Answer {
     let call: Call = match serde_json::from_slice(frame) {
         Ok(call) => call,
         Err(error) => return bad_request(&format!("this is no varlink call: {error}")),
     };
     let oneway = call.oneway;
-    let reply = match dispatch(call, handler) {
-        Ok(reply) => reply,
-        Err(failure) => encode(&ErrorMessage {
-            error: &failure.error,
-            parameters: failure.parameters,
-        }),
-    };
-    if oneway {
-        Answer::Nothing
-    } else {
-        Answer::Reply(reply)
+    let answer = dispatch(call, stream, handler).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
+    if oneway { Answer::Nothing } else { answer }
+}
+
+/// The next reply of a stream with its NUL, if it has one now, and whether that is the last one.
+pub(super) fn next(stream: StreamId, handler: &mut dyn Handler) -> Option<(Vec<u8>, bool)> {
+    match handler.next(stream) {
+        Streamed::Nothing => None,
+        Streamed::Reply(reply) => Some((message(&reply, true), false)),
+        Streamed::Last(Ok(reply)) => Some((message(&reply, false), true)),
+        Streamed::Last(Err(error)) => Some((refusal(&error.into()), true)),
     }
+}
+
+fn message(reply: &Reply, continues: bool) -> Vec<u8> {
+    encode(&ReplyMessage {
+        parameters: reply,
+        continues,
+    })
+}
+
+fn refusal(failure: &Failure) -> Vec<u8> {
+    encode(&ErrorMessage {
+        error: &failure.error,
+        parameters: &failure.parameters,
+    })
 }
 
 /// Refuses what is not a call at all.
 pub(super) fn bad_request(message: &str) -> Answer {
     Answer::Last(encode(&ErrorMessage {
         error: &format!("{INTERFACE}.BadRequest"),
-        parameters: json!({ "message": message }),
+        parameters: &json!({ "message": message }),
     }))
 }
 
 /// Refuses a call that would need memory which others hold.
 pub(super) fn busy() -> Answer {
-    let failure = Failure::from(ApiError::Busy);
-    Answer::Reply(encode(&ErrorMessage {
-        error: &failure.error,
-        parameters: failure.parameters,
-    }))
+    Answer::Reply(refusal(&ApiError::Busy.into()))
 }
 
-fn dispatch(call: Call, handler: &mut dyn Handler) -> Result<Vec<u8>, Failure> {
+fn dispatch(call: Call, stream: StreamId, handler: &mut dyn Handler) -> Result<Answer, Failure> {
     if call.upgrade {
         return Err(Failure::invalid("upgrade"));
     }
@@ -145,20 +190,27 @@ fn dispatch(call: Call, handler: &mut dyn Handler) -> Result<Vec<u8>, Failure> {
         return Err(Failure::unknown_method(&call.method));
     };
     match interface {
-        SERVICE => introspect(&call.method, method, parameters),
+        SERVICE => introspect(&call.method, method, parameters).map(Answer::Reply),
         INTERFACE => {
             let request = request(method, &mut parameters)
                 .unwrap_or_else(|| Err(Failure::unknown_method(&call.method)))?;
             parameters.finish()?;
-            let reply = handler.handle(request)?;
-            let bytes = encode(&ReplyMessage { parameters: &reply });
+            if request.is_stream() {
+                // Without an answer nobody would read the replies, nor could end them.
+                if !call.more || call.oneway {
+                    return Err(Failure::service("ExpectedMore", json!({})));
+                }
+                handler.open(stream, request)?;
+                return Ok(Answer::Stream);
+            }
+            let bytes = message(&handler.handle(request)?, false);
             if bytes.len() > REPLY_MAX {
                 return Err(ApiError::Refused {
                     message: format!("the reply is longer than {REPLY_MAX} bytes"),
                 }
                 .into());
             }
-            Ok(bytes)
+            Ok(Answer::Reply(bytes))
         }
         _ => Err(Failure::service(
             "InterfaceNotFound",
@@ -188,7 +240,21 @@ fn request(method: &str, parameters: &mut Parameters) -> Option<Result<Request, 
         "LogLevel" => parameters
             .value("level")
             .map(|level| Request::LogLevel(Level { level })),
+        "Reload" => Ok(Request::Reload),
+        "Monitor" => selection(parameters).map(Request::Monitor),
+        "Ping" => ping(parameters).map(Request::Ping),
         _ => return None,
+    })
+}
+
+fn ping(parameters: &mut Parameters) -> Result<PingRequest, Failure> {
+    Ok(PingRequest {
+        interface: parameters.string("interface")?,
+        target: parameters.string("target")?,
+        count: parameters.optional("count")?,
+        size: parameters.optional("size")?,
+        interval_ms: parameters.optional("interval_ms")?,
+        timeout_ms: parameters.optional("timeout_ms")?,
     })
 }
 

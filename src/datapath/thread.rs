@@ -268,6 +268,8 @@ impl DataThread {
         }
         drop(datagrams);
         if news {
+            // A guest that a packet waits for may be known to a sibling whose news wait in the inbox.
+            self.commands(now);
             for i in 0..self.lanes.len() {
                 self.service(i, now);
             }

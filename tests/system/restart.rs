@@ -1,8 +1,39 @@
 //! Daemons that end, are killed and come back.
 
-use rustix::process::Signal;
+use std::time::Duration;
 
-use crate::lab::{LINK_MTU, Lab, SOON, eventually};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually, iperf_across};
+
+/// How soon after a daemon is back its host and its peers must reach each other again.
+const HEALED: Duration = Duration::from_secs(2);
+
+/// Asks ten times a second until `address` answers.
+fn answers(from: &Host, address: &str) {
+    eventually(HEALED, &format!("an answer from {address}"), || {
+        let ping = from.run(&format!("ping -c 1 -W 0.1 {address}"));
+        (ping.code == Some(0)).then_some(())
+    });
+}
+
+/// The same over both families.
+fn heals(from: &Host, to: &Host) {
+    answers(from, &to.v4());
+    answers(from, &to.v6());
+}
+
+/// Two hosts whose interfaces outlive their daemons.
+fn persistent_pair(lab: &mut Lab, options: &[&str]) {
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(options);
+        host.configure("ib0");
+    }
+    a.reaches(b);
+    b.reaches(a);
+}
 
 #[test]
 fn a_clean_end_leaves_nothing_behind() {
@@ -31,10 +62,13 @@ fn sigint_is_a_clean_end_too() {
 
 #[test]
 fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
-    let Some(mut lab) = Lab::running_pair() else {
-        return;
-    };
+    let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--qpn", "random"]);
+        host.configure("ib0");
+    }
+    a.reaches(b);
     let old = b.show("ib0")["qpn"].clone();
     // Twice, and on either side, because the first of the two had learned the second.
     for _ in 0..2 {
@@ -43,7 +77,7 @@ fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
         eventually(SOON, "the TAP to go with its owner", || {
             (!b.has_link("ib0")).then_some(())
         });
-        b.start(&[]);
+        b.start(&["--qpn", "random"]);
         b.configure("ib0");
         a.reaches(b);
         b.reaches(a);
@@ -54,7 +88,7 @@ fn a_killed_daemon_comes_back_with_a_new_queue_pair_and_traffic_heals() {
         "a queue pair number is not reused at once"
     );
     a.kill_daemon();
-    a.start(&[]);
+    a.start(&["--qpn", "random"]);
     a.configure("ib0");
     b.reaches(a);
     a.reaches(b);
@@ -83,6 +117,111 @@ fn a_persistent_interface_keeps_its_addresses_over_restart_and_kill() {
     a.reaches(b);
     assert_eq!(b.link("ib0")["ifindex"], index);
     assert_eq!(b.link("ib0")["address"], mac);
+}
+
+#[test]
+fn after_a_kill_on_either_side_traffic_heals_in_seconds() {
+    for qpn in ["stable", "random"] {
+        let Some(mut lab) = Lab::pair() else { return };
+        let options = ["--persist", "--qpn", qpn];
+        persistent_pair(&mut lab, &options);
+        let (a, b) = lab.two();
+        // The far side first sends, then the near one: either may be the one that has to be taught.
+        for near_first in [false, true] {
+            for side in 0..2 {
+                let (near, far) = if side == 0 {
+                    (&mut *a, &mut *b)
+                } else {
+                    (&mut *b, &mut *a)
+                };
+                let before = near.show("ib0")["qpn"].clone();
+                near.kill_daemon();
+                assert!(!far.pings(&near.v4()));
+                near.start(&options);
+                if near_first {
+                    heals(near, far);
+                    heals(far, near);
+                } else {
+                    heals(far, near);
+                    heals(near, far);
+                }
+                assert_eq!(near.show("ib0")["qpn"] == before, qpn == "stable");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_port_of_a_bridge_heals_in_seconds_too() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let options = ["--persist"];
+    for host in [&mut *a, &mut *b] {
+        host.start(&options);
+        host.ok("ip link add br0 type bridge");
+        host.ok("ip link set ib0 master br0");
+        host.configure("br0");
+    }
+    // Who speaks first after the restart is taught or teaches: both have to do.
+    for near_first in [false, true] {
+        for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+            eventually(SOON, "the bridges to forward", || {
+                from.pings(&to.v4()).then_some(())
+            });
+        }
+        b.kill_daemon();
+        b.start(&options);
+        if near_first {
+            answers(b, &a.v4());
+            answers(a, &b.v4());
+        } else {
+            answers(a, &b.v4());
+            answers(b, &a.v4());
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_came_back_answers_unicast_probes_and_is_known_by_its_new_number() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let options = ["--persist", "--qpn", "random"];
+    persistent_pair(&mut lab, &options);
+    let (a, b) = lab.two();
+    // Linux probes from its link-local address.
+    a.await_link_local("ib0");
+    b.kill_daemon();
+    b.start(&options);
+    // A probe goes to the MAC that the kernel has, not to everybody (RFC 1122, 2.3.2.1).
+    for address in [b.v4(), b.v6()] {
+        eventually(HEALED, &format!("{address} to be confirmed"), || {
+            // Again, since the announcement of its new number makes the entry stale.
+            a.ok(&format!("ip neigh change {address} dev ib0 nud probe"));
+            std::thread::sleep(Duration::from_millis(100));
+            let entries = a.json(&format!("ip -j neigh show to {address} dev ib0"));
+            (entries[0]["state"] == Value::from(vec!["REACHABLE"])).then_some(())
+        });
+    }
+    let number = b.show("ib0")["qpn"].clone();
+    let known = a.ask("neigh ib0");
+    assert!(
+        known.iter().any(|entry| entry["qpn"] == number),
+        "{known:?}"
+    );
+}
+
+#[test]
+fn iperf3_over_a_persistent_interface_survives_a_restart_and_a_kill() {
+    let Some(mut lab) = Lab::pair() else { return };
+    persistent_pair(&mut lab, &["--persist"]);
+    let (a, b) = lab.two();
+    a.ok("ip route add 10.77.0.0/16 via 10.9.0.2 dev ib0");
+    for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
+        iperf_across(a, b, direction, |a| {
+            a.daemon().end_by(signal);
+            a.start(&["--persist"]);
+        });
+    }
+    assert!(a.ok("ip route show dev ib0").contains("10.77.0.0/16"));
 }
 
 #[test]

@@ -3,21 +3,32 @@
 use std::time::Duration;
 
 use ibtap::api::{LogLevel, VersionInfo};
+use ibtap::args::{EXIT_OK, EXIT_REFUSED};
 use ibtap::control::ControlClient;
 use serde::Serialize;
 
 use crate::cli::{Cli, Command};
+use crate::follow;
 use crate::output::{Failure, Format, print};
 use crate::text;
 
 /// The daemon answers from memory, within milliseconds; a machine under load may take longer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks, and prints the answer.
-pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
+/// Reading the configuration again may take as long as an underlay that is new takes to come up.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Asks, and prints the answer; gives the exit status.
+pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
     let format = Format::of(cli);
     let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
-    match command {
+    let patient = || ControlClient::connect(&cli.socket, RELOAD_TIMEOUT);
+    let printed = match command {
+        Command::Monitor { interface } => {
+            return follow::monitor(connect()?, interface.as_deref(), format);
+        }
+        Command::Ping(args) => return follow::ping(connect()?, args, format),
+        Command::Reload => return reload(format, patient()?),
         Command::Show { interface } => {
             let found = connect()?.show(interface.as_deref())?;
             print(format, &found, text::show)
@@ -42,7 +53,19 @@ pub fn run(cli: &Cli, command: &Command) -> Result<(), Failure> {
         Command::Doctor(_) | Command::Decode(_) | Command::Generate { .. } => {
             unreachable!("none only asks a daemon: main has run it")
         }
-    }
+    };
+    printed.map(|()| EXIT_OK)
+}
+
+/// Something that was refused is no failure of the command, but the user should see it in a script.
+fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
+    let outcome = client.reload()?;
+    let status = match outcome.refused.is_empty() {
+        true => EXIT_OK,
+        false => EXIT_REFUSED,
+    };
+    print(format, &[outcome], text::reloaded)?;
+    Ok(status)
 }
 
 /// The object of `ibtap log`.

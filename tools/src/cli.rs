@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
-use ibtap::api::LogLevel;
+use clap::{Args, Parser, Subcommand};
+use ibtap::api::{LogLevel, PING_SIZE};
 use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
@@ -12,8 +12,9 @@ use crate::doctor::DoctorArgs;
 pub const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
 system refused, 3 no daemon answers. decode: 1 also where an ICRC is bad or a
-packet malformed, 2 where the file cannot be read. doctor: 2 where something
-keeps ibtap from working, with a daemon or without.";
+packet malformed, 2 where the file cannot be read. ping: 1 also where nobody
+answers. reload: 2 also where something cannot change without a restart.
+doctor: 2 where something keeps ibtap from working, with a daemon or without.";
 
 /// Shows and controls the IPoIB interfaces of a running ibtapd.
 ///
@@ -83,6 +84,19 @@ pub enum Command {
         #[arg(value_enum)]
         level: LogLevel,
     },
+    /// What happens, as it happens: ports, interfaces, neighbours, guests, groups
+    ///
+    /// A line for each event, with --json an object, until Ctrl-C. Times are UTC.
+    Monitor {
+        /// Only this interface and its port [default: all]
+        #[arg(value_name = "IF")]
+        interface: Option<String>,
+    },
+    Ping(PingArgs),
+    /// Read the configuration file again and do what has changed
+    ///
+    /// Says what was done, and what cannot change while the daemon runs.
+    Reload,
     /// The versions of this program and of the daemon
     Version,
     Doctor(DoctorArgs),
@@ -94,6 +108,49 @@ pub enum Command {
         #[arg(value_name = "DIR")]
         directory: PathBuf,
     },
+}
+
+/// Ask a peer's ibtapd for an echo, over the fabric and without its IP stack
+///
+/// A line for each answer, with --json an object, and what they add up to at the end or at Ctrl-C.
+#[derive(Clone, Debug, Args, serde::Serialize)]
+pub struct PingArgs {
+    /// The interface to ask through
+    #[arg(value_name = "IF")]
+    pub interface: String,
+    /// An IP address of a neighbour, a GID, or "all"
+    #[arg(value_name = "GID|ADDRESS|all")]
+    pub target: String,
+    /// Stop after this many requests [default: at Ctrl-C]
+    #[arg(long, short, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: Option<u32>,
+    /// Bytes of IB payload, up to the link MTU
+    #[arg(long, short, value_name = "BYTES", default_value_t = PING_SIZE)]
+    pub size: u32,
+    /// Seconds between requests
+    #[arg(long, short, value_name = "SECONDS", default_value = "1")]
+    pub interval: Milliseconds,
+    /// Seconds to wait for an answer
+    #[arg(long, short = 'W', value_name = "SECONDS", default_value = "1")]
+    pub timeout: Milliseconds,
+}
+
+/// A time in milliseconds, written in seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Milliseconds(pub u32);
+
+impl std::str::FromStr for Milliseconds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Milliseconds, String> {
+        match text.parse::<f64>() {
+            // Up to a day; NaN is in no range.
+            Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => {
+                Ok(Milliseconds((seconds * 1000.0).round() as u32))
+            }
+            _ => Err(format!("{text:?} is not a number of seconds")),
+        }
+    }
 }
 
 impl Default for Command {
@@ -133,9 +190,32 @@ mod tests {
         assert!(matches!(command("sh ib0"), Command::Show { .. }));
         assert!(matches!(command("st"), Command::Stats { .. }));
         assert!(matches!(command("n ib0"), Command::Neigh { .. }));
-        assert!(matches!(command("r"), Command::Res));
+        assert!(matches!(command("res"), Command::Res));
+        assert!(matches!(command("rel"), Command::Reload));
+        assert!(matches!(command("mo"), Command::Monitor { .. }));
+        assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
+    }
+
+    #[test]
+    fn times_are_in_seconds() {
+        for (text, ms) in [("1", 1000), ("0.2", 200), (".05", 50), ("0", 0)] {
+            assert_eq!(text.parse(), Ok(Milliseconds(ms)), "{text}");
+        }
+        for text in ["", "-1", "NaN", "1e9", "soon", "inf"] {
+            assert!(text.parse::<Milliseconds>().is_err(), "{text}");
+        }
+        let Some(Command::Ping(args)) = parse("ping ib0 all -c 3 -s 100 -i 0.2 -W 2")
+            .unwrap()
+            .command
+        else {
+            panic!("not a ping");
+        };
+        assert_eq!((args.count, args.size), (Some(3), 100));
+        let times = (args.interval, args.timeout);
+        assert_eq!(times, (Milliseconds(200), Milliseconds(2000)));
+        assert!(parse("ping ib0 all -c 0").is_err());
     }
 
     #[test]
@@ -148,7 +228,9 @@ mod tests {
 
     #[test]
     fn an_interface_is_required_where_there_is_no_table_of_all() {
-        for line in ["neigh", "mcg", "path", "log", "log loud"] {
+        for line in [
+            "neigh", "mcg", "path", "log", "log loud", "ping", "ping ib0",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

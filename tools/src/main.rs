@@ -9,6 +9,7 @@
 mod ask;
 mod cli;
 mod doctor;
+mod follow;
 mod generate;
 mod output;
 mod text;
@@ -40,6 +41,6 @@ fn run(cli: Cli) -> Result<u8, Failure> {
         }
         Command::Doctor(args) => doctor::run(&args, &cli.socket, Format::of(&cli)),
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
-        command => ask::run(&cli, &command).map(|()| EXIT_OK),
+        command => ask::run(&cli, &command),
     }
 }

@@ -35,8 +35,10 @@ impl Failure {
 
 fn client_status(error: &ClientError) -> u8 {
     match error {
-        ClientError::Unreachable { .. } | ClientError::Silent { .. } => EXIT_UNREACHABLE,
-        ClientError::NoSuchInterface { .. } => EXIT_USAGE,
+        ClientError::Unreachable { .. }
+        | ClientError::Silent { .. }
+        | ClientError::Ended { .. } => EXIT_UNREACHABLE,
+        ClientError::NoSuchInterface { .. } | ClientError::BadArgument(_) => EXIT_USAGE,
         ClientError::Refused(_) | ClientError::Protocol(_) => EXIT_REFUSED,
     }
 }
@@ -75,11 +77,28 @@ pub fn print<T: Serialize>(
     items: &[T],
     text: impl FnOnce(&[T]) -> String,
 ) -> Result<(), Failure> {
-    let rendered = match format {
+    write(match format {
         Format::Text => Ok(text(items)),
         Format::Json => serde_json::to_string(items).map(|json| json + "\n"),
         Format::PrettyJson => serde_json::to_string_pretty(items).map(|json| json + "\n"),
-    };
+    })
+}
+
+/// Prints one of many things that come one by one: an object in a line of its own, or the text made
+/// from it. It is out when this returns.
+pub fn print_line<T: Serialize>(
+    format: Format,
+    item: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    write(match format {
+        Format::Text => Ok(text(item)),
+        Format::Json => serde_json::to_string(item).map(|json| json + "\n"),
+        Format::PrettyJson => serde_json::to_string_pretty(item).map(|json| json + "\n"),
+    })
+}
+
+fn write(rendered: serde_json::Result<String>) -> Result<(), Failure> {
     let rendered = rendered.map_err(|e| Failure::System(format!("cannot write JSON: {e}")))?;
     let mut stdout = io::stdout().lock();
     stdout

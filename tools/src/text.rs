@@ -1,11 +1,13 @@
 //! Replies as text for people. Pure functions; each result ends with a newline or is empty.
 
 mod debugfs;
+mod follow;
 mod table;
 
-use ibtap::api::{Counters, InterfaceInfo, InterfaceStats, NeighbourInfo, ResourcesInfo};
+use ibtap::api::{Counters, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo};
 
 pub use debugfs::{groups, paths};
+pub use follow::{event, ping_reply, ping_summary};
 use table::{columns, labelled};
 
 /// `ibtap show`: a block for each interface, labelled as `ibstat` labels.
@@ -45,6 +47,8 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
         ("Link MTU", i.link_mtu.to_string()),
         ("Queues", i.queues.to_string()),
         ("Persistent", yes_no(i.persist).into()),
+        ("DHCP", i.dhcp.to_string()),
+        ("Reflecting", yes_no(i.reflect).into()),
         (
             "Daemon",
             format!("ibtapd {} (process {})", i.version, i.pid),
@@ -130,6 +134,20 @@ pub fn resources(ports: &[ResourcesInfo]) -> String {
         for group in &port.groups {
             text += &format!("link {link} mgid {} qpn {}\n", group.mgid, group.qpn);
         }
+    }
+    text
+}
+
+/// `ibtap reload`: a line for each change that was made or was not.
+pub fn reloaded(outcomes: &[Reloaded]) -> String {
+    let mut text = String::new();
+    for outcome in outcomes {
+        let applied = outcome.applied.iter().map(|s| format!("applied  {s}\n"));
+        let refused = outcome.refused.iter().map(|s| format!("refused  {s}\n"));
+        text.extend(applied.chain(refused));
+    }
+    if text.is_empty() {
+        text += "nothing has changed\n";
     }
     text
 }

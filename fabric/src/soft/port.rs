@@ -72,7 +72,7 @@ impl SoftPort {
         let mut monitor = Monitor::new(&groups).map_err(netlink)?;
         let mut requests = Requests::new().map_err(netlink)?;
         let usable = wait_usable(&config, &mut monitor, &mut requests)?;
-        check_peers(&mut config, &usable)?;
+        check_peers(&config.peers, &usable)?;
         let binding = binding(&usable);
         socket::probe(binding.ifindex).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
@@ -155,16 +155,17 @@ impl SoftPort {
         }
     }
 
-    /// A queue pair number that is not in use, and hardly was before a restart: a peer that still
-    /// knows the old one must not reach another queue pair.
-    fn free_qpn(&self) -> Qpn {
-        loop {
-            let qpn = Qpn::new(random() as u32);
-            let reserved = qpn.get() <= Qpn::GSI.get() || qpn == Qpn::MULTICAST;
-            if !reserved && self.endpoints.values().all(|e| e.qp.qpn() != qpn) {
-                return qpn;
-            }
-        }
+    /// The queue pair number wished for, or the next that is not in use. Without a wish it is one
+    /// that hardly was in use before a restart: a peer that still knows the old one must not reach
+    /// another queue pair.
+    fn free_qpn(&self, wish: Option<Qpn>) -> Qpn {
+        let first = wish.unwrap_or_else(|| Qpn::new(random() as u32));
+        let taken =
+            |qpn: &Qpn| qpn.is_reserved() || self.endpoints.values().any(|e| e.qp.qpn() == *qpn);
+        // There are fewer endpoints than numbers: a port holds them all in memory.
+        std::iter::successors(Some(first), |qpn| Some(Qpn::new(qpn.get().wrapping_add(1))))
+            .find(|qpn| !taken(qpn))
+            .unwrap_or(first)
     }
 
     /// The address to join for a group; none if multicast goes to a list of peers.
@@ -186,6 +187,25 @@ impl SoftPort {
         self.endpoints
             .get(&id.0)
             .ok_or(FabricError::NoSuchEndpoint(id))
+    }
+
+    /// Puts an endpoint into a group; the group is joined when it is the first one.
+    fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        let group = self.group_address(mgid)?;
+        if !self.attachments.contains_key(&mgid) {
+            if self.attachments.len() == GROUPS_MAX {
+                return Err(FabricError::Limit(format!(
+                    "a port attaches to {GROUPS_MAX} multicast groups at most"
+                )));
+            }
+            // While the underlay is gone there is nothing to join; it is made up for.
+            if let (Some(group), 1..) = (group, self.memberships.ifindex()) {
+                let what = || format!("{} cannot join {mgid}", self.config.underlay);
+                self.memberships.join(group).map_err(|e| os(&what(), e))?;
+            }
+        }
+        self.attachments.entry(mgid).or_default().insert(id.0);
+        Ok(())
     }
 
     /// Takes an endpoint out of a group; the group is left when it was the last one.
@@ -353,7 +373,7 @@ impl Port for SoftPort {
             .filter(|(_, k)| k.is_valid() && k.full() == init.pkey.full())
             .max_by_key(|(_, k)| k.is_full())
             .ok_or(FabricError::NoSuchPKey(init.pkey))?;
-        let qpn = self.free_qpn();
+        let qpn = self.free_qpn(init.qpn);
         let qp = QueuePair::ready(Service::Ud, qpn, index as u16, init.qkey, random_psn())?;
         let id = EndpointId(self.next_endpoint);
         self.next_endpoint += 1;
@@ -376,34 +396,54 @@ impl Port for SoftPort {
     }
 
     fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        self.endpoint(id)?;
-        let group = self.group_address(mgid)?;
-        if !self.attachments.contains_key(&mgid) {
-            if self.attachments.len() == GROUPS_MAX {
-                return Err(FabricError::Limit(format!(
-                    "a port attaches to {GROUPS_MAX} multicast groups at most"
-                )));
-            }
-            // While the underlay is gone there is nothing to join; it is made up for.
-            if let (Some(group), 1..) = (group, self.memberships.ifindex()) {
-                let what = || format!("{} cannot join {mgid}", self.config.underlay);
-                self.memberships.join(group).map_err(|e| os(&what(), e))?;
-            }
+        match self.change_groups(id, &[mgid], &[])?.pop() {
+            Some((_, e)) => Err(e),
+            None => Ok(()),
         }
-        let loopback = self.needs_loopback();
-        if self.attachments.entry(mgid).or_default().insert(id.0) {
-            self.update_loopback(loopback);
-            self.publish();
-        }
-        Ok(())
     }
 
     fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.change_groups(id, &[], &[mgid]).map(|_| ())
+    }
+
+    fn change_groups(
+        &mut self,
+        id: EndpointId,
+        join: &[Gid],
+        leave: &[Gid],
+    ) -> Result<Vec<(Gid, FabricError)>, FabricError> {
         self.endpoint(id)?;
         let loopback = self.needs_loopback();
-        self.leave(id, mgid);
+        // First, so that they make room.
+        for &mgid in leave {
+            self.leave(id, mgid);
+        }
+        let refused = join
+            .iter()
+            .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
+            .collect();
         self.update_loopback(loopback);
         self.publish();
+        Ok(refused)
+    }
+
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
+        if peers.is_empty() != self.config.peers.is_empty() {
+            return Err(FabricError::Unusable(
+                "peers cannot begin or end while the port is open; restart ibtapd".into(),
+            ));
+        }
+        check_peers(&peers, &self.usable)?;
+        self.config.peers = peers;
+        self.publish();
+        Ok(())
+    }
+
+    fn add_pkey(&mut self, pkey: PKey) -> Result<(), FabricError> {
+        if !self.config.pkeys.contains(&pkey) {
+            self.config.pkeys.push(pkey);
+            self.publish();
+        }
         Ok(())
     }
 
@@ -493,9 +533,9 @@ fn open_sockets(
 }
 
 /// Copies go to addresses of the GID's family.
-fn check_peers(config: &mut SoftConfig, usable: &Usable) -> Result<(), FabricError> {
+fn check_peers(peers: &[IpAddr], usable: &Usable) -> Result<(), FabricError> {
     let family = usable.address.is_ipv4();
-    if let Some(other) = config.peers.iter().find(|p| p.is_ipv4() != family) {
+    if let Some(other) = peers.iter().find(|p| p.is_ipv4() != family) {
         return Err(FabricError::Unusable(format!(
             "the peer {other} cannot be reached from the GID {}: both must be IPv4 or both IPv6",
             usable.gid()

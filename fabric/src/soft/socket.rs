@@ -61,7 +61,10 @@ pub fn probe(ifindex: u32) -> io::Result<()> {
     let fd = udp(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&fd, false)?;
     to_interface(&fd, ifindex)?;
-    Ok(bind(&fd, &wildcard())?)
+    bind(&fd, &wildcard())?;
+    // A child that another thread is just starting has a copy of this socket until it executes its
+    // program; with this it is not in our own way.
+    Ok(set_socket_reuseport(&fd, true)?)
 }
 
 const fn wildcard() -> SocketAddrV6 {

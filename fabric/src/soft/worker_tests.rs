@@ -44,8 +44,20 @@ fn without_segmentation(case: &str, address: &str) {
     };
     let mut port = SoftPort::open(config).unwrap();
     let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
-    let from = port.create_ud(UdInit { pkey, qkey }).unwrap();
-    let to = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let from = port
+        .create_ud(UdInit {
+            pkey,
+            qkey,
+            qpn: None,
+        })
+        .unwrap();
+    let to = port
+        .create_ud(UdInit {
+            pkey,
+            qkey,
+            qpn: None,
+        })
+        .unwrap();
     let (shared, wake) = port.for_worker(0);
     let mut worker = SoftWorker::new(0, shared, wake);
     worker.segmentation = false;
@@ -99,8 +111,20 @@ fn handle_ends_while_blocked() {
     };
     let mut port = SoftPort::open(config).unwrap();
     let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
-    let from = port.create_ud(UdInit { pkey, qkey }).unwrap();
-    let to = port.create_ud(UdInit { pkey, qkey }).unwrap();
+    let from = port
+        .create_ud(UdInit {
+            pkey,
+            qkey,
+            qpn: None,
+        })
+        .unwrap();
+    let to = port
+        .create_ud(UdInit {
+            pkey,
+            qkey,
+            qpn: None,
+        })
+        .unwrap();
     let (shared, wake) = port.for_worker(0);
     let mut worker = SoftWorker::new(0, shared, wake);
     let ah = worker

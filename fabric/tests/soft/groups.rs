@@ -1,7 +1,7 @@
 //! Multicast groups: many of them, and siblings in one.
 
 use fabric::soft::SoftConfig;
-use fabric::{Gid, Port, Qpn, Sent};
+use fabric::{FabricError, Gid, Port, Qpn, Sent};
 
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
@@ -17,10 +17,10 @@ fn thousands_of_groups() {
     let mut a = Node::open(&cable.a, SoftConfig::new("u0"));
     let mut b = Node::open(&cable.b, SoftConfig::new("u0"));
     let (s, r) = (a.endpoint(), b.endpoint());
+    let all: Vec<Gid> = (1..=COUNT).map(mgid).collect();
     let port = &mut b.port;
-    cable
-        .b
-        .run(|| (1..=COUNT).for_each(|n| port.attach(r.id, mgid(n)).unwrap()));
+    let refused = cable.b.run(|| port.change_groups(r.id, &all, &[])).unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
     assert_eq!(b.port.resources().groups.len(), COUNT.into());
     let one = payloads(0, 20, 20);
     for n in [1, 1000, 1001, COUNT, COUNT + 1] {
@@ -38,6 +38,33 @@ fn thousands_of_groups() {
         Sent::Done
     );
     assert!(b.receive_for_a_while().is_empty());
+}
+
+#[test]
+fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
+    let cable = Cable::new(1500);
+    let mut a = Node::open(&cable.a, SoftConfig::new("u0"));
+    let to = a.endpoint();
+    let most = a.port.capabilities().groups_max;
+    let all: Vec<Gid> = (1..=most as u16).map(mgid).collect();
+    let bad: Gid = "fe80::1".parse().unwrap();
+    let port = &mut a.port;
+    let refused = cable.a.run(|| {
+        let mut refused = port.change_groups(to.id, &all, &[]).unwrap();
+        let over = [mgid(0xfff0), bad, mgid(0xfff1)];
+        refused.extend(port.change_groups(to.id, &over, &[all[0], bad]).unwrap());
+        refused
+    });
+    let told: Vec<Gid> = refused.iter().map(|(mgid, _)| *mgid).collect();
+    assert_eq!(told, [bad, mgid(0xfff1)]);
+    assert!(matches!(refused[1].1, FabricError::Limit(_)), "{refused:?}");
+    let has: Vec<Gid> = port.resources().groups.iter().map(|g| g.mgid).collect();
+    assert_eq!(has.len(), most);
+    assert!(has.contains(&mgid(0xfff0)) && !has.contains(&all[0]));
+    port.destroy_ud(to.id).unwrap();
+    assert!(port.resources().groups.is_empty());
+    let gone = port.change_groups(to.id, &all, &[]);
+    assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(_))));
 }
 
 /// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.

@@ -35,8 +35,17 @@ impl<'n> Node<'n> {
     }
 
     pub fn endpoint(&mut self) -> UdEndpoint {
-        let pkey = PKey::DEFAULT;
-        self.port.create_ud(UdInit { pkey, qkey: QKEY }).unwrap()
+        self.endpoint_wishing(None)
+    }
+
+    /// An endpoint with a wish for its queue pair number.
+    pub fn endpoint_wishing(&mut self, qpn: Option<Qpn>) -> UdEndpoint {
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKEY,
+            qpn,
+        };
+        self.port.create_ud(init).unwrap()
     }
 
     /// Attaches from a thread of the port's namespace, where a daemon is at home.

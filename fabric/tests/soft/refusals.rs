@@ -45,7 +45,14 @@ fn foreign_keys_and_numbers_are_counted() {
     let mut b = Node::open(&cable.b, keys());
     let (s, r) = (a.endpoint(), b.endpoint());
     let pkey = PKey::new(1);
-    let other = a.port.create_ud(UdInit { pkey, qkey: QKEY }).unwrap();
+    let other = a
+        .port
+        .create_ud(UdInit {
+            pkey,
+            qkey: QKEY,
+            qpn: None,
+        })
+        .unwrap();
     assert_eq!(
         other.pkey,
         PKey::new(0x8001),
@@ -185,7 +192,11 @@ fn the_control_side_refuses_what_it_does_not_know() {
     let mut a = Node::open(&cable.a, config());
     let s = a.endpoint();
     let pkey = PKey::new(0x8001);
-    let made = a.port.create_ud(UdInit { pkey, qkey: QKEY });
+    let made = a.port.create_ud(UdInit {
+        pkey,
+        qkey: QKEY,
+        qpn: None,
+    });
     assert!(matches!(made, Err(FabricError::NoSuchPKey(k)) if k == pkey));
     let group = |g: &str| g.parse::<Gid>().unwrap();
     for bad in ["fe80::1", "239.1.2.3"] {
@@ -197,4 +208,21 @@ fn the_control_side_refuses_what_it_does_not_know() {
     assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == s.id));
     let sent = a.send(&s, group("fe80::1"), s.qpn, QKEY, &payloads(0, 8, 8));
     assert_eq!(sent, Sent::Failed);
+}
+
+#[test]
+fn a_number_wished_for_is_given_unless_it_is_taken_or_reserved() {
+    let cable = Cable::new(1500);
+    let mut a = Node::open(&cable.a, config());
+    let mut made = |number| a.endpoint_wishing(Some(Qpn::new(number)));
+    let first = made(0xabcdef);
+    assert_eq!(first.qpn, Qpn::new(0xabcdef));
+    assert_eq!(made(0xabcdef).qpn, Qpn::new(0xabcdf0));
+    for reserved in [0, 1, 0xff_ffff] {
+        let qpn = made(reserved).qpn;
+        assert!((2..5).contains(&qpn.get()), "{reserved:#x}: {qpn}");
+    }
+    a.port.destroy_ud(first.id).unwrap();
+    let mut made = |number| a.endpoint_wishing(Some(Qpn::new(number)));
+    assert_eq!(made(0xabcdef).qpn, first.qpn);
 }

@@ -16,7 +16,7 @@ pub const LIMITS: Limits = Limits {
 pub const LOCAL_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// The GID of peer `n`.
-#[allow(dead_code, reason = "one of the two targets has no peers")]
+#[allow(dead_code, reason = "one of the targets has no peers")]
 pub fn peer_gid(n: u8) -> Gid {
     let mut gid = LOCAL_GID;
     gid[15] = 0x10 + n;

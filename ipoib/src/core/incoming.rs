@@ -6,8 +6,11 @@ use super::{Incoming, Ipoib, Meta, Time};
 use crate::address::{HardwareAddress, MAC_BROADCAST, Mac, peer_mac};
 use crate::arp::{Arp, ETHERNET_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
+use crate::dhcp;
+use crate::echo::TYPE_ECHO;
 use crate::multicast::group_mac;
 use crate::nd::{self, Kind, Message, put_mac};
+use crate::snoop;
 use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, IpHeader, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP,
     TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header,
@@ -21,6 +24,8 @@ enum Step {
     Packet([u8; ETHERNET_LEN], usize),
     /// A frame of this length in the scratch space.
     Frame(usize),
+    /// It was for us.
+    Consumed,
 }
 
 fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
@@ -31,7 +36,7 @@ fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN]
     e
 }
 
-fn sender(meta: &Meta) -> HardwareAddress {
+pub(super) fn sender(meta: &Meta) -> HardwareAddress {
     HardwareAddress::new(0, meta.src_qpn, meta.src_gid)
 }
 
@@ -49,6 +54,7 @@ impl Ipoib {
                 l3: &payload[ENCAP_LEN..ENCAP_LEN + len],
             },
             Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
+            Ok(Step::Consumed) => Incoming::Consumed,
             Err(reason) => {
                 self.counters.drop_rx(reason);
                 Incoming::Dropped(reason)
@@ -71,6 +77,10 @@ impl Ipoib {
         match ethertype {
             TYPE_IPV4 | TYPE_IPV6 => self.ip_in(now, meta, ethertype, l3),
             TYPE_ARP | TYPE_RARP => self.arp_in(now, meta, ethertype, l3),
+            TYPE_ECHO => {
+                self.echo_in(now, meta, payload);
+                Ok(Step::Consumed)
+            }
             _ => Err(DropReason::UnsupportedType),
         }
     }
@@ -92,8 +102,17 @@ impl Ipoib {
         {
             return self.nd_in(now, meta, destination, header, &message);
         }
+        if self.routes_multicast && snoop::may_report(ethertype, packet) {
+            self.snoop_from_fabric(now, ethertype, packet);
+        }
         let source = self.source(now, meta, header.source);
         let ethernet = ethernet(destination, source, ethertype);
+        if ethertype == TYPE_IPV4
+            && dhcp::may_be_reply(packet)
+            && let Some(len) = self.dhcp_in(now, ethernet, packet)
+        {
+            return Ok(Step::Frame(len));
+        }
         Ok(Step::Packet(ethernet, header.len))
     }
 
@@ -163,20 +182,20 @@ impl Ipoib {
         let ethernet = ethernet(destination, source, TYPE_IPV6);
         let signed = message.is_signed();
         self.counters.nd_signed += u64::from(signed);
-        if signed || !message.has_link_address() {
+        let link_mtu = self.config.link_mtu;
+        if signed || !message.needs_rewriting(link_mtu) {
             return Ok(Step::Packet(ethernet, header.len));
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let written = message.rewrite(&mut scratch[ETHERNET_LEN..], |option, out| {
+        let written = message.rewrite(link_mtu, &mut scratch[ETHERNET_LEN..], |option, out| {
             let mac = self.mac_of(&option.hardware_address()?);
             Some(put_mac(option.kind, mac, out))
         });
         self.scratch = scratch;
-        let (len, stripped) = written?;
+        let written = written?;
         self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet);
-        self.counters.nd_options_stripped += stripped;
-        self.counters.nd_translated += 1;
-        Ok(Step::Frame(ETHERNET_LEN + len))
+        self.count_nd(&written);
+        Ok(Step::Frame(ETHERNET_LEN + written.len))
     }
 
     fn learn_from_nd(

@@ -136,8 +136,10 @@ impl Ipoib {
             Update::Remapped { .. }
             | Update::Guest { .. }
             | Update::GuestForgotten { .. }
-            | Update::Probing { .. }
-            | Update::Dhcp { .. } => {}
+            | Update::Probing { .. } => {}
+            Update::Dhcp { xid, client } => {
+                self.services.clients.remember(now, *xid, *client);
+            }
             Update::Forgotten { address } => {
                 if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
                     self.neighbours.forget(slot);

@@ -7,8 +7,10 @@ use super::{Ipoib, Outgoing, Target, Time};
 use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
+use crate::dhcp;
 use crate::group::BROADCAST;
 use crate::nd::{self, Message, OPTION_SOURCE, put_hardware_address};
+use crate::snoop;
 use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV4,
     TYPE_IPV6, TYPE_RARP, array, be16, encap, ip_header, ipv4_at, ipv6_at,
@@ -16,17 +18,17 @@ use crate::wire::{
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field holds
 /// the pseudo-header's sum only (VIRTIO 1.2, section 5.1.6).
-const NEEDS_CHECKSUM: u8 = 1;
+pub(super) const NEEDS_CHECKSUM: u8 = 1;
 
 /// A frame from the TAP with its virtio-net header.
 #[derive(Clone, Copy)]
-struct Tap<'f> {
-    prefix: &'f [u8; 12],
-    frame: &'f [u8],
+pub(super) struct Tap<'f> {
+    pub(super) prefix: &'f [u8; 12],
+    pub(super) frame: &'f [u8],
 }
 
 impl<'f> Tap<'f> {
-    fn l3(&self) -> &'f [u8] {
+    pub(super) fn l3(&self) -> &'f [u8] {
         &self.frame[ETHERNET_LEN..]
     }
 
@@ -35,7 +37,7 @@ impl<'f> Tap<'f> {
     }
 }
 
-enum Step {
+pub(super) enum Step {
     Forward(Target, u16),
     Rewritten(Target, usize),
     Held,
@@ -96,6 +98,15 @@ impl Ipoib {
         if ethertype == TYPE_IPV6 && matches!(l3[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT) {
             return self.icmpv6_out(now, tap);
         }
+        if snoop::may_report(ethertype, l3) {
+            self.snoop_from_tap(now, tap, ethertype);
+        }
+        if ethertype == TYPE_IPV4
+            && dhcp::may_be_request(l3)
+            && let Some(step) = self.dhcp_out(now, tap)
+        {
+            return step;
+        }
         self.forward(now, tap, ethertype)
     }
 
@@ -109,7 +120,7 @@ impl Ipoib {
 
     /// The target of an IP packet; `None` when the frame is held.
     #[inline]
-    fn ip_target(
+    pub(super) fn ip_target(
         &mut self,
         now: Time,
         tap: Tap<'_>,
@@ -184,7 +195,7 @@ impl Ipoib {
             self.counters.nd_signed += 1;
             return self.forward(now, tap, TYPE_IPV6);
         }
-        if !message.has_link_address() {
+        if !message.needs_rewriting(self.config.link_mtu) {
             return self.forward(now, tap, TYPE_IPV6);
         }
         if tap.prefix[0] & NEEDS_CHECKSUM == 0 && !message.checksum_is_right() {
@@ -198,22 +209,26 @@ impl Ipoib {
 
     fn nd_out(&mut self, message: &Message<'_>) -> Result<usize, DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
-        let written = message.rewrite(&mut scratch[ENCAP_LEN..], |option, out| {
-            let mac = option.mac()?;
-            // A source is always we; a redirect's target may be a third host.
-            let address = if option.kind == OPTION_SOURCE || message.kind != nd::Kind::Redirect {
-                self.config.local
-            } else {
-                self.hardware_of(mac)?
-            };
-            Some(put_hardware_address(option.kind, &address, out))
-        });
+        let written = message.rewrite(
+            self.config.link_mtu,
+            &mut scratch[ENCAP_LEN..],
+            |option, out| {
+                let mac = option.mac()?;
+                // A source is always we; a redirect's target may be a third host.
+                let address = if option.kind == OPTION_SOURCE || message.kind != nd::Kind::Redirect
+                {
+                    self.config.local
+                } else {
+                    self.hardware_of(mac)?
+                };
+                Some(put_hardware_address(option.kind, &address, out))
+            },
+        );
         self.scratch = scratch;
-        let (len, stripped) = written?;
+        let written = written?;
         self.scratch[..ENCAP_LEN].copy_from_slice(&encap(TYPE_IPV6));
-        self.counters.nd_options_stripped += stripped;
-        self.counters.nd_translated += 1;
-        Ok(ENCAP_LEN + len)
+        self.count_nd(&written);
+        Ok(ENCAP_LEN + written.len)
     }
 
     fn arp_out(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {

@@ -51,6 +51,12 @@ pub enum TapError {
         /// Who holds it, as far as this process may see.
         holder: Holder,
     },
+    /// The queues that were passed belong to an interface that is not here.
+    #[error("the TAP interface {name} is in another network namespace")]
+    Elsewhere {
+        /// Its name there.
+        name: String,
+    },
     /// The kernel refused a setting.
     #[error("could not {what} of the TAP interface {name}: {errno}")]
     Setup {

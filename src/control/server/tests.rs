@@ -9,14 +9,55 @@ use rustix::event::{PollFd, PollFlags};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api::{ApiError, GroupInfo, LogLevel, Reply, Request, VersionInfo};
-use crate::control::{ClientError, ControlClient, REQUEST_MAX};
+use crate::api::{ApiError, Event, GroupInfo, Happening, LogLevel, Reply, Request, VersionInfo};
+use crate::control::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
 
 const SECOND: Duration = Duration::from_secs(1);
 const VERSION: &str = "{\"method\":\"org.ibtap.Daemon.Version\"}\0";
 
-/// Knows its version, and a group table of the size that the interface's name says.
+/// Knows its version, and a group table of the size that the interface's name says. Its streams, and
+/// what they have, are those of [`STREAMS`].
 struct Daemon;
+
+/// A stream's replies that nobody has taken yet, and whether it is over after them.
+#[derive(Default)]
+struct Waiting {
+    events: std::collections::VecDeque<Event>,
+    over: bool,
+}
+
+thread_local! {
+    /// Each test has a thread, and so these, to itself.
+    static STREAMS: std::cell::RefCell<std::collections::BTreeMap<StreamId, Waiting>> =
+        const { std::cell::RefCell::new(std::collections::BTreeMap::new()) };
+}
+
+/// How many streams the daemon has.
+fn streams() -> usize {
+    STREAMS.with_borrow(|all| all.len())
+}
+
+/// Something happens, so often.
+fn happens(times: usize) {
+    let event = Event {
+        time: "2026-11-21T12:00:00.000Z".into(),
+        interface: Some("ib0".into()),
+        port: None,
+        what: Happening::Up,
+        lost: None,
+    };
+    STREAMS.with_borrow_mut(|all| {
+        for stream in all.values_mut() {
+            let more = std::iter::repeat_n(event.clone(), times);
+            stream.events.extend(more);
+        }
+    });
+}
+
+/// All streams end after what they have.
+fn end_streams() {
+    STREAMS.with_borrow_mut(|all| all.values_mut().for_each(|s| s.over = true));
+}
 
 impl Handler for Daemon {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
@@ -39,6 +80,30 @@ impl Handler for Daemon {
                 message: "not today".into(),
             }),
         }
+    }
+
+    fn open(&mut self, stream: StreamId, _: Request) -> Result<(), ApiError> {
+        STREAMS.with_borrow_mut(|all| all.insert(stream, Waiting::default()));
+        Ok(())
+    }
+
+    fn next(&mut self, stream: StreamId) -> Streamed {
+        STREAMS.with_borrow_mut(|all| {
+            let waiting = all.get_mut(&stream).expect("an open stream");
+            match waiting.events.pop_front() {
+                Some(event) => Streamed::Reply(Reply::Monitor { event }),
+                None if waiting.over => {
+                    all.remove(&stream);
+                    Streamed::Last(Err(ApiError::Busy))
+                }
+                None => Streamed::Nothing,
+            }
+        })
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        let known = STREAMS.with_borrow_mut(|all| all.remove(&stream));
+        assert!(known.is_some(), "closed twice");
     }
 }
 
@@ -238,6 +303,162 @@ fn a_call_of_the_largest_size_is_taken() {
     assert!(rig.receive(&mut client).contains("\"pid\":42"));
 }
 
+const MONITOR: &str = "{\"method\":\"org.ibtap.Daemon.Monitor\",\"more\":true}\0";
+
+/// The replies that have come, each a message.
+fn messages(stream: &mut UnixStream) -> Vec<String> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 1 << 16];
+    while let Ok(n @ 1..) = stream.read(&mut chunk) {
+        bytes.extend_from_slice(&chunk[..n]);
+    }
+    let text = String::from_utf8(bytes).unwrap();
+    text.split_terminator('\0').map(str::to_owned).collect()
+}
+
+impl Rig {
+    /// As the daemon's loop, which comes by after anything has happened.
+    fn pass(&mut self) {
+        self.server.process(&mut Daemon).unwrap();
+        self.settle();
+    }
+}
+
+#[test]
+fn a_stream_is_told_what_happens_until_it_ends_and_calls_wait_meanwhile() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    client.write_all(MONITOR.as_bytes()).unwrap();
+    rig.pass();
+    assert_eq!((streams(), messages(&mut client).len()), (1, 0));
+    for times in [1, 3, 100] {
+        happens(times);
+        rig.pass();
+        let told = messages(&mut client);
+        assert_eq!(told.len(), times);
+        assert!(told.iter().all(|m| m.ends_with("\"continues\":true}")));
+    }
+    client.write_all(VERSION.as_bytes()).unwrap();
+    rig.pass();
+    assert_eq!(messages(&mut client).len(), 0, "a call waits for its turn");
+    end_streams();
+    rig.pass();
+    let told = messages(&mut client);
+    assert!(told[0].contains("Busy") && !told[0].contains("continues"));
+    assert!(told[1].contains("\"pid\":42"));
+    assert_eq!(streams(), 0);
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_waiting_and_holds_little() {
+    let mut rig = Rig::new();
+    let mut slow = rig.connect();
+    let mut other = rig.connect();
+    for client in [&mut slow, &mut other] {
+        client.write_all(MONITOR.as_bytes()).unwrap();
+        rig.pass();
+    }
+    let mut told = 0;
+    for _ in 0..100 {
+        happens(100);
+        rig.pass();
+        told += messages(&mut other).len();
+    }
+    assert_eq!(told, 10_000);
+    let held: usize = rig.server.connections().map(Connection::pending).sum();
+    assert!(held < 32 * 1024, "{held} bytes wait in the server");
+    let left = STREAMS.with_borrow(|all| all.values().map(|s| s.events.len()).max());
+    assert!(left > Some(1000), "the rest waits with the daemon");
+    // It catches up as it reads.
+    let mut caught_up = 0;
+    while caught_up < 10_000 {
+        caught_up += messages(&mut slow).len();
+        rig.pass();
+    }
+    assert_eq!(caught_up, 10_000);
+}
+
+#[test]
+fn who_goes_away_is_forgotten_whether_told_or_not() {
+    let mut rig = Rig::new();
+    for events in [0, 1, 10_000] {
+        let mut client = rig.connect();
+        client.write_all(MONITOR.as_bytes()).unwrap();
+        rig.pass();
+        assert_eq!(streams(), 1);
+        happens(events);
+        rig.pass();
+        drop(client);
+        rig.pass();
+        assert_eq!((streams(), rig.server.clients()), (0, 0), "{events} events");
+    }
+}
+
+#[test]
+fn who_calls_without_end_during_a_stream_is_cut_off() {
+    let mut rig = Rig::new();
+    let mut client = rig.connect();
+    client.write_all(MONITOR.as_bytes()).unwrap();
+    rig.pass();
+    let mut sent = 0;
+    while let Ok(n) = client.write(VERSION.as_bytes()) {
+        sent += n;
+        rig.pass();
+        assert!(sent < 3 * REQUEST_MAX, "the server took {sent} bytes");
+    }
+    assert_eq!((streams(), rig.server.clients()), (0, 0));
+}
+
+#[test]
+fn of_too_many_clients_those_with_a_stream_stay() {
+    let mut rig = Rig::new();
+    let mut watching = rig.connect();
+    watching.write_all(MONITOR.as_bytes()).unwrap();
+    rig.pass();
+    let mut others: Vec<_> = (0..2 * CLIENTS_MAX)
+        .map(|_| {
+            let mut client = rig.connect();
+            rig.ask(&mut client, VERSION);
+            client
+        })
+        .collect();
+    assert_eq!(rig.server.clients(), CLIENTS_MAX);
+    happens(1);
+    rig.pass();
+    assert_eq!(messages(&mut watching).len(), 1);
+    // With nothing but streams, the quietest of those makes way and is forgotten.
+    for client in others.iter_mut().rev().take(CLIENTS_MAX - 1) {
+        client.write_all(MONITOR.as_bytes()).unwrap();
+        rig.pass();
+    }
+    assert_eq!(streams(), CLIENTS_MAX);
+    let mut late = rig.connect();
+    assert!(rig.ask(&mut late, VERSION).contains("\"pid\":42"));
+    assert_eq!(streams(), CLIENTS_MAX - 1);
+}
+
+#[test]
+fn the_client_reads_a_stream_until_it_is_interrupted_or_the_daemon_goes() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    let running = Running::start_told(rig, 3);
+    let client = ControlClient::connect(&path, 5 * SECOND).unwrap();
+    let mut events = client.monitor(Some("ib0")).unwrap();
+    let (interrupt, mut interrupter) = UnixStream::pair().unwrap();
+    for _ in 0..3 {
+        match events.next(interrupt.as_fd()).unwrap() {
+            Next::Reply(told) => assert_eq!(told.event.what, Happening::Up),
+            other => panic!("{other:?}"),
+        }
+    }
+    interrupter.write_all(b"!").unwrap();
+    assert_eq!(events.next(interrupt.as_fd()).unwrap(), Next::Interrupted);
+    drop(running);
+    let (quiet, _other_end) = UnixStream::pair().unwrap();
+    let error = events.next(quiet.as_fd()).unwrap_err();
+    assert!(matches!(error, ClientError::Ended { .. }), "{error}");
+}
+
 #[test]
 fn a_large_reply_goes_out_as_the_client_reads() {
     let mut rig = Rig::new();
@@ -380,12 +601,21 @@ struct Running {
 }
 
 impl Running {
-    fn start(mut rig: Rig) -> Running {
+    fn start(rig: Rig) -> Running {
+        Running::start_told(rig, 0)
+    }
+
+    /// The same, with so many events for the first stream that is opened.
+    fn start_told(mut rig: Rig, mut events: usize) -> Running {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let thread = std::thread::spawn(move || {
             while !told.load(Ordering::Relaxed) {
                 if rig.readable(Duration::from_millis(20)) {
+                    rig.server.process(&mut Daemon).unwrap();
+                }
+                if streams() > 0 {
+                    happens(std::mem::take(&mut events));
                     rig.server.process(&mut Daemon).unwrap();
                 }
             }

@@ -7,20 +7,62 @@ use super::*;
 use crate::api::{LogLevel, VersionInfo};
 use idl::Idl;
 
+const STREAM: StreamId = StreamId(7);
+
 /// Answers as a daemon would that serves `ib0` and nothing else.
-struct Ib0(Vec<Request>);
+#[derive(Default)]
+struct Ib0 {
+    asked: Vec<Request>,
+    stream: std::collections::VecDeque<Reply>,
+}
 
 impl Handler for Ib0 {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
-        self.0.push(request.clone());
+        self.asked.push(request.clone());
         samples::reply(&request)
     }
+
+    fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError> {
+        assert_eq!(stream, STREAM);
+        self.asked.push(request.clone());
+        self.stream = samples::stream(&request).into();
+        Ok(())
+    }
+
+    fn next(&mut self, stream: StreamId) -> Streamed {
+        assert_eq!(stream, STREAM);
+        match self.stream.pop_front() {
+            None => Streamed::Nothing,
+            Some(last) if self.stream.is_empty() => Streamed::Last(Ok(last)),
+            Some(reply) => Streamed::Reply(reply),
+        }
+    }
+
+    fn close(&mut self, _: StreamId) {}
 }
 
 fn ask(call: &str) -> (Answer, Vec<Request>) {
-    let mut handler = Ib0(Vec::new());
-    let answer = answer(call.as_bytes(), &mut handler);
-    (answer, handler.0)
+    let mut handler = Ib0::default();
+    let answer = answer(call.as_bytes(), STREAM, &mut handler);
+    (answer, handler.asked)
+}
+
+/// All replies to a call that is answered by a stream.
+fn streamed(method: &str, parameters: &Value) -> Vec<Value> {
+    let mut handler = Ib0::default();
+    let call = json!({
+        "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": true
+    });
+    let begun = answer(call.to_string().as_bytes(), STREAM, &mut handler);
+    assert_eq!(begun, Answer::Stream, "{call}");
+    let mut all = Vec::new();
+    loop {
+        let (reply, last) = next(STREAM, &mut handler).expect("a reply");
+        all.push(json(Answer::Reply(reply)));
+        if last {
+            return all;
+        }
+    }
 }
 
 fn json(answer: Answer) -> Value {
@@ -30,7 +72,7 @@ fn json(answer: Answer) -> Value {
             assert!(!bytes.contains(&0), "a message has one NUL");
             serde_json::from_slice(&bytes).unwrap()
         }
-        Answer::Nothing => panic!("there is no answer"),
+        Answer::Nothing | Answer::Stream => panic!("there is no answer"),
     }
 }
 
@@ -84,6 +126,7 @@ fn every_method_arrives_as_its_request() {
             json!({"level": "debug"}),
             Request::LogLevel(level),
         ),
+        ("Reload", json!({}), Request::Reload),
     ] {
         let method = format!("{INTERFACE}.{method}");
         let text = json!({ "method": method, "parameters": parameters }).to_string();
@@ -183,6 +226,67 @@ fn a_call_for_more_is_answered_once() {
 }
 
 #[test]
+fn a_stream_continues_until_its_last_reply() {
+    let parameters = json!({"interface": "ib0", "target": "all", "count": null});
+    let replies = streamed("Ping", &parameters);
+    let continues: Vec<_> = replies.iter().map(|r| r.get("continues")).collect();
+    let yes = Value::Bool(true);
+    assert_eq!(continues, [Some(&yes), Some(&yes), None]);
+    assert_eq!(replies[2]["parameters"]["summary"]["sent"], 2);
+    let (answer, asked) = ask(r#"{"method":"org.ibtap.Daemon.Ping","more":true,
+            "parameters":{"interface":"ib0","target":"all","size":100}}"#);
+    assert_eq!(answer, Answer::Stream);
+    let request = PingRequest {
+        interface: "ib0".into(),
+        target: "all".into(),
+        count: None,
+        size: Some(100),
+        interval_ms: None,
+        timeout_ms: None,
+    };
+    assert_eq!(asked, [Request::Ping(request)]);
+}
+
+#[test]
+fn clients_read_every_event_as_it_was_meant() {
+    let request = Request::Monitor(Selection::default());
+    let meant = samples::stream(&request);
+    let replies = streamed("Monitor", &json!({}));
+    assert_eq!(replies.len(), meant.len());
+    for (reply, meant) in replies.iter().zip(meant) {
+        let read: crate::api::Event =
+            serde_json::from_value(reply["parameters"]["event"].clone()).unwrap();
+        assert!(!read.what.to_string().is_empty());
+        assert_eq!(Reply::Monitor { event: read }, meant);
+    }
+}
+
+#[test]
+fn a_stream_must_be_asked_for_more() {
+    for method in ["Monitor", "Ping"] {
+        let parameters = json!({"interface": "ib0", "target": "all"});
+        let parameters = match method {
+            "Ping" => parameters,
+            _ => json!({}),
+        };
+        let call = json!({"method": format!("{INTERFACE}.{method}"), "parameters": parameters});
+        let (answer, asked) = ask(&call.to_string());
+        assert_eq!(json(answer)["error"], "org.varlink.service.ExpectedMore");
+        assert_eq!(asked, []);
+        let mut oneway = call;
+        oneway["more"] = true.into();
+        oneway["oneway"] = true.into();
+        let (answer, asked) = ask(&oneway.to_string());
+        assert_eq!((answer, asked), (Answer::Nothing, vec![]));
+    }
+    let negative = json!({"interface": "ib0", "target": "all", "count": -1});
+    assert_eq!(
+        call(&format!("{INTERFACE}.Ping"), negative)["parameters"]["parameter"],
+        "count"
+    );
+}
+
+#[test]
 fn garbage_is_answered_and_ends_the_connection() {
     let deep = "[".repeat(30_000);
     for text in [
@@ -201,7 +305,7 @@ fn garbage_is_answered_and_ends_the_connection() {
         assert_eq!(requests, []);
     }
     assert!(matches!(
-        super::answer(&[0xff, 0xfe], &mut Ib0(Vec::new())),
+        super::answer(&[0xff, 0xfe], STREAM, &mut Ib0::default()),
         Answer::Last(_)
     ));
 }
@@ -234,10 +338,24 @@ fn the_description_is_true() {
         idl.check(gives, &answer["parameters"]).unwrap();
         seen.insert(method);
     }
+    for (method, parameters) in samples::stream_calls() {
+        let (takes, gives) = idl.method(method);
+        idl.check(takes, &parameters).unwrap();
+        for reply in streamed(method, &parameters) {
+            idl.check(gives, &reply["parameters"]).unwrap();
+        }
+        seen.insert(method);
+    }
     let described: BTreeSet<_> = idl.methods().collect();
     assert_eq!(described, seen);
 
-    for error in ["NoSuchInterface", "Refused", "Busy", "BadRequest"] {
+    for error in [
+        "NoSuchInterface",
+        "BadArgument",
+        "Refused",
+        "Busy",
+        "BadRequest",
+    ] {
         assert!(idl.has_error(error), "{error}");
     }
 }
@@ -264,6 +382,17 @@ fn replies_as_they_have_always_been() {
         let answer = String::from_utf8(answer).unwrap();
         let answer = answer.trim_end_matches('\0');
         text += &format!("{method} {answer}\n");
+    }
+    for (method, parameters) in samples::stream_calls() {
+        let call = json!({
+            "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": true
+        });
+        let mut handler = Ib0::default();
+        answer(call.to_string().as_bytes(), STREAM, &mut handler);
+        while let Some((bytes, _)) = next(STREAM, &mut handler) {
+            let reply = String::from_utf8(bytes).unwrap();
+            text += &format!("{INTERFACE}.{method} {}\n", reply.trim_end_matches('\0'));
+        }
     }
     let snapshot = include_str!("tests/replies.snap");
     if text != snapshot {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Daemon, Namespace, SOON, eventually, programs};
+use super::{Daemon, Follow, Namespace, SOON, Service, eventually, programs};
 
 /// What a program said and how it ended.
 #[derive(Debug)]
@@ -213,6 +213,19 @@ impl Host {
         Daemon::start_until(self, &self.file(socket), options, words)
     }
 
+    /// Starts the daemon for `ib0` on `eth0` under a service manager that keeps up to `store` of
+    /// its descriptors, and waits until it is ready.
+    pub fn start_service(&self, store: usize, options: &[&str]) -> Service {
+        let mut words = vec!["--underlay", "eth0"];
+        words.extend(options);
+        self.start_service_with(store, &words)
+    }
+
+    /// The same with these options alone.
+    pub fn start_service_with(&self, store: usize, options: &[&str]) -> Service {
+        Service::start(self, store, options)
+    }
+
     /// The running daemon.
     pub fn daemon(&mut self) -> &mut Daemon {
         self.daemon.as_mut().expect("the daemon was started")
@@ -303,6 +316,11 @@ impl Host {
             .arg(self.socket())
             .args(words.split_whitespace());
         Done::of(&mut command)
+    }
+
+    /// Starts an `ibtap` that goes on until it is ended.
+    pub fn follow(&self, words: &str) -> Follow {
+        Follow::start(self, words)
     }
 
     /// Whether the interface is administratively up.

@@ -1,5 +1,7 @@
 //! iperf3 between two hosts.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::{Host, SOON, eventually};
@@ -13,13 +15,46 @@ pub struct IperfReport {
     pub lost_percent: Option<f64>,
 }
 
-/// Runs iperf3 from `client` to `address` of `server`, with further client options.
-pub fn iperf(client: &Host, server: &Host, address: &str, options: &str) -> IperfReport {
+/// Runs iperf3 from `client` to `server` for some seconds, and `interrupt` in the middle of it. The
+/// connection must survive that, and carry data at its end.
+pub fn iperf_across(
+    client: &mut Host,
+    server: &Host,
+    options: &str,
+    interrupt: impl FnOnce(&mut Host),
+) {
     let _server = server.spawn("iperf3 -s -1 --forceflush");
+    await_server(server);
+    let report = client.file("iperf3.json");
+    let running = client.spawn(&format!(
+        "iperf3 -J --logfile {} -t 6 -c {} {options}",
+        report.display(),
+        server.v4()
+    ));
+    std::thread::sleep(Duration::from_secs(2));
+    interrupt(client);
+    let report: Value = eventually(SOON, "iperf3 to end", || {
+        serde_json::from_str(&std::fs::read_to_string(&report).ok()?).ok()
+    });
+    drop(running);
+    std::fs::remove_file(client.file("iperf3.json")).expect("its report");
+    assert_eq!(report["error"], Value::Null, "iperf3 {options}: {report}");
+    let last = report["intervals"].as_array().and_then(|all| all.last());
+    let rate = last.and_then(|last| last["sum"]["bits_per_second"].as_f64());
+    assert!(rate.is_some_and(|rate| rate > 1e6), "{options}: {report}");
+}
+
+fn await_server(server: &Host) {
     eventually(SOON, "the iperf3 server", || {
         let listening = server.ok("ss -Hltn sport = :5201");
         (!listening.trim().is_empty()).then_some(())
     });
+}
+
+/// Runs iperf3 from `client` to `address` of `server`, with further client options.
+pub fn iperf(client: &Host, server: &Host, address: &str, options: &str) -> IperfReport {
+    let _server = server.spawn("iperf3 -s -1 --forceflush");
+    await_server(server);
     let report = client.json(&format!("iperf3 -J -c {address} {options}"));
     // With -J, iperf3 exits with 0 even when it was refused.
     assert_eq!(report["error"], Value::Null, "iperf3 {options}: {report}");

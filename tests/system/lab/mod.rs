@@ -1,19 +1,23 @@
 //! Network namespaces that stand for hosts, joined by a veth or a bridge.
 
 mod daemon;
+mod follow;
 mod host;
 mod iperf;
 mod namespace;
 pub mod packet;
 mod programs;
+mod service;
 
 use std::time::{Duration, Instant};
 
 pub use daemon::Daemon;
+pub use follow::Follow;
 pub use host::{Done, Host};
-pub use iperf::iperf;
+pub use iperf::{iperf, iperf_across};
 pub use namespace::Namespace;
 pub use programs::ibtap;
+pub use service::Service;
 use tempfile::TempDir;
 
 /// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.

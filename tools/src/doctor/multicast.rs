@@ -77,7 +77,7 @@ pub fn bridges(name: &str, requests: &mut Requests) -> Vec<(String, Bridge)> {
 }
 
 fn below(link: &Link, requests: &mut Requests) -> Option<Link> {
-    let index = link.lower?;
+    let index = link.link?;
     let lower = requests.link_by_index(index).ok()?;
     match lower.master {
         Some(master) => requests.link_by_index(master).ok(),

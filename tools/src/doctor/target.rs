@@ -117,7 +117,7 @@ pub fn of_process(pid: u32) -> Option<Config> {
     let folder = PathBuf::from(format!("/proc/{pid}/cwd"));
     args.config = args.config.map(|file| folder.join(file));
     match args.action().ok()? {
-        Action::Run(config) => Some(config),
+        Action::Run(config, _) => Some(config),
         Action::Checked(..) => None,
     }
 }

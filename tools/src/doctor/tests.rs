@@ -25,13 +25,16 @@ fn link(name: &str) -> Link {
         kind: None,
         alias: None,
         master: None,
-        lower: None,
+        link: None,
+        promiscuity: 0,
+        allmulti: 0,
         gso_max_size: 65536,
         gso_ipv4_max_size: 65536,
         gro_max_size: 65536,
         tx_queue_len: 1000,
         tun: None,
         bridge: None,
+        macvlan: None,
     }
 }
 

@@ -1,7 +1,8 @@
 use super::*;
 use fabric::{Gid, PKey, QKey, Qpn};
 use ibtap::api::{
-    CompletionQueueInfo, HardwareAddress, LinkAddress, MemberInfo, Mode, NeighbourState, PortState,
+    CompletionQueueInfo, DhcpMode, EchoAnswer, EchoTimeout, Event, Happening, HardwareAddress,
+    LinkAddress, MemberInfo, Mode, NeighbourState, PingReply, PingSummary, PortState,
     QueuePairInfo, WorkerStats,
 };
 
@@ -36,6 +37,8 @@ fn interface() -> InterfaceInfo {
         link_mtu: 4096,
         queues: 2,
         persist: false,
+        dhcp: DhcpMode::Broadcast,
+        reflect: false,
         pid: 99,
         version: "0.1.0".into(),
     }
@@ -62,6 +65,8 @@ ib0
     Link MTU:   4096
     Queues:     2
     Persistent: no
+    DHCP:       broadcast
+    Reflecting: no
     Daemon:     ibtapd 0.1.0 (process 99)
 ";
     assert_eq!(show(&[interface()]), expected);
@@ -154,4 +159,106 @@ link soft/eth0 cqn 0 cqe 1024 worker 0
 link soft/eth0 mgid ff12::1 qpn 0x000012
 ";
     assert_eq!(resources(&[port]), expected);
+}
+
+#[test]
+fn events_are_a_line_each() {
+    let mut told = Event {
+        time: "2026-11-21T12:03:04.123Z".into(),
+        interface: Some("ib0".into()),
+        port: None,
+        what: Happening::NeighbourLearned {
+            mac: LinkAddress([2, 0xab, 0, 0, 0, 9]),
+            gid: gid(),
+            qpn: Qpn::new(0x12),
+            ip: Some("10.9.0.2".parse().unwrap()),
+        },
+        lost: None,
+    };
+    assert_eq!(
+        event(&told),
+        "12:03:04.123 ib0 neighbour 02:ab:00:00:00:09 10.9.0.2 learned, qpn 0x000012 gid \
+         fe80::ff:fe00:2\n"
+    );
+    told.interface = None;
+    told.port = Some("soft/eth0".into());
+    told.what = Happening::PortDown {
+        reason: "eth0 has no carrier".into(),
+    };
+    told.lost = Some(7);
+    assert_eq!(
+        event(&told),
+        "12:03:04.123 soft/eth0 port down: eth0 has no carrier (after 7 events that are lost)\n"
+    );
+    told = Event {
+        port: None,
+        lost: None,
+        what: Happening::Reloaded {
+            applied: vec!["ib0: mtu 2044".into()],
+            refused: vec![],
+        },
+        ..told
+    };
+    assert_eq!(
+        event(&told),
+        "12:03:04.123 configuration reloaded: 1 applied, 0 refused; ib0: mtu 2044\n"
+    );
+}
+
+#[test]
+fn echoes_are_lines_as_ping_prints_them() {
+    let answer = EchoAnswer {
+        sequence: 1,
+        gid: gid(),
+        qpn: Qpn::new(0x12),
+        ips: vec!["10.9.0.2".parse().unwrap()],
+        bytes: 64,
+        round_trip_ns: 123_400,
+    };
+    assert_eq!(
+        ping_reply(&PingReply::Answer(answer.clone())),
+        "64 bytes from fe80::ff:fe00:2 qpn 0x000012 (10.9.0.2): seq=1 time=0.123 ms\n"
+    );
+    let nameless = EchoAnswer {
+        ips: vec![],
+        round_trip_ns: 12_345_678,
+        ..answer
+    };
+    assert_eq!(
+        ping_reply(&PingReply::Answer(nameless)),
+        "64 bytes from fe80::ff:fe00:2 qpn 0x000012: seq=1 time=12.346 ms\n"
+    );
+    let timeout = PingReply::Timeout(EchoTimeout { sequence: 2 });
+    assert_eq!(ping_reply(&timeout), "no answer: seq=2\n");
+    let summary = PingSummary {
+        sent: 3,
+        answered: 2,
+        answers: 4,
+        min_ns: 100_000,
+        mean_ns: 200_000,
+        max_ns: 1_000_000,
+    };
+    assert_eq!(
+        ping_summary("all", &summary),
+        "\n--- all echo statistics ---\n3 sent, 2 answered, 33% loss, 4 answers\n\
+         rtt min/avg/max = 0.100/0.200/1.000 ms\n"
+    );
+    assert_eq!(
+        ping_summary("10.9.0.2", &PingSummary::default()),
+        "\n--- 10.9.0.2 echo statistics ---\n0 sent, 0 answered, 0% loss\n"
+    );
+}
+
+#[test]
+fn a_reload_says_what_was_done_and_what_was_not() {
+    let outcome = Reloaded {
+        applied: vec!["ib0: mtu 2044".into()],
+        refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
+    };
+    assert_eq!(
+        reloaded(&[outcome]),
+        "applied  ib0: mtu 2044\n\
+         refused  ib0: pkey cannot change while it runs; restart ibtapd\n"
+    );
+    assert_eq!(reloaded(&[Reloaded::default()]), "nothing has changed\n");
 }

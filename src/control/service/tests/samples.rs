@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 8] {
+pub fn calls() -> [(&'static str, Value); 9] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -16,7 +16,125 @@ pub fn calls() -> [(&'static str, Value); 8] {
         ("Paths", json!({"interface": "ib0"})),
         ("Resources", json!({})),
         ("LogLevel", json!({"level": "trace"})),
+        ("Reload", json!({})),
     ]
+}
+
+/// Every method that is answered by a stream.
+pub fn stream_calls() -> [(&'static str, Value); 2] {
+    let ping = json!({
+        "interface": "ib0", "target": "10.9.0.2", "count": 1, "size": 64, "interval_ms": 100,
+        "timeout_ms": 1000
+    });
+    [("Monitor", json!({"interface": "ib0"})), ("Ping", ping)]
+}
+
+/// What such a daemon answers by a stream: every kind of reply, the last one last.
+pub fn stream(request: &Request) -> Vec<Reply> {
+    match request {
+        Request::Monitor(_) => events(),
+        Request::Ping(_) => pings().map(Reply::Ping).into(),
+        _ => panic!("{request:?} is not answered by a stream"),
+    }
+}
+
+fn pings() -> [PingReply; 3] {
+    [
+        PingReply::Answer(EchoAnswer {
+            sequence: 1,
+            gid: gid(),
+            qpn: Qpn::new(0x4a),
+            ips: vec!["192.0.2.2".parse().unwrap()],
+            bytes: 64,
+            round_trip_ns: 123_456,
+        }),
+        PingReply::Timeout(EchoTimeout { sequence: 2 }),
+        PingReply::Summary(PingSummary {
+            sent: 2,
+            answered: 1,
+            answers: 1,
+            min_ns: 123_456,
+            mean_ns: 123_456,
+            max_ns: 123_456,
+        }),
+    ]
+}
+
+fn events() -> Vec<Reply> {
+    let mac: MacAddress = "02:12:34:56:78:9a".parse().unwrap();
+    let ip = "192.0.2.2".parse().unwrap();
+    let (gid, qpn) = (gid(), Qpn::new(0x4a));
+    let event = |interface: Option<&str>, port: Option<&str>, what| Event {
+        time: "2026-11-21T12:03:04.123Z".into(),
+        interface: interface.map(str::to_owned),
+        port: port.map(str::to_owned),
+        what,
+        lost: None,
+    };
+    let daemon = [
+        Happening::Watching {
+            version: "0.1.0".into(),
+            pid: 4711,
+        },
+        Happening::Reloaded {
+            applied: vec!["ib0: mtu 2044".into()],
+            refused: vec![],
+        },
+    ];
+    let port = [
+        Happening::PortActive,
+        Happening::PortDown {
+            reason: "eth0 has no carrier".into(),
+        },
+        Happening::PortGone,
+        Happening::GidChanged { gid },
+        Happening::LinkMtuChanged { link_mtu: 4096 },
+        Happening::PkeysChanged,
+    ];
+    let interface = [
+        Happening::Created { qpn, gid },
+        Happening::Gone,
+        Happening::Up,
+        Happening::Down,
+        Happening::Renamed { was: "ib9".into() },
+        Happening::MtuChanged { mtu: 2044 },
+        Happening::MacChanged { mac },
+        Happening::CarrierOn,
+        Happening::CarrierOff,
+        Happening::NeighbourLearned {
+            mac,
+            gid,
+            qpn,
+            ip: Some(ip),
+        },
+        Happening::NeighbourReplaced {
+            gid,
+            qpn,
+            old_gid: gid,
+            old_qpn: qpn,
+        },
+        Happening::NeighbourForgotten { gid, qpn },
+        Happening::GuestLearned { mac, ip },
+        Happening::GuestForgotten { ip },
+        Happening::GroupJoined { mgid: broadcast() },
+        Happening::GroupLeft { mgid: broadcast() },
+        Happening::AddressConflict {
+            ip,
+            mac,
+            other_mac: mac,
+        },
+        Happening::MacClash { mac, peer_mac: mac },
+        Happening::SignedNd,
+    ];
+    let mut all: Vec<Event> = daemon.map(|what| event(None, None, what)).into();
+    all.extend(port.map(|what| event(None, Some("soft/eth0"), what)));
+    all.extend(interface.map(|what| event(Some("ib0"), None, what)));
+    if let Some(last) = all.last_mut() {
+        last.lost = Some(3);
+    }
+    all.into_iter()
+        .map(|event| Reply::Monitor { event })
+        .collect()
 }
 
 /// What such a daemon answers.
@@ -26,7 +144,12 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
             interface.as_ref()
         }
         Request::Neighbours(i) | Request::Groups(i) | Request::Paths(i) => Some(&i.interface),
-        Request::Version | Request::Resources | Request::LogLevel(_) => None,
+        Request::Version
+        | Request::Resources
+        | Request::LogLevel(_)
+        | Request::Reload
+        | Request::Monitor(_)
+        | Request::Ping(_) => None,
     };
     if let Some(interface) = named.filter(|name| *name != "ib0") {
         return Err(ApiError::NoSuchInterface {
@@ -54,6 +177,11 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
             resources: vec![resources()],
         },
         Request::LogLevel(_) => Reply::LogLevel {},
+        Request::Reload => Reply::Reload(Reloaded {
+            applied: vec!["ib0: mtu 2044".into()],
+            refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
+        }),
+        Request::Monitor(_) | Request::Ping(_) => panic!("these are answered by streams"),
     })
 }
 
@@ -101,6 +229,8 @@ fn interface() -> InterfaceInfo {
         link_mtu: 4096,
         queues: 2,
         persist: true,
+        dhcp: DhcpMode::Broadcast,
+        reflect: false,
         pid: 4711,
         version: "0.1.0".into(),
     }

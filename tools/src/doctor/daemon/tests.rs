@@ -27,6 +27,8 @@ pub fn interface() -> InterfaceInfo {
         link_mtu: 4096,
         queues: 2,
         persist: false,
+        dhcp: ibtap::api::DhcpMode::default(),
+        reflect: false,
         pid: 7,
         version: env!("CARGO_PKG_VERSION").into(),
     }

@@ -1,0 +1,80 @@
+//! The Internet checksum (RFC 1071) of packets that are looked into or made here. Data in bulk
+//! never comes this way.
+
+use crate::wire::{ipv4_at, ipv6_at};
+
+const PROTOCOL_UDP: u8 = 17;
+const PROTOCOL_ICMPV6: u8 = 58;
+
+/// The checksum over `parts`, each of which starts at an even offset of what is summed: what the
+/// checksum field must hold if it counts as zero there, and 0 if it holds the right value already.
+pub fn checksum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u64;
+    for part in parts {
+        let mut words = part.chunks_exact(2);
+        for w in &mut words {
+            sum += u64::from(u16::from_be_bytes([w[0], w[1]]));
+        }
+        if let [odd] = words.remainder() {
+            sum += u64::from(*odd) << 8;
+        }
+    }
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// The checksum of an ICMPv6 message that starts `at` bytes into an IPv6 packet, with the
+/// pseudo-header (RFC 4443, section 2.3; RFC 8200, section 8.1).
+pub fn icmpv6(packet: &[u8], at: usize) -> u16 {
+    let message = &packet[at..];
+    let len = (message.len() as u32).to_be_bytes();
+    let (source, destination) = (ipv6_at(packet, 8), ipv6_at(packet, 24));
+    checksum(&[
+        &source.octets(),
+        &destination.octets(),
+        &len,
+        &[0, PROTOCOL_ICMPV6],
+        message,
+    ])
+}
+
+/// The checksum of a UDP datagram, `udp`, of the IPv4 packet that starts with `header`, with the
+/// pseudo-header (RFC 768).
+pub fn udp_v4(header: &[u8], udp: &[u8]) -> u16 {
+    let len = (udp.len() as u16).to_be_bytes();
+    let (source, destination) = (ipv4_at(header, 12), ipv4_at(header, 16));
+    checksum(&[
+        &source.octets(),
+        &destination.octets(),
+        &[0, PROTOCOL_UDP],
+        &len,
+        udp,
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071() {
+        let data = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(checksum(&[&data]), !0xddf2);
+        assert_eq!(checksum(&[&data[..4], &data[4..]]), !0xddf2);
+    }
+
+    #[test]
+    fn an_odd_byte_counts_as_if_a_zero_followed() {
+        assert_eq!(checksum(&[&[1, 2, 3]]), checksum(&[&[1, 2, 3, 0]]));
+    }
+
+    #[test]
+    fn what_is_summed_with_its_checksum_gives_zero() {
+        let mut data = [0x45, 0, 0, 36, 0, 0, 0x40, 0, 1, 2, 0, 0];
+        let sum = checksum(&[&data]);
+        data[10..].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(checksum(&[&data]), 0);
+    }
+}

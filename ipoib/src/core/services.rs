@@ -1,0 +1,269 @@
+//! What the interface does besides translating addresses: membership reports, DHCP, echoes.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use fabric::Gid;
+
+use super::incoming::sender;
+use super::outgoing::{NEEDS_CHECKSUM, Step, Tap};
+use super::types::{EchoRequest, EchoTarget};
+use super::{DhcpMode, Ipoib, Meta, Target, Time, Update};
+use crate::address::Mac;
+use crate::counters::DropReason;
+use crate::dhcp::{self, Clients};
+use crate::echo::{self, Echo, EchoQueue, Operation, To};
+use crate::event::Event;
+use crate::group::BROADCAST;
+use crate::nd::Rewritten;
+use crate::snoop::{self, Lately};
+use crate::wire::{ENCAP_LEN, ETHERNET_LEN, TYPE_IPV4, array, encap};
+
+/// Who asked for what on the fabric does not matter: one name for all in [`Lately`].
+const FABRIC: Mac = [0; 6];
+
+/// State of the services.
+pub struct Services {
+    lately: Lately,
+    pub(super) clients: Clients,
+    pub(super) echo: EchoQueue,
+}
+
+impl Services {
+    pub fn new() -> Services {
+        Services {
+            lately: Lately::new(),
+            clients: Clients::default(),
+            echo: EchoQueue::default(),
+        }
+    }
+}
+
+impl Ipoib {
+    pub(super) fn count_nd(&mut self, written: &Rewritten) {
+        self.counters.nd_options_stripped += written.stripped;
+        self.counters.ra_mtu_clamped += written.clamped;
+        self.counters.nd_translated += 1;
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.events.push(event);
+        self.counters.events_lost = self.events.lost;
+    }
+
+    /// Tells what a membership report of a host behind the interface says. The frame goes on as it
+    /// is.
+    pub(super) fn snoop_from_tap(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) {
+        let mac: Mac = array(tap.frame, 6);
+        let unfinished = tap.prefix[0] & NEEDS_CHECKSUM != 0;
+        let mut any = false;
+        for record in snoop::records(ethertype, tap.l3(), unfinished) {
+            any = true;
+            if !self.services.lately.is_news(now, mac, record) {
+                continue;
+            }
+            let group = record.group;
+            self.tell(if record.joined {
+                Event::GroupJoined { mac, group }
+            } else {
+                Event::GroupLeft { mac, group }
+            });
+        }
+        self.counters.reports_snooped += u64::from(any);
+    }
+
+    /// Tells a host that routes multicast which groups are wanted on the fabric.
+    pub(super) fn snoop_from_fabric(&mut self, now: Time, ethertype: u16, packet: &[u8]) {
+        for record in snoop::records(ethertype, packet, false) {
+            if record.joined && self.services.lately.is_news(now, FABRIC, record) {
+                let group = record.group;
+                self.tell(Event::GroupSeen { group });
+            }
+        }
+    }
+
+    /// Changes a client's DHCP message as configured; `None` if it is to go as it is.
+    pub(super) fn dhcp_out(&mut self, now: Time, tap: Tap<'_>) -> Option<Result<Step, DropReason>> {
+        let [flags, segmentation, ..] = *tap.prefix;
+        if self.config.dhcp == DhcpMode::Off || segmentation != 0 {
+            return None;
+        }
+        let message = dhcp::parse(tap.l3(), flags & NEEDS_CHECKSUM != 0)?;
+        let client = message.client().filter(|_| message.is_request())?;
+        let xid = message.xid();
+        if self.services.clients.remember(now, xid, client) {
+            self.publish(Update::Dhcp { xid, client });
+        }
+        // A frame that is held comes again, and is changed then.
+        let to = match self.ip_target(now, tap, TYPE_IPV4) {
+            Ok(Some(to)) => to,
+            Ok(None) => return Some(Ok(Step::Held)),
+            Err(reason) => return Some(Err(reason)),
+        };
+        let room = ENCAP_LEN + self.config.link_mtu;
+        let end = room.min(self.scratch.len());
+        let out = self.scratch.get_mut(ENCAP_LEN..end)?;
+        let infiniband = match self.config.dhcp {
+            DhcpMode::Rfc4390 => message.write_infiniband(client, out),
+            _ => None,
+        };
+        let written = infiniband.or_else(|| message.write_broadcast(out));
+        let Some(len) = written else {
+            return Some(Ok(Step::Forward(to, TYPE_IPV4)));
+        };
+        self.scratch[..ENCAP_LEN].copy_from_slice(&encap(TYPE_IPV4));
+        self.counters.dhcp_translated += 1;
+        Some(Ok(Step::Rewritten(to, ENCAP_LEN + len)))
+    }
+
+    /// Gives a client back the hardware address that a server's reply leaves out, and the reply to
+    /// the client alone. The length of the frame in the scratch space, or `None` if the reply is
+    /// good as it is.
+    pub(super) fn dhcp_in(
+        &mut self,
+        now: Time,
+        mut ethernet: [u8; ETHERNET_LEN],
+        packet: &[u8],
+    ) -> Option<usize> {
+        if self.config.dhcp == DhcpMode::Off {
+            return None;
+        }
+        let message = dhcp::parse(packet, false).filter(dhcp::Message::is_reply)?;
+        let asked = self.services.clients.find(now, message.xid())?;
+        let named = message.client();
+        // The same number may be another client's elsewhere on the link.
+        if named.is_some_and(|mac| mac != asked) {
+            return None;
+        }
+        if let Some(ip) = message.lease() {
+            self.dhcp_lease(now, ip, asked);
+        }
+        let broadcast = ethernet[0] & 1 != 0;
+        if named.is_some() && (broadcast || ethernet[..6] == asked) {
+            return None;
+        }
+        if !broadcast {
+            ethernet[..6].copy_from_slice(&asked);
+        }
+        let out = &mut self.scratch[ETHERNET_LEN..];
+        let len = if named.is_none() {
+            self.counters.dhcp_translated += 1;
+            message.write_client(asked, out)?
+        } else {
+            out.get_mut(..packet.len())?.copy_from_slice(packet);
+            packet.len()
+        };
+        self.scratch[..ETHERNET_LEN].copy_from_slice(&ethernet);
+        Some(ETHERNET_LEN + len)
+    }
+
+    /// A server gave `_ip` to `_mac`, a client behind the interface.
+    fn dhcp_lease(&mut self, _now: Time, _ip: Ipv4Addr, _mac: Mac) {}
+
+    /// Asks a peer for an echo. False when it cannot be asked: its address is unknown, the length
+    /// is under the header's (40 bytes) or over the link's, or too many requests wait to be sent.
+    pub fn echo(&mut self, request: &EchoRequest) -> bool {
+        let room = ENCAP_LEN + self.config.link_mtu;
+        if !(echo::HEADER_LEN..=room).contains(&request.len) {
+            return false;
+        }
+        let Some((to, target)) = self.echo_target(request.target) else {
+            return false;
+        };
+        let payload = Echo {
+            operation: Operation::Request,
+            id: request.id,
+            sequence: request.sequence,
+            stamp: request.stamp,
+            target,
+        }
+        .write(request.len);
+        self.services.echo.ask(to, payload)
+    }
+
+    /// To whom a request goes, and the GID that it names.
+    fn echo_target(&self, target: EchoTarget) -> Option<(To, Gid)> {
+        let peer = |slot| {
+            let address = self.neighbours.get(slot).address;
+            (To::Peer(address), address.gid())
+        };
+        match target {
+            EchoTarget::Ip(ip) => self.neighbours.by_ip(ip).map(peer),
+            EchoTarget::Gid(gid) => {
+                let known = self.neighbours.live().filter(|(_, n)| {
+                    n.address.gid() == gid && n.confirmed && n.successor.is_none()
+                });
+                let newest = known.max_by_key(|(_, n)| n.used);
+                Some(newest.map_or((To::Everybody, gid), |(link, _)| peer(link.slot)))
+            }
+            EchoTarget::All => Some((To::Everybody, Gid::UNSPECIFIED)),
+        }
+    }
+
+    /// Takes in a request or a reply.
+    pub(super) fn echo_in(&mut self, now: Time, meta: &Meta, payload: &[u8]) {
+        match Echo::parse(payload) {
+            Some(e) if e.operation == Operation::Reply => self.echo_reply(now, meta, &e, payload),
+            Some(e) => self.echo_request(now, meta, &e, payload),
+            None => self.counters.echo_refused += 1,
+        }
+    }
+
+    fn echo_reply(&mut self, now: Time, meta: &Meta, reply: &Echo, payload: &[u8]) {
+        if meta.multicast || !self.services.echo.may_hear(now) {
+            self.counters.echo_refused += 1;
+            return;
+        }
+        self.tell(Event::Echo {
+            from: sender(meta),
+            id: reply.id,
+            sequence: reply.sequence,
+            stamp: reply.stamp,
+            len: payload.len(),
+        });
+    }
+
+    fn echo_request(&mut self, now: Time, meta: &Meta, request: &Echo, payload: &[u8]) {
+        let ours = self.config.local.gid();
+        if request.target != Gid::UNSPECIFIED && request.target != ours {
+            return;
+        }
+        let long = meta.multicast && payload.len() > echo::GROUP_LEN_MAX;
+        let answered =
+            !long && self.services.echo.may_answer(now) && self.answer_echo(now, meta, payload);
+        if answered {
+            self.counters.echo_answered += 1;
+        } else {
+            self.counters.echo_refused += 1;
+        }
+    }
+
+    /// Queues the answer, with a place in the neighbour table to send it to.
+    fn answer_echo(&mut self, now: Time, meta: &Meta, request: &[u8]) -> bool {
+        let address = sender(meta);
+        let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
+        if known
+            .or_else(|| self.data_from(now, &address, nobody))
+            .is_none()
+        {
+            return false;
+        }
+        let answer = echo::answer(request);
+        self.services.echo.answer(To::Peer(address), answer)
+    }
+
+    /// Takes the next echo that waits. A peer that was forgotten meanwhile gets none.
+    pub(super) fn next_echo(&mut self, now: Time) -> Option<Target> {
+        while let Some(to) = self.services.echo.next() {
+            let peer = match to {
+                To::Everybody => return Some(Target::Group(BROADCAST)),
+                To::Peer(peer) => peer,
+            };
+            if let Some(slot) = self.neighbours.by_address(peer.gid(), peer.qpn()) {
+                self.neighbours.touch(slot, now);
+                return Some(Target::Neighbour(slot));
+            }
+        }
+        None
+    }
+}

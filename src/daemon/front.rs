@@ -1,0 +1,218 @@
+//! What the control thread does for hosts behind its interfaces: attaches to the groups that they
+//! join, asks them from time to time, and tells the administrator what cannot go well.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ipoib::Event;
+use netdev::mroute;
+use rtnl::Stacking;
+
+use super::Daemon;
+use crate::datapath::{Command, DeviceId, now};
+
+/// How often the kernel's multicast routes are read where there are any: it announces them to
+/// routing daemons alone.
+const ROUTES_POLL: Duration = Duration::from_millis(500);
+
+/// Addresses whose conflicts are remembered, so that each is logged once.
+const CONFLICTS_MAX: usize = 1024;
+
+impl Daemon {
+    /// A device's core has news.
+    pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+        self.tell_core_event(id, &event, round_trip);
+        let Some((_, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        log::trace!("{}: {event:?}", device.name);
+        let now = now();
+        let changed = match event {
+            Event::GroupJoined { mac, group } => return self.group_joined(id, mac, group),
+            Event::GroupLeft { group, .. } => {
+                device.behind.left(now, group);
+                false
+            }
+            Event::GroupSeen { group } => device.behind.seen(now, group),
+            Event::GuestLearned { ip, .. } => device.behind.guest_learned(now, ip),
+            Event::GuestForgotten { ip } => device.behind.guest_forgotten(ip),
+            Event::AddressConflict { ip, one, other } => {
+                if device.conflicts.len() < CONFLICTS_MAX && device.conflicts.insert(ip) {
+                    log::warn!(
+                        "{}: {} and {} both claim {ip}; give one of them another address",
+                        device.name,
+                        mac_text(one),
+                        mac_text(other)
+                    );
+                }
+                false
+            }
+            Event::MacClash { guest, peer } => {
+                log::info!(
+                    "{}: the guest {} has the address that stood for a peer, which is {} now",
+                    device.name,
+                    mac_text(guest),
+                    mac_text(peer)
+                );
+                false
+            }
+            Event::SignedNd => {
+                if !std::mem::replace(&mut device.told_signed, true) {
+                    log::warn!(
+                        "{}: signed neighbour discovery (SEND) passes unchanged, since a change \
+                         would break the signature; its senders cannot be resolved on this link",
+                        device.name
+                    );
+                }
+                false
+            }
+            _ => false,
+        };
+        if changed {
+            self.membership_changed.insert(id);
+        }
+    }
+
+    /// A report passed. The host's own are known from the kernel, which also says when a group is
+    /// left; with the host's Ethernet address there may be others, such as a bridge above.
+    fn group_joined(&mut self, id: DeviceId, mac: [u8; 6], group: IpAddr) {
+        let Some((_, device)) = self.devices.get(&id) else {
+            return;
+        };
+        let maybe_own = mac == device.mac && !device.behind.is_member(group);
+        if maybe_own && !device.host_groups.contains(&group) {
+            self.sync_groups(id);
+        }
+        let Some((_, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        if maybe_own && device.host_groups.contains(&group) {
+            return;
+        }
+        if device.behind.joined(now(), group) {
+            log::debug!("{}: a host behind it joined {group}", device.name);
+            self.membership_changed.insert(id);
+        }
+    }
+
+    /// A link changed or went: something may be stacked on one of ours now, or no longer.
+    pub(super) fn restack(&mut self, link: Option<&rtnl::Link>) {
+        let concerned = |device: &crate::device::Device| match link {
+            Some(link) => link.index == device.ifindex || link.link == Some(device.ifindex),
+            None => device.behind.is_stacked(),
+        };
+        let ids: Vec<DeviceId> = self
+            .devices
+            .iter()
+            .filter(|(_, (_, d))| concerned(d))
+            .map(|(id, _)| *id)
+            .collect();
+        ids.into_iter().for_each(|id| self.read_stacking(id));
+    }
+
+    /// Looks at what is stacked on an interface, and whether the host routes multicast.
+    pub(super) fn read_stacking(&mut self, id: DeviceId) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let stacking = match self.netlink.stacking(device.ifindex) {
+            Ok(stacking) => stacking,
+            Err(e) => {
+                log::debug!("{}: cannot read what is stacked on it: {e}", device.name);
+                return;
+            }
+        };
+        let stacked = stacking.has_guests();
+        if stacked != device.behind.is_stacked() {
+            log::info!("{}: {}", device.name, describe(&stacking));
+            device.behind.set_stacked(now(), stacked);
+            device.set_gso_max(&mut self.netlink, stacked);
+            self.ports[*at].tell(|| Command::SetStacked(id, stacked));
+        }
+        self.read_routes(id);
+    }
+
+    fn read_routes(&mut self, id: DeviceId) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let found = mroute::routes(&device.name).unwrap_or_default();
+        let was_routing = device.behind.is_routing();
+        if !device.behind.set_routes(found.routes, found.groups) {
+            return;
+        }
+        if found.routes != was_routing {
+            let port = &mut self.ports[*at];
+            port.tell(|| Command::RouteMulticast(id, found.routes));
+            if !found.routes {
+                log::info!(
+                    "{}: the host routes no multicast here any more",
+                    device.name
+                );
+            } else if port.port.capabilities().multicast {
+                log::warn!(
+                    "{}: the host routes multicast; groups that have a route here and groups \
+                     that hosts report on the link are received, others are not: a fabric has no \
+                     promiscuous multicast",
+                    device.name
+                );
+            } else {
+                log::info!(
+                    "{}: the host routes multicast; all groups are received",
+                    device.name
+                );
+            }
+        }
+        self.membership_changed.insert(id);
+    }
+
+    /// How long until [`Daemon::tick`] has something to do.
+    pub(super) fn next_tick(&self) -> Option<Duration> {
+        let routes = self
+            .routes_anywhere()
+            .then(|| self.next_routes.saturating_duration_since(Instant::now()));
+        let now = now();
+        let behind = self
+            .devices
+            .values()
+            .filter_map(|(_, d)| d.behind.wait(now));
+        behind.chain(routes).min()
+    }
+
+    fn routes_anywhere(&self) -> bool {
+        self.devices.values().any(|(_, d)| d.behind.is_routing())
+    }
+
+    /// Lets time pass for what is behind the interfaces.
+    pub(super) fn tick(&mut self) {
+        let now = now();
+        for (id, (at, device)) in &mut self.devices {
+            let port = &self.ports[*at];
+            let write = |frame: &[u8]| port.tell_first(Command::ToTap(*id, frame.into()));
+            if device.behind.tick(now, write) {
+                self.membership_changed.insert(*id);
+            }
+        }
+        if self.routes_anywhere() && Instant::now() >= self.next_routes {
+            self.next_routes = Instant::now() + ROUTES_POLL;
+            let ids: BTreeSet<DeviceId> = self.devices.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.read_routes(id));
+        }
+    }
+}
+
+fn describe(stacking: &Stacking) -> String {
+    match stacking {
+        Stacking::None | Stacking::Bond(_) => "hosts behind it are no longer looked for".into(),
+        Stacking::Bridge(name) => format!("looking for hosts behind it, as a port of {name}"),
+        Stacking::Macvlan(name) | Stacking::Other(name) => {
+            format!("looking for hosts behind it: {name} is stacked on it")
+        }
+        Stacking::Promiscuous => "looking for hosts behind it: it is promiscuous".into(),
+    }
+}
+
+fn mac_text(mac: [u8; 6]) -> String {
+    crate::api::LinkAddress(mac).to_string()
+}

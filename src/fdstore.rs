@@ -1,0 +1,153 @@
+//! The service manager's store of descriptors (sd_notify(3), FDSTORE): the TAPs' queues stay open
+//! while the daemon is away, so that the interfaces stay as they are, with addresses, routes, bridge
+//! and carrier, whether they are persistent or not and however the daemon ended.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use netdev::tap::{Tap, interface_of};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// How the names begin that descriptors are stored under; the device's name follows.
+const PREFIX: &str = "ibtap-";
+
+/// The queues of one interface, as they came from the store.
+#[derive(Debug)]
+pub struct Stored {
+    /// The name they were stored under.
+    pub label: String,
+    /// The interface's name now.
+    pub interface: String,
+    /// All its queues.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// What the service manager has kept, until the devices have taken theirs.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    interfaces: Vec<Stored>,
+}
+
+impl Inherited {
+    /// Takes what the service manager passes to this process. Only the first call gets it.
+    pub fn take() -> Inherited {
+        match netdev::inherited::descriptors() {
+            Ok(fds) => Inherited::new(fds),
+            Err(e) => {
+                log::warn!("the service manager's descriptors are not used: {e}");
+                Inherited::default()
+            }
+        }
+    }
+
+    fn new(fds: Vec<(String, OwnedFd)>) -> Inherited {
+        let mut interfaces: BTreeMap<(String, String), Vec<OwnedFd>> = BTreeMap::new();
+        for (label, fd) in fds {
+            match interface_of(&fd) {
+                Ok(interface) => interfaces.entry((label, interface)).or_default().push(fd),
+                // Deleted while the daemon was away, or no TAP at all.
+                Err(e) => {
+                    log::info!("{label}: a stored descriptor is of no use any more: {e}");
+                    remove(&label);
+                }
+            }
+        }
+        let interfaces = interfaces.into_iter();
+        Inherited {
+            interfaces: interfaces
+                .map(|((label, interface), fds)| Stored {
+                    label,
+                    interface,
+                    fds,
+                })
+                .collect(),
+        }
+    }
+
+    /// The queues of a device: those of the interface that has its name, or those that it stored
+    /// under its name before the interface was renamed.
+    pub fn of(&mut self, device: &str) -> Option<Stored> {
+        let label = label(device);
+        let by_name = |s: &Stored| s.interface == device;
+        let by_label = |s: &Stored| s.label == label;
+        let at = self
+            .interfaces
+            .iter()
+            .position(by_name)
+            .or_else(|| self.interfaces.iter().position(by_label))?;
+        Some(self.interfaces.swap_remove(at))
+    }
+
+    /// Closes what no device has taken: an interface that is not persistent goes with it.
+    pub fn discard_rest(&mut self) {
+        for stored in self.interfaces.drain(..) {
+            log::info!(
+                "{}: no device has this name any more; {} stored descriptor(s) are closed",
+                stored.interface,
+                stored.fds.len()
+            );
+            remove(&stored.label);
+        }
+    }
+}
+
+/// Has the service manager keep a device's queues, if it is one that does.
+pub fn keep(device: &str, tap: &Tap) {
+    let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
+    let message = format!("FDSTORE=1\nFDNAME={}\n", label(device));
+    if let Err(e) = notify_with(&message, &fds) {
+        log::warn!("{device}: the service manager does not keep its queues: {e}");
+    }
+}
+
+/// Has the service manager forget a device's queues: the interface is gone, or is to go.
+pub fn forget(device: &str) {
+    remove(&label(device));
+}
+
+/// Has the service manager close what it keeps under `label`.
+pub fn remove(label: &str) {
+    let message = format!("FDSTOREREMOVE=1\nFDNAME={label}\n");
+    if let Err(e) = notify_with(&message, &[]) {
+        log::debug!("{label}: the service manager does not forget its queues: {e}");
+    }
+}
+
+/// The name to store a device's queues under. An interface name is a valid one but for `:`, which
+/// no device of ours has ([`crate::config::values::parse_interface`]).
+pub fn label(device: &str) -> String {
+    format!("{PREFIX}{device}")
+}
+
+/// Sends a notification with descriptors; nothing without a service manager.
+fn notify_with(message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match std::env::var_os("NOTIFY_SOCKET") {
+        Some(path) => send(Path::new(&path), message, fds),
+        None => Ok(()),
+    }
+}
+
+fn send(path: &Path, message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.connect(path)?;
+    for fds in fds.chunks(FDS_MAX).chain(fds.is_empty().then_some(fds)) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(fds));
+        }
+        let text = [IoSlice::new(message.as_bytes())];
+        sendmsg(&socket, &text, &mut control, SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Descriptors in one message; the kernel takes 253 (net/core/scm.c, SCM_MAX_FD).
+const FDS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

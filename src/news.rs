@@ -1,0 +1,198 @@
+//! What happens, for those who want to hear of it: clients that monitor or ping.
+
+use std::time::Instant;
+
+use ipoib::Event;
+
+use crate::api::{ApiError, Happening, LinkAddress, PingRequest, Request, Selection};
+use crate::control::{StreamId, Streamed};
+use crate::daemon::Daemon;
+use crate::datapath::{Command, DeviceId};
+use crate::pinger::{Answered, Link, Names, Plan};
+use crate::watch::{Filter, Subject};
+
+impl Daemon {
+    /// Begins a stream of replies.
+    ///
+    /// # Errors
+    /// What the client is told instead.
+    pub(crate) fn open_stream(
+        &mut self,
+        stream: StreamId,
+        request: Request,
+    ) -> Result<(), ApiError> {
+        match request {
+            Request::Monitor(which) => self.monitor(stream, &which),
+            Request::Ping(request) => self.ping(stream, &request),
+            _ => Err(ApiError::Refused {
+                message: "this request is not answered by a stream".into(),
+            }),
+        }
+    }
+
+    /// What a stream has for its client.
+    pub(crate) fn next_of_stream(&mut self, stream: StreamId) -> Streamed {
+        let found = self.watchers.next(stream);
+        found
+            .or_else(|| self.pingers.next(stream))
+            .unwrap_or(Streamed::Nothing)
+    }
+
+    /// A client is gone.
+    pub(crate) fn close_stream(&mut self, stream: StreamId) {
+        self.pingers.remove(stream);
+        let watched = !self.watchers.is_empty();
+        self.watchers.remove(stream);
+        if watched && self.watchers.is_empty() {
+            self.watch(false);
+        }
+    }
+
+    fn monitor(&mut self, stream: StreamId, which: &Selection) -> Result<(), ApiError> {
+        let filter = match &which.interface {
+            None => None,
+            Some(name) => {
+                let (_, at, device) = self.named(name)?;
+                Some(Filter {
+                    interface: device.name.clone(),
+                    port: self.ports[at].port.attributes().name,
+                })
+            }
+        };
+        if self.watchers.is_empty() {
+            self.watch(true);
+        }
+        self.watchers.add(stream, filter);
+        Ok(())
+    }
+
+    fn watch(&self, on: bool) {
+        for port in &self.ports {
+            port.tell(|| Command::Watch(on));
+        }
+    }
+
+    fn ping(&mut self, stream: StreamId, request: &PingRequest) -> Result<(), ApiError> {
+        let names = self.names(&request.interface)?;
+        let (device, at, d) = self.named(&request.interface)?;
+        let link = Link {
+            device,
+            gid: d.address.gid(),
+            payload_max: self.ports[at].port.attributes().ud_payload_max,
+            names: &names,
+        };
+        let plan = Plan::new(request, &link)?;
+        self.pingers.add(stream, plan, names, Instant::now());
+        self.send_pings();
+        Ok(())
+    }
+
+    /// Sends the echo requests that are due.
+    pub(crate) fn send_pings(&mut self) {
+        for (id, request) in self.pingers.due(Instant::now()) {
+            if let Some((at, _)) = self.devices.get(&id) {
+                self.ports[*at].tell_first(Command::Echo(id, request));
+            }
+        }
+    }
+
+    /// IP addresses of an interface's neighbours.
+    fn names(&self, interface: &str) -> Result<Names, ApiError> {
+        let mut names = Names::new();
+        for n in self
+            .tables(interface)?
+            .into_iter()
+            .flat_map(|t| t.neighbours)
+        {
+            let ips = names.entry((n.address.gid(), n.address.qpn())).or_default();
+            for ip in n.ips {
+                if !ips.contains(&ip) {
+                    ips.push(ip);
+                }
+            }
+        }
+        Ok(names)
+    }
+
+    fn echo_answered(&mut self, id: DeviceId, answer: &Answered) {
+        let now = Instant::now();
+        if self.pingers.lacks_names(id, answer, now)
+            && let Some(name) = self.devices.get(&id).map(|(_, d)| d.name.clone())
+            && let Ok(names) = self.names(&name)
+        {
+            self.pingers.set_names(id, &names, now);
+        }
+        self.pingers.answered(id, answer);
+    }
+
+    /// Tells those who watch about a device.
+    pub(crate) fn tell_device(&mut self, id: DeviceId, what: Happening) {
+        if let Some((_, device)) = self.devices.get(&id) {
+            self.watchers.tell(Subject::Interface(&device.name), what);
+        }
+    }
+
+    /// Tells those who watch, or who ping, of a core's news.
+    pub(crate) fn tell_core_event(&mut self, id: DeviceId, event: &Event, round_trip: u64) {
+        if let Event::Echo {
+            from,
+            id: echo,
+            sequence,
+            len,
+            ..
+        } = *event
+        {
+            let answer = Answered {
+                from,
+                id: echo,
+                sequence,
+                len,
+                round_trip,
+            };
+            self.echo_answered(id, &answer);
+        } else if let Some(what) = happening(event) {
+            self.tell_device(id, what);
+        }
+    }
+}
+
+/// What a core's news is to those who watch; nothing for news that only the daemon wants.
+fn happening(event: &Event) -> Option<Happening> {
+    Some(match *event {
+        Event::NeighbourLearned { address, mac, ip } => Happening::NeighbourLearned {
+            mac: LinkAddress(mac),
+            gid: address.gid(),
+            qpn: address.qpn(),
+            ip,
+        },
+        Event::NeighbourReplaced { old, new } => Happening::NeighbourReplaced {
+            gid: new.gid(),
+            qpn: new.qpn(),
+            old_gid: old.gid(),
+            old_qpn: old.qpn(),
+        },
+        Event::NeighbourForgotten { address } => Happening::NeighbourForgotten {
+            gid: address.gid(),
+            qpn: address.qpn(),
+        },
+        Event::GuestLearned { ip, mac } => Happening::GuestLearned {
+            mac: LinkAddress(mac),
+            ip,
+        },
+        Event::GuestForgotten { ip } => Happening::GuestForgotten { ip },
+        Event::AddressConflict { ip, one, other } => Happening::AddressConflict {
+            ip,
+            mac: LinkAddress(one),
+            other_mac: LinkAddress(other),
+        },
+        Event::MacClash { guest, peer } => Happening::MacClash {
+            mac: LinkAddress(guest),
+            peer_mac: LinkAddress(peer),
+        },
+        Event::SignedNd => Happening::SignedNd,
+        Event::GroupJoined { .. }
+        | Event::GroupLeft { .. }
+        | Event::GroupSeen { .. }
+        | Event::Echo { .. } => return None,
+    })
+}

@@ -1,0 +1,114 @@
+//! Reading the configuration again while the daemon runs: what can change changes, without a flap of
+//! what has not; for the rest there is a sentence.
+
+mod apply;
+mod plan;
+
+use std::path::PathBuf;
+
+use crate::api::{ApiError, Happening, LogLevel, Reloaded};
+use crate::config::{Config, ConfigError};
+use crate::daemon::Daemon;
+use crate::watch::Subject;
+use plan::Plan;
+pub(crate) use plan::check_mode;
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file.
+    pub file: PathBuf,
+    /// `--socket`, which goes before what the file says.
+    pub socket: Option<PathBuf>,
+    /// `--log-level`, likewise.
+    pub log_level: Option<LogLevel>,
+}
+
+impl Source {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// As [`Config::from_file`].
+    pub fn read(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::from_file(&self.file)?;
+        if let Some(socket) = &self.socket {
+            config.socket.clone_from(socket);
+        }
+        if let Some(level) = self.log_level {
+            config.log_level = level;
+        }
+        Ok(config)
+    }
+}
+
+/// The configuration that is in force, which is that of the file but for what was refused.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// Where it came from.
+    pub source: Source,
+    /// What it says.
+    pub config: Config,
+}
+
+impl Daemon {
+    /// Reads the configuration again and does what has changed. The log and those who watch are
+    /// told, too, and so is systemd (sd_notify(3)).
+    ///
+    /// # Errors
+    /// [`ApiError::Refused`]: there is no file, or it is wrong. Nothing has changed then.
+    pub fn reload(&mut self) -> Result<Reloaded, ApiError> {
+        let refused = |message| Err(ApiError::Refused { message });
+        let Some(running) = &self.running else {
+            return refused(
+                "ibtapd was started without --config, so there is no file to read again; \
+                 restart it with other options"
+                    .to_owned(),
+            );
+        };
+        let new = match running.source.read() {
+            Ok(new) => new,
+            Err(error) => return refused(error.to_string()),
+        };
+        crate::run::notify_reloading();
+        let reloaded = self.change_to(&new);
+        crate::run::notify_ready(self.devices.len());
+        for sentence in &reloaded.applied {
+            log::info!("reloaded: {sentence}");
+        }
+        for sentence in &reloaded.refused {
+            log::warn!("not reloaded: {sentence}");
+        }
+        if reloaded == Reloaded::default() {
+            log::info!("reloaded: nothing has changed");
+        }
+        let told = Happening::Reloaded {
+            applied: reloaded.applied.clone(),
+            refused: reloaded.refused.clone(),
+        };
+        self.watchers.tell(Subject::Daemon, told);
+        Ok(reloaded)
+    }
+
+    fn change_to(&mut self, new: &Config) -> Reloaded {
+        let Some(mut running) = self.running.take() else {
+            return Reloaded::default();
+        };
+        // What was deleted by hand is made again.
+        let names: Vec<&String> = self.devices.values().map(|(_, d)| &d.spec.name).collect();
+        let config = &mut running.config;
+        config.devices.retain(|d| names.contains(&&d.name));
+        let plan = Plan::new(config, new);
+        let mut reloaded = Reloaded {
+            applied: Vec::new(),
+            refused: plan.refused,
+        };
+        for step in &plan.steps {
+            match self.apply(step, config) {
+                Ok(sentence) => reloaded.applied.push(sentence),
+                Err(sentence) => reloaded.refused.push(sentence),
+            }
+        }
+        self.running = Some(running);
+        reloaded
+    }
+}

@@ -1,0 +1,240 @@
+//! Making one change. What was changed is a sentence, and so is why something was not.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::plan::{Step, check_mode};
+use crate::api::Happening;
+use crate::config::{BusyPoll, Config, DeviceConfig, PortConfig};
+use crate::daemon::Daemon;
+use crate::datapath::{Command, DeviceId};
+use crate::device::{Device, wanted_mtu};
+use crate::logging;
+use crate::run;
+
+/// How long an underlay that is new may take to have a usable GID. Nothing else is answered
+/// meanwhile, so it is shorter than at the start; packets go on.
+const GID_WAIT: Duration = Duration::from_secs(2);
+
+/// What was done, or why not.
+type Outcome = Result<String, String>;
+
+impl Daemon {
+    /// Makes one change, and notes it in the configuration that is in force.
+    pub(super) fn apply(&mut self, step: &Step, running: &mut Config) -> Outcome {
+        match step {
+            Step::LogLevel(level) => {
+                logging::set_level(*level);
+                running.log_level = *level;
+                Ok(format!("log_level {level}"))
+            }
+            Step::RemoveDevice(name) => {
+                running.devices.retain(|d| d.name != *name);
+                self.remove_device(name)
+            }
+            Step::RemovePort(underlay) => {
+                running.ports.remove(underlay);
+                self.remove_port(underlay)
+            }
+            Step::AddPort(underlay, port, devices) => {
+                let done = self.open_port(underlay, port, devices)?;
+                running.ports.insert(underlay.clone(), port.clone());
+                Ok(done)
+            }
+            Step::AddDevice(device) => {
+                let done = self.make_device(device, running)?;
+                running.devices.push(device.clone());
+                Ok(done)
+            }
+            Step::BusyPoll(underlay, busy_poll) => {
+                let done = self.set_busy_poll(underlay, *busy_poll)?;
+                note_port(running, underlay, |p| p.busy_poll = *busy_poll);
+                Ok(done)
+            }
+            Step::Peers(underlay, peers) => {
+                let done = self.set_peers(underlay, peers)?;
+                note_port(running, underlay, |p| p.peers.clone_from(peers));
+                Ok(done)
+            }
+            Step::Mtu(name, mtu) => {
+                let done = self.set_mtu(name, *mtu)?;
+                note_device(running, name, |d| d.mtu = *mtu);
+                Ok(done)
+            }
+            Step::Up(name, up) => {
+                let done = self.set_up(name, *up)?;
+                note_device(running, name, |d| d.up = *up);
+                Ok(done)
+            }
+            Step::Persist(name, persist) => {
+                let done = self.set_persist(name, *persist)?;
+                note_device(running, name, |d| d.persist = *persist);
+                Ok(done)
+            }
+            Step::Dhcp(name, dhcp) => {
+                let (id, at, device) = self.configured(name)?;
+                device.spec.dhcp = (*dhcp).into();
+                self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
+                note_device(running, name, |d| d.dhcp = *dhcp);
+                Ok(format!("{name}: dhcp {dhcp}"))
+            }
+            Step::Reflect(name, reflect) => {
+                let (id, at, device) = self.configured(name)?;
+                device.spec.reflect = *reflect;
+                self.ports[at].tell(|| Command::SetReflect(id, *reflect));
+                note_device(running, name, |d| d.reflect = *reflect);
+                Ok(format!("{name}: reflect {reflect}"))
+            }
+        }
+    }
+
+    /// The device that the configuration calls so, whatever its interface is called now.
+    fn configured(&mut self, name: &str) -> Result<(DeviceId, usize, &mut Device), String> {
+        self.devices
+            .iter_mut()
+            .find(|(_, (_, d))| d.spec.name == name)
+            .map(|(id, (at, d))| (*id, *at, d))
+            .ok_or_else(|| format!("{name}: it is not in service"))
+    }
+
+    fn port_at(&self, underlay: &str) -> Result<usize, String> {
+        self.ports
+            .iter()
+            .position(|p| p.underlay == underlay)
+            .ok_or_else(|| format!("{underlay}: there is no port on it"))
+    }
+
+    fn remove_device(&mut self, name: &str) -> Outcome {
+        let (id, _, device) = self.configured(name)?;
+        let stays = !device.spec.persist && device.tap.existed();
+        if device.spec.persist
+            && let Err(e) = device.tap.set_persist(false)
+        {
+            log::warn!("{name}: cannot be removed: {e}");
+        }
+        self.forget(id);
+        Ok(if stays {
+            format!("{name}: out of service; the interface was there before ibtapd and stays")
+        } else {
+            format!("{name}: removed")
+        })
+    }
+
+    fn remove_port(&mut self, underlay: &str) -> Outcome {
+        let at = self.port_at(underlay)?;
+        self.ports.remove(at).stop();
+        for (port, _) in self.devices.values_mut().filter(|(port, _)| *port > at) {
+            *port -= 1;
+        }
+        Ok(format!("{underlay}: port closed"))
+    }
+
+    fn open_port(
+        &mut self,
+        underlay: &str,
+        port: &PortConfig,
+        devices: &[DeviceConfig],
+    ) -> Outcome {
+        let devices: Vec<&DeviceConfig> = devices.iter().collect();
+        let mut spec = run::port_spec(underlay, port, &devices, None);
+        spec.soft.gid_wait = GID_WAIT;
+        // They are made one by one, so that one that fails does not fail them all.
+        spec.devices.clear();
+        self.add_port(spec)
+            .map_err(|e| format!("{underlay}: {e}"))?;
+        Ok(format!("{underlay}: port opened"))
+    }
+
+    fn make_device(&mut self, device: &DeviceConfig, running: &Config) -> Outcome {
+        check_mode(device)?;
+        let name = &device.name;
+        let at = self.port_at(&device.underlay)?;
+        let table_follows = running
+            .ports
+            .get(&device.underlay)
+            .is_some_and(|p| p.pkeys.is_none());
+        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
+        if table_follows {
+            let added = self.ports[at].port.add_pkey(device.pkey);
+            added.map_err(|e| failed(&e))?;
+        }
+        let spec = run::device_spec(device);
+        self.add_device(at, &spec).map_err(|e| failed(&e))?;
+        let (_, _, made) = self.configured(name)?;
+        Ok(if made.queues < spec.queues {
+            format!(
+                "{name}: created with {} of {} queues, as many as its port has threads; \
+                 restart ibtapd for more",
+                made.queues, spec.queues
+            )
+        } else {
+            format!("{name}: created")
+        })
+    }
+
+    fn set_busy_poll(&mut self, underlay: &str, busy_poll: BusyPoll) -> Outcome {
+        let at = self.port_at(underlay)?;
+        self.ports[at].tell(|| Command::SetBusyPoll(busy_poll.duration()));
+        Ok(format!("{underlay}: busy_poll {busy_poll}"))
+    }
+
+    fn set_peers(&mut self, underlay: &str, peers: &[IpAddr]) -> Outcome {
+        let at = self.port_at(underlay)?;
+        let changed = self.ports[at].port.set_peers(peers.to_vec());
+        changed.map_err(|e| format!("{underlay}: {e}"))?;
+        Ok(format!("{underlay}: peers, {} of them", peers.len()))
+    }
+
+    fn set_mtu(&mut self, name: &str, mtu: Option<u32>) -> Outcome {
+        let (id, _, device) = self.configured(name)?;
+        let mut spec = device.spec.clone();
+        spec.mtu = mtu;
+        let bytes = wanted_mtu(&spec, device.link_mtu).map_err(|e| format!("{name}: {e}"))?;
+        let ifindex = device.ifindex;
+        if bytes != device.mtu {
+            self.netlink
+                .set_mtu(ifindex, bytes)
+                .map_err(|e| format!("{name}: cannot set the MTU {bytes}: {e}"))?;
+            self.tell_device(id, Happening::MtuChanged { mtu: bytes });
+        }
+        let (_, _, device) = self.configured(name)?;
+        device.mtu = bytes;
+        device.spec.mtu = mtu;
+        Ok(format!("{name}: mtu {bytes}"))
+    }
+
+    fn set_up(&mut self, name: &str, up: bool) -> Outcome {
+        let (_, _, device) = self.configured(name)?;
+        device.spec.up = up;
+        if !up {
+            return Ok(format!("{name}: up false; it stays as it is now"));
+        }
+        let ifindex = device.ifindex;
+        self.netlink
+            .set_up(ifindex)
+            .map_err(|e| format!("{name}: cannot be set up: {e}"))?;
+        Ok(format!("{name}: up true"))
+    }
+
+    fn set_persist(&mut self, name: &str, persist: bool) -> Outcome {
+        let (_, _, device) = self.configured(name)?;
+        device
+            .tap
+            .set_persist(persist)
+            .map_err(|e| format!("{name}: cannot change persist: {e}"))?;
+        device.spec.persist = persist;
+        Ok(format!("{name}: persist {persist}"))
+    }
+}
+
+fn note_device(running: &mut Config, name: &str, change: impl FnOnce(&mut DeviceConfig)) {
+    if let Some(device) = running.devices.iter_mut().find(|d| d.name == name) {
+        change(device);
+    }
+}
+
+fn note_port(running: &mut Config, underlay: &str, change: impl FnOnce(&mut PortConfig)) {
+    if let Some(port) = running.ports.get_mut(underlay) {
+        change(port);
+    }
+}

@@ -1,0 +1,227 @@
+//! Who watches: clients of the control socket that want to hear what happens.
+//!
+//! Each has a queue of its own with a bound. A client that does not read in time misses events, and
+//! the next one that it gets says how many.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::process;
+use std::time::SystemTime;
+
+use crate::api::{Event, Happening, Reply};
+use crate::control::{StreamId, Streamed};
+use crate::logging::Utc;
+
+/// Events that wait for one client.
+const QUEUE_MAX: usize = 1024;
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug)]
+pub enum Subject<'a> {
+    /// The daemon.
+    Daemon,
+    /// A fabric port, by its name.
+    Port(&'a str),
+    /// An interface, by its name.
+    Interface(&'a str),
+}
+
+/// All who watch.
+#[derive(Debug, Default)]
+pub struct Watchers {
+    all: BTreeMap<StreamId, Watcher>,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    filter: Option<Filter>,
+    queue: VecDeque<Event>,
+    lost: u64,
+}
+
+/// One interface, and the port that it was on when the client came.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// The interface's name.
+    pub interface: String,
+    /// The port's.
+    pub port: String,
+}
+
+impl Watchers {
+    /// Adds a client; its first event says that it is there.
+    pub fn add(&mut self, stream: StreamId, filter: Option<Filter>) {
+        let mut watcher = Watcher {
+            filter,
+            queue: VecDeque::new(),
+            lost: 0,
+        };
+        watcher.push(event(
+            Subject::Daemon,
+            Happening::Watching {
+                version: env!("CARGO_PKG_VERSION").into(),
+                pid: process::id(),
+            },
+        ));
+        self.all.insert(stream, watcher);
+    }
+
+    /// Forgets a client, if it is one of these.
+    pub fn remove(&mut self, stream: StreamId) {
+        self.all.remove(&stream);
+    }
+
+    /// Whether nobody watches.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Tells all who want to hear of it.
+    pub fn tell(&mut self, subject: Subject<'_>, what: Happening) {
+        if self.all.is_empty() {
+            return;
+        }
+        let event = event(subject, what);
+        for watcher in self.all.values_mut() {
+            if watcher.wants(&event) {
+                watcher.push(event.clone());
+            }
+        }
+    }
+
+    /// What the client has not got yet; `None` if it is none of these.
+    pub fn next(&mut self, stream: StreamId) -> Option<Streamed> {
+        let watcher = self.all.get_mut(&stream)?;
+        Some(match watcher.queue.pop_front() {
+            Some(event) => Streamed::Reply(Reply::Monitor { event }),
+            None => Streamed::Nothing,
+        })
+    }
+}
+
+impl Watcher {
+    /// Whether it wants the event. It follows an interface that gets another name.
+    fn wants(&mut self, event: &Event) -> bool {
+        let Some(filter) = &mut self.filter else {
+            return true;
+        };
+        if let (Happening::Renamed { was }, Some(name)) = (&event.what, &event.interface)
+            && *was == filter.interface
+        {
+            filter.interface.clone_from(name);
+        }
+        match (&event.interface, &event.port) {
+            (Some(name), _) => *name == filter.interface,
+            (None, Some(port)) => *port == filter.port,
+            (None, None) => true,
+        }
+    }
+
+    fn push(&mut self, mut event: Event) {
+        if self.queue.len() >= QUEUE_MAX {
+            self.lost += 1;
+            return;
+        }
+        let lost = std::mem::take(&mut self.lost);
+        event.lost = (lost > 0).then_some(lost);
+        self.queue.push_back(event);
+    }
+}
+
+fn event(subject: Subject<'_>, what: Happening) -> Event {
+    let (interface, port) = match subject {
+        Subject::Daemon => (None, None),
+        Subject::Port(name) => (None, Some(name.to_owned())),
+        Subject::Interface(name) => (Some(name.to_owned()), None),
+    };
+    Event {
+        time: Utc(SystemTime::now()).to_string(),
+        interface,
+        port,
+        what,
+        lost: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: StreamId = StreamId(1);
+    const B: StreamId = StreamId(2);
+
+    fn taken(watchers: &mut Watchers, stream: StreamId) -> Option<Event> {
+        match watchers.next(stream) {
+            Some(Streamed::Reply(Reply::Monitor { event })) => Some(event),
+            Some(Streamed::Nothing) => None,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn all(watchers: &mut Watchers, stream: StreamId) -> Vec<Happening> {
+        std::iter::from_fn(|| taken(watchers, stream))
+            .map(|e| e.what)
+            .collect()
+    }
+
+    #[test]
+    fn who_watches_is_told_so_and_then_everything_in_order() {
+        let mut watchers = Watchers::default();
+        watchers.tell(Subject::Daemon, Happening::SignedNd);
+        watchers.add(A, None);
+        let first = taken(&mut watchers, A).unwrap();
+        assert!(matches!(first.what, Happening::Watching { .. }));
+        watchers.tell(Subject::Interface("ib0"), Happening::Up);
+        watchers.tell(Subject::Port("soft/eth0"), Happening::PortActive);
+        assert_eq!(
+            all(&mut watchers, A),
+            [Happening::Up, Happening::PortActive]
+        );
+        watchers.remove(A);
+        assert!(watchers.is_empty() && watchers.next(A).is_none());
+    }
+
+    #[test]
+    fn one_interface_is_followed_over_a_rename() {
+        let mut watchers = Watchers::default();
+        let filter = Filter {
+            interface: "ib0".into(),
+            port: "soft/eth0".into(),
+        };
+        watchers.add(A, Some(filter));
+        taken(&mut watchers, A);
+        let renamed = Happening::Renamed { was: "ib0".into() };
+        for (subject, what) in [
+            (Subject::Interface("ib1"), Happening::Up),
+            (Subject::Port("soft/eth1"), Happening::PortActive),
+            (Subject::Port("soft/eth0"), Happening::PortGone),
+            (Subject::Interface("st0"), renamed.clone()),
+            (Subject::Interface("ib0"), Happening::Up),
+            (Subject::Interface("st0"), Happening::Down),
+        ] {
+            watchers.tell(subject, what);
+        }
+        assert_eq!(
+            all(&mut watchers, A),
+            [Happening::PortGone, renamed, Happening::Down]
+        );
+    }
+
+    #[test]
+    fn who_does_not_read_is_told_how_much_was_missed() {
+        let mut watchers = Watchers::default();
+        watchers.add(A, None);
+        watchers.add(B, None);
+        for _ in 0..QUEUE_MAX + 9 {
+            watchers.tell(Subject::Interface("ib0"), Happening::Up);
+            taken(&mut watchers, B);
+        }
+        assert_eq!(watchers.all[&A].queue.len(), QUEUE_MAX);
+        for _ in 0..QUEUE_MAX {
+            assert_eq!(taken(&mut watchers, A).unwrap().lost, None);
+        }
+        assert_eq!(taken(&mut watchers, A), None);
+        watchers.tell(Subject::Interface("ib0"), Happening::Down);
+        assert_eq!(taken(&mut watchers, A).unwrap().lost, Some(10));
+        assert_eq!(all(&mut watchers, B).len(), 2);
+    }
+}

@@ -1,0 +1,97 @@
+//! A daemon under a service manager that keeps its descriptors (`service_manager.py`).
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Host, SOON, eventually, programs};
+
+/// Ended, with the daemon and all that was kept, when this value goes.
+pub struct Service {
+    manager: Child,
+    events: PathBuf,
+    log: PathBuf,
+}
+
+impl Service {
+    /// Starts a manager that keeps up to `store` descriptors, and a daemon under it; waits until the
+    /// daemon is ready.
+    pub(super) fn start(host: &Host, store: usize, options: &[&str]) -> Service {
+        let events = host.file("service.events");
+        let log = host.file("service.log");
+        let script =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/lab/service_manager.py");
+        let manager = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "ip", "netns", "exec"])
+            .arg(host.namespace().name())
+            .args(["python3".as_ref(), script.as_os_str()])
+            .arg(host.file("service.notify"))
+            .args([store.to_string().as_str(), "0.1"])
+            // It ends with its manager, however that ends.
+            .args(["setpriv", "--pdeathsig", "KILL"])
+            .arg(programs::ibtapd())
+            .arg("--socket")
+            .arg(host.socket())
+            .args(options)
+            .stdout(File::create(&events).expect("a file"))
+            .stderr(File::create(&log).expect("a file"))
+            .spawn()
+            .expect("python3 and util-linux are installed");
+        let service = Service {
+            manager,
+            events,
+            log,
+        };
+        service.await_count("ready", 1);
+        service
+    }
+
+    /// The manager's lines that start with `what`.
+    pub fn events(&self, what: &str) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.events).expect("its events");
+        let lines = text.lines().filter(|line| line.starts_with(what));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// What all daemons have logged so far.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("its log")
+    }
+
+    /// The process id of the daemon that was started last.
+    pub fn pid(&self) -> u32 {
+        let started = self.events("started");
+        let last = started.last().and_then(|line| line.split(' ').nth(1));
+        last.and_then(|pid| pid.parse().ok()).expect("a process id")
+    }
+
+    /// Ends the daemon by a signal, and waits until the next one is ready.
+    pub fn restart_by(&self, signal: Signal) {
+        let ready = self.events("ready").len();
+        let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
+        kill_process(pid, signal).expect("it is alive");
+        self.await_count("ready", ready + 1);
+    }
+
+    /// Waits for the `count`th line that starts with `what`.
+    pub fn await_count(&self, what: &str, count: usize) {
+        eventually(SOON, &format!("{count} times {what:?}"), || {
+            (self.events(what).len() >= count).then_some(())
+        });
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+            eprintln!("--- the service manager:\n{}", read(&self.events));
+            eprintln!("--- its daemons:\n{}", read(&self.log));
+        }
+        // The daemon dies with it.
+        let _ = self.manager.kill();
+        let _ = self.manager.wait();
+    }
+}

@@ -1,0 +1,110 @@
+"""A service manager in small, for tests: keeps a daemon running, and keeps its descriptors.
+
+    service_manager.py NOTIFY_SOCKET STORE_MAX DELAY COMMAND...
+
+Starts COMMAND with NOTIFY_SOCKET in its environment, and again DELAY seconds after it has ended,
+as systemd does with Restart=always. What COMMAND stores (sd_notify(3): FDSTORE=1 with FDNAME, at most
+STORE_MAX descriptors) it passes to the next one (sd_listen_fds(3): LISTEN_FDS, LISTEN_PID,
+LISTEN_FDNAMES). Prints a line for each event. The descriptors go when it is killed.
+"""
+
+import array
+import ctypes
+import os
+import select
+import socket
+import sys
+import time
+
+KCMP = 312  # x86-64; others do not tell two descriptors of one file apart here
+KCMP_FILE = 0
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def same_file(one, other):
+    """As systemd: a descriptor that is kept already is not kept again (kcmp(2))."""
+    if os.uname().machine != "x86_64":
+        return False
+    pid = os.getpid()
+    return ctypes.CDLL(None).syscall(KCMP, pid, pid, KCMP_FILE, one, other) == 0
+
+
+class Manager:
+    def __init__(self, path, store_max):
+        self.store = []  # (name, descriptor)
+        self.store_max = store_max
+        self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.notify.bind(path)
+        self.path = path
+
+    def start(self, command):
+        pid = os.fork()
+        if pid:
+            return pid
+        # Out of the way of the numbers from 3 on.
+        high = [os.dup2(fd, 500 + n, inheritable=False) for n, (_, fd) in enumerate(self.store)]
+        for number, fd in enumerate(high):
+            os.dup2(fd, 3 + number, inheritable=True)
+        if self.store:
+            os.environ["LISTEN_FDS"] = str(len(self.store))
+            os.environ["LISTEN_PID"] = str(os.getpid())
+            os.environ["LISTEN_FDNAMES"] = ":".join(name for name, _ in self.store)
+        os.environ["NOTIFY_SOCKET"] = self.path
+        os.execvp(command[0], command)
+
+    def hear(self):
+        """Takes one notification."""
+        size = array.array("i").itemsize
+        data, control, _, _ = self.notify.recvmsg(4096, socket.CMSG_SPACE(64 * size))
+        fds = array.array("i")
+        for level, kind, payload in control:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                fds.frombytes(payload[: len(payload) - len(payload) % size])
+        said = dict(line.split("=", 1) for line in data.decode().splitlines() if "=" in line)
+        name = said.get("FDNAME", "stored")
+        if said.get("FDSTORE") == "1":
+            self.keep(name, fds)
+        elif said.get("FDSTOREREMOVE") == "1":
+            self.remove(name)
+        if said.get("READY") == "1":
+            say("ready")
+
+    def keep(self, name, fds):
+        for fd in fds:
+            known = any(same_file(fd, kept) for _, kept in self.store)
+            if known or len(self.store) >= self.store_max:
+                os.close(fd)
+            else:
+                self.store.append((name, fd))
+        say("stored", name, sum(1 for kept, _ in self.store if kept == name))
+
+    def remove(self, name):
+        for kept, fd in self.store:
+            if kept == name:
+                os.close(fd)
+        self.store = [(kept, fd) for kept, fd in self.store if kept != name]
+        say("removed", name)
+
+    def serve(self, command, delay):
+        while True:
+            pid = self.start(command)
+            say("started", pid)
+            ended = os.pidfd_open(pid)
+            while True:
+                readable, _, _ = select.select([self.notify, ended], [], [])
+                if self.notify in readable:
+                    self.hear()
+                elif ended in readable:
+                    break
+            os.close(ended)
+            _, status = os.waitpid(pid, 0)
+            say("ended", pid, status)
+            time.sleep(delay)
+
+
+if __name__ == "__main__":
+    path, store_max, delay, *command = sys.argv[1:]
+    Manager(path, int(store_max)).serve(command, float(delay))

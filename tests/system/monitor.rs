@@ -1,0 +1,188 @@
+//! `ibtap monitor`: events as they happen.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::lab::{Host, Lab, SOON, eventually};
+
+fn is(event: &Value, kind: &str) -> bool {
+    event["event"] == kind
+}
+
+#[test]
+fn what_happens_to_interface_port_neighbours_and_groups_is_told() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let pid = a.daemon().pid();
+    let mut monitor = a.follow("--json monitor");
+    let first = monitor.await_object("the first event", |e| is(e, "watching"));
+    assert_eq!(first["pid"], pid);
+    let time = first["time"].as_str().expect("a time");
+    assert!(time.len() == 24 && time.ends_with('Z'), "{time}");
+
+    a.ok("ip link set ib0 mtu 1400");
+    let changed = monitor.await_object("the MTU", |e| is(e, "mtu-changed"));
+    assert_eq!(
+        (&changed["interface"], &changed["mtu"]),
+        (&json!("ib0"), &json!(1400))
+    );
+
+    a.ok("ip link set ib0 down");
+    monitor.await_object("down", |e| is(e, "down"));
+    a.ok("ip link set ib0 address 02:00:00:00:99:01");
+    let mac = monitor.await_object("the MAC", |e| is(e, "mac-changed"));
+    assert_eq!(mac["mac"], "02:00:00:00:99:01");
+    a.ok("ip link set ib0 name st0");
+    let renamed = monitor.await_object("the name", |e| is(e, "renamed"));
+    assert_eq!(
+        (&renamed["interface"], &renamed["was"]),
+        (&json!("st0"), &json!("ib0"))
+    );
+    a.ok("ip link set st0 name ib0");
+    a.ok("ip link set ib0 up");
+    monitor.await_object("up", |e| is(e, "up"));
+
+    let python = "import socket,time; s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM); \
+                  s.setsockopt(0,35,socket.inet_aton('239.7.7.7')+socket.inet_aton('0.0.0.0')+\
+                  socket.if_nametoindex('ib0').to_bytes(4,'little')); time.sleep(1)";
+    let joined = a.run_script(&format!("python3 -c \"{python}\""));
+    assert_eq!(joined.code, Some(0), "{joined:?}");
+    let mgid = "ff12:401b:ffff::f07:707";
+    monitor.await_object("the group joined", |e| {
+        is(e, "group-joined") && e["mgid"] == mgid
+    });
+    monitor.await_object("the group left", |e| {
+        is(e, "group-left") && e["mgid"] == mgid
+    });
+
+    b.ok("ip link set eth0 down");
+    b.ok("ip link set eth0 up");
+    a.ok("ip link set eth0 down");
+    let down = monitor.await_object("the port down", |e| is(e, "port-down"));
+    assert!(
+        down["port"] == "soft/eth0" && down["reason"].is_string(),
+        "{down}"
+    );
+    monitor.await_object("no carrier", |e| is(e, "carrier-off"));
+    a.ok("ip link set eth0 up");
+    monitor.await_object("the port active", |e| is(e, "port-active"));
+    monitor.await_object("the carrier", |e| is(e, "carrier-on"));
+
+    a.ok("ip link del ib0");
+    monitor.await_object("the end of the interface", |e| is(e, "gone"));
+    assert!(monitor.end_by(Signal::INT).success());
+    assert_eq!(monitor.complaints(), "");
+}
+
+#[test]
+fn neighbours_are_told_while_somebody_listens() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&[]);
+    a.configure("ib0");
+    let monitor = a.follow("--json monitor ib0");
+    monitor.await_object("the first event", |e| is(e, "watching"));
+    b.start(&[]);
+    b.configure("ib0");
+    a.reaches(b);
+    let there = b.show("ib0");
+    let learned = monitor.await_object("the neighbour", |e| {
+        is(e, "neighbour-learned") && e["ip"] == b.v4()
+    });
+    assert_eq!(learned["gid"], there["gid"]);
+    assert_eq!(learned["qpn"], there["qpn"]);
+}
+
+#[test]
+fn it_is_text_for_people_and_ends_when_the_daemon_does() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let a = lab.host(0);
+    let mut monitor = a.follow("monitor ib0");
+    eventually(SOON, "the first line", || {
+        monitor.text().contains("tells events").then_some(())
+    });
+    a.ok("ip link set ib0 down");
+    eventually(SOON, "a line for it", || {
+        let line = monitor
+            .text()
+            .lines()
+            .find(|l| l.ends_with(" ib0 down"))?
+            .to_owned();
+        // 12:03:04.123 ib0 down
+        assert_eq!(line.find(' '), Some(12), "{line}");
+        Some(())
+    });
+    let unknown = a.ibtap("monitor nosuch0");
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    a.stop();
+    assert_eq!(monitor.ended().code(), Some(3));
+    assert!(monitor.complaints().contains("has gone away"));
+}
+
+fn call_for_more(host: &Host) -> UnixStream {
+    let mut stream = UnixStream::connect(host.socket()).expect("a control socket");
+    stream
+        .write_all(b"{\"method\":\"org.ibtap.Daemon.Monitor\",\"more\":true}\0")
+        .expect("a call");
+    stream.set_read_timeout(Some(SOON)).expect("a timeout");
+    stream
+}
+
+/// Reads messages until one satisfies the condition.
+fn read_until(stream: &mut UnixStream, found: impl Fn(&Value) -> bool) -> Value {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte).expect("more events");
+        if byte[0] != 0 {
+            text.push(byte[0]);
+            continue;
+        }
+        let message: Value = serde_json::from_slice(&text).expect("JSON");
+        if found(&message) {
+            return message;
+        }
+        text.clear();
+    }
+}
+
+#[test]
+fn a_monitor_that_does_not_read_is_told_what_it_missed_and_holds_nobody_up() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let a = lab.host(0);
+    let mut lazy = call_for_more(a);
+    let before = a.daemon().resident_kib();
+    // Each change of a name is an event; many more than the daemon keeps.
+    let script = "ip link set ib0 down; i=0; while [ $i -lt 2000 ]; do \
+                  echo link set ib0 name st0; echo link set st0 name ib0; i=$((i+1)); \
+                  done | ip -batch -";
+    assert_eq!(a.run_script(script).code, Some(0));
+    eventually(SOON, "an answer, with the name as it is", || {
+        (a.ibtap("show ib0").code == Some(0)).then_some(())
+    });
+    let grown = a.daemon().resident_kib().saturating_sub(before);
+    assert!(grown < 8192, "it grew by {grown} KiB");
+    // It reads at last. What came is in order, and some event says how many did not come.
+    lazy.set_read_timeout(Some(Duration::from_secs(1)))
+        .expect("a timeout");
+    let reader = std::thread::spawn(move || {
+        read_until(&mut lazy, |m| m["parameters"]["event"]["lost"].is_u64())
+    });
+    eventually(SOON, "an event that says so", || {
+        a.ok("ip link set ib0 up");
+        a.ok("ip link set ib0 down");
+        reader.is_finished().then_some(())
+    });
+    let told = reader.join().expect("an event that tells of lost ones");
+    assert_eq!(told["continues"], true);
+}

@@ -1,0 +1,185 @@
+//! Interfaces that stay as they are while the daemon is away: a service manager keeps their queues.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::lab::{Host, Lab, SOON, Service, eventually, iperf_across};
+
+/// Descriptors that the manager may keep, unless a test says otherwise.
+const STORE: usize = 64;
+
+/// What a restart must not change: index, MAC, flags with the carrier, master, addresses, routes.
+fn state(host: &Host) -> Value {
+    let mut link = host.json("ip -d -j link show dev ib0")[0].clone();
+    let addresses = host.json("ip -j addr show dev ib0")[0]["addr_info"].clone();
+    let routes = host.json("ip -j route show dev ib0");
+    let mut all = serde_json::Map::new();
+    for key in ["ifindex", "address", "flags", "mtu", "master", "operstate"] {
+        all.insert(key.to_owned(), link[key].take());
+    }
+    all.insert("addresses".to_owned(), addresses);
+    all.insert("routes".to_owned(), routes);
+    Value::Object(all)
+}
+
+/// Two hosts, the first under a service manager.
+fn pair_with_service(lab: &mut Lab, store: usize, options: &[&str]) -> Service {
+    let (a, b) = lab.two();
+    let service = a.start_service(store, options);
+    b.start(&[]);
+    for host in [&*a, &*b] {
+        host.configure("ib0");
+    }
+    a.ok("ip route add 10.77.0.0/16 via 10.9.0.2 dev ib0");
+    a.reaches(b);
+    b.reaches(a);
+    service
+}
+
+#[test]
+fn nothing_of_the_interface_changes_over_a_restart_or_a_kill() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let service = pair_with_service(&mut lab, STORE, &["--queues", "2"]);
+    let (a, b) = lab.two();
+    let stored = service.events("stored");
+    assert!(
+        stored.iter().all(|event| event == "stored ibtap-ib0 2"),
+        "{stored:?}"
+    );
+    let before = state(a);
+    let qpn = a.show("ib0")["qpn"].clone();
+    for signal in [Signal::TERM, Signal::KILL] {
+        service.restart_by(signal);
+        assert_eq!(state(a), before, "{signal:?}");
+        assert_eq!(a.show("ib0")["qpn"], qpn);
+        assert_eq!(a.show("ib0")["queues"], 2);
+        a.reaches(b);
+        b.reaches(a);
+    }
+    let taken = service
+        .log()
+        .matches("taken over with the 2 queue(s)")
+        .count();
+    assert_eq!(taken, 2, "{}", service.log());
+    drop(service);
+    eventually(SOON, "ib0 to go with the last that keeps it", || {
+        (!a.has_link("ib0")).then_some(())
+    });
+}
+
+#[test]
+fn iperf3_across_a_restart_and_a_kill_survives() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let service = pair_with_service(&mut lab, STORE, &[]);
+    let (a, b) = lab.two();
+    for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
+        iperf_across(a, b, direction, |_| service.restart_by(signal));
+    }
+}
+
+#[test]
+fn a_bridge_port_keeps_its_place() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let service = pair_with_service(&mut lab, STORE, &[]);
+    let (a, _) = lab.two();
+    a.ok("ip link add br0 type bridge");
+    a.ok("ip link set ib0 master br0");
+    a.ok("ip link set br0 up");
+    eventually(SOON, "the port to forward", || {
+        a.ok("bridge link show dev ib0")
+            .contains("forwarding")
+            .then_some(())
+    });
+    let before = state(a);
+    let changes = || a.ok("cat /sys/class/net/ib0/carrier_changes");
+    let carrier = changes();
+    for signal in [Signal::TERM, Signal::KILL] {
+        service.restart_by(signal);
+        assert_eq!(state(a), before, "{signal:?}");
+        assert_eq!(changes(), carrier, "{signal:?}: the port would be flushed");
+    }
+}
+
+#[test]
+fn a_renamed_interface_is_found_again_and_one_that_nobody_wants_goes() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let service = a.start_service(STORE, &[]);
+    let index = a.link("ib0")["ifindex"].clone();
+    a.ok("ip link set ib0 down");
+    a.ok("ip link set ib0 name fast0");
+    a.ok("ip link set fast0 up");
+    service.restart_by(Signal::TERM);
+    assert_eq!(a.link("fast0")["ifindex"], index);
+    assert!(!a.has_link("ib0"));
+    assert_eq!(a.ask("show").len(), 1);
+    a.ok("ip link del fast0");
+    service.await_count("removed ibtap-ib0", 1);
+    service.restart_by(Signal::TERM);
+    assert!(a.has_link("ib0"), "a new one is made");
+    assert_ne!(a.link("ib0")["ifindex"], index);
+}
+
+#[test]
+fn interfaces_that_exchanged_their_names_are_both_kept() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let file = a.file("two.toml");
+    let device = |name, pkey| {
+        format!("[[device]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
+    };
+    let text = device("ib0", 0x8001) + &device("ib1", 0x8002);
+    std::fs::write(&file, text).expect("a configuration");
+    let service = a.start_service_with(STORE, &["--config", file.to_str().expect("a path")]);
+    let index = |name: &str| a.link(name)["ifindex"].clone();
+    let (one, other) = (index("ib0"), index("ib1"));
+    for (from, to) in [("ib0", "swap"), ("ib1", "ib0"), ("swap", "ib1")] {
+        a.ok(&format!("ip link set {from} down"));
+        a.ok(&format!("ip link set {from} name {to}"));
+        a.ok(&format!("ip link set {to} up"));
+    }
+    for signal in [Signal::TERM, Signal::KILL, Signal::TERM] {
+        service.restart_by(signal);
+        assert_eq!((index("ib1"), index("ib0")), (one.clone(), other.clone()));
+        assert_eq!(a.ask("show").len(), 2);
+    }
+}
+
+#[test]
+fn fewer_queues_are_used_than_were_kept_when_fewer_are_asked_for() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let file = a.file("queues.toml");
+    let configure = |queues: usize| {
+        let text = format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqueues = {queues}\n");
+        std::fs::write(&file, text).expect("a configuration");
+    };
+    configure(3);
+    let path = file.to_str().expect("a path").to_owned();
+    let service = a.start_service_with(STORE, &["--config", &path]);
+    b.start(&[]);
+    a.configure("ib0");
+    b.configure("ib0");
+    a.reaches(b);
+    for (asked, used) in [(2, 2), (3, 2)] {
+        configure(asked);
+        service.restart_by(Signal::TERM);
+        assert_eq!(a.show("ib0")["queues"], used);
+        b.reaches(a);
+        a.reaches(b);
+    }
+    assert_eq!(
+        service.events("stored").last().map(String::as_str),
+        Some("stored ibtap-ib0 2")
+    );
+}
+
+#[test]
+fn without_a_store_the_interface_goes_and_comes() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let service = a.start_service(0, &[]);
+    let index = a.link("ib0")["ifindex"].clone();
+    service.restart_by(Signal::TERM);
+    assert_ne!(a.link("ib0")["ifindex"], index);
+}

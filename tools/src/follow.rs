@@ -1,0 +1,169 @@
+//! The commands that are answered again and again: `ibtap monitor` and `ibtap ping`.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use ibtap::api::{EchoAnswer, PingReply, PingRequest, PingSummary};
+use ibtap::args::{EXIT_OK, EXIT_USAGE};
+use ibtap::control::{ControlClient, Next};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cli::PingArgs;
+use crate::output::{Failure, Format, print_line};
+use crate::text;
+
+/// Prints events until Ctrl-C.
+pub fn monitor(
+    client: ControlClient,
+    interface: Option<&str>,
+    format: Format,
+) -> Result<u8, Failure> {
+    let interrupt = interrupt()?;
+    let mut events = client.monitor(interface)?;
+    loop {
+        match events.next(interrupt.as_fd())? {
+            Next::Reply(told) | Next::Last(told) => {
+                print_line(format, &told.event, text::event)?;
+            }
+            Next::Interrupted => return Ok(EXIT_OK),
+        }
+    }
+}
+
+/// Prints answers, and what they add up to when all have come or at Ctrl-C. Status 1 if there were
+/// none.
+pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8, Failure> {
+    let interrupt = interrupt()?;
+    let mut replies = client.ping(&request(args))?;
+    if format == Format::Text {
+        print_line(format, args, |args| {
+            let (target, interface) = (&args.target, &args.interface);
+            format!("PING {target} on {interface}: {} bytes\n", args.size)
+        })?;
+    }
+    let mut seen = Seen::default();
+    let summary = loop {
+        match replies.next(interrupt.as_fd())? {
+            Next::Reply(reply) => {
+                seen.add(&reply);
+                print_line(format, &reply, text::ping_reply)?;
+            }
+            Next::Last(PingReply::Summary(summary)) => break summary,
+            Next::Last(reply) => {
+                seen.add(&reply);
+                break seen.summary();
+            }
+            Next::Interrupted => break seen.summary(),
+        }
+    };
+    print_line(format, &PingReply::Summary(summary), |_| {
+        text::ping_summary(&args.target, &summary)
+    })?;
+    Ok(if summary.answers > 0 {
+        EXIT_OK
+    } else {
+        EXIT_USAGE
+    })
+}
+
+fn request(args: &PingArgs) -> PingRequest {
+    PingRequest {
+        interface: args.interface.clone(),
+        target: args.target.clone(),
+        count: args.count,
+        size: Some(args.size),
+        interval_ms: Some(args.interval.0),
+        timeout_ms: Some(args.timeout.0),
+    }
+}
+
+/// Readable after SIGINT or SIGTERM.
+fn interrupt() -> Result<UnixStream, Failure> {
+    let caught = |e| Failure::System(format!("cannot catch signals: {e}"));
+    let (read, write) = UnixStream::pair().map_err(caught)?;
+    for signal in [SIGINT, SIGTERM] {
+        let write = write.try_clone().map_err(caught)?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(caught)?;
+    }
+    Ok(read)
+}
+
+/// What the replies so far add up to: who is interrupted gets no summary from the daemon. Requests
+/// that are still waited for do not count as sent.
+#[derive(Debug, Default)]
+struct Seen {
+    tally: PingSummary,
+    last_answered: u32,
+    lost: u32,
+    total_ns: u128,
+}
+
+impl Seen {
+    fn add(&mut self, reply: &PingReply) {
+        match reply {
+            PingReply::Answer(answer) => self.answer(answer),
+            PingReply::Timeout(_) => self.lost += 1,
+            PingReply::Summary(_) => {}
+        }
+    }
+
+    fn answer(&mut self, answer: &EchoAnswer) {
+        let (tally, ns) = (&mut self.tally, answer.round_trip_ns);
+        // Answers to one request come one after another.
+        tally.answered += u32::from(answer.sequence != self.last_answered);
+        self.last_answered = answer.sequence;
+        tally.min_ns = if tally.answers == 0 {
+            ns
+        } else {
+            tally.min_ns.min(ns)
+        };
+        tally.max_ns = tally.max_ns.max(ns);
+        tally.answers += 1;
+        self.total_ns += u128::from(ns);
+    }
+
+    fn summary(&self) -> PingSummary {
+        let mean = self.total_ns / u128::from(self.tally.answers.max(1));
+        PingSummary {
+            sent: self.tally.answered + self.lost,
+            mean_ns: u64::try_from(mean).unwrap_or(u64::MAX),
+            ..self.tally
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ibtap::api::EchoTimeout;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupted_ping_is_summed_up_from_what_was_seen() {
+        let mut seen = Seen::default();
+        assert_eq!(seen.summary(), PingSummary::default());
+        let answer = |sequence, round_trip_ns| {
+            PingReply::Answer(EchoAnswer {
+                sequence,
+                gid: "fe80::2".parse().unwrap(),
+                qpn: fabric::Qpn::new(0x12),
+                ips: vec![],
+                bytes: 64,
+                round_trip_ns,
+            })
+        };
+        let timeout = PingReply::Timeout(EchoTimeout { sequence: 2 });
+        for reply in [answer(1, 300), answer(1, 100), timeout, answer(3, 200)] {
+            seen.add(&reply);
+        }
+        let expected = PingSummary {
+            sent: 3,
+            answered: 2,
+            answers: 3,
+            min_ns: 100,
+            mean_ns: 200,
+            max_ns: 300,
+        };
+        assert_eq!(seen.summary(), expected);
+    }
+}
