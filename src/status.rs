@@ -20,12 +20,7 @@ use crate::logging;
 impl Handler for Daemon {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
         match request {
-            Request::Version => Ok(Reply::Version(VersionInfo {
-                product: "ibtapd".into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                pid: process::id(),
-                log_level: logging::level(),
-            })),
+            Request::Version => Ok(version()),
             Request::Show(which) => self.show(&which),
             Request::Stats(which) => self.stats(&which),
             Request::Neighbours(which) => self.neighbours(&which.interface),
@@ -51,6 +46,16 @@ impl Handler for Daemon {
     fn close(&mut self, stream: StreamId) {
         self.close_stream(stream);
     }
+}
+
+/// Which daemon this is.
+pub(crate) fn version() -> Reply {
+    Reply::Version(VersionInfo {
+        product: "ibtapd".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: process::id(),
+        log_level: logging::level(),
+    })
 }
 
 fn set_level(level: LogLevel) -> Reply {

@@ -1,10 +1,11 @@
-//! The cost of one packet: transmit by table size, receive, multicast by number of groups.
+//! The cost of one packet: transmit by table size, receive, multicast by number of groups, both ways
+//! with guests behind the interface.
 
 use std::net::Ipv6Addr;
 
 use divan::{Bencher, black_box};
 use fabric::{AddressHandle, Gid, PKey, Qpn};
-use ipoib::{Config, HardwareAddress, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
+use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 
@@ -130,5 +131,59 @@ fn multicast(bencher: Bencher<'_, '_>, groups: u32) {
             unreachable!("groups are always known")
         };
         black_box((core.address(to), core.ah(to)))
+    });
+}
+
+fn guest_mac(n: u32) -> [u8; 6] {
+    let [a, b, c, d] = n.to_be_bytes();
+    [0x52, 0x54, a, b, c, d]
+}
+
+fn guest_ip(n: u32) -> u32 {
+    0x0a01_0000 + n
+}
+
+/// One peer, and guests that have said who they are.
+fn core_with_guests(guests: u32) -> Ipoib {
+    let mut core = core(1);
+    for n in 0..guests {
+        let head = [0, 1, 8, 0, 6, 4, 0, 1];
+        let (mac, ip) = (guest_mac(n), guest_ip(n).to_be_bytes());
+        let arp = [&head[..], &mac, &ip, &[0; 6], &[10, 0, 0, 0]].concat();
+        let frame = [&[0xff; 6][..], &mac, &[8, 6], &arp].concat();
+        core.from_tap(Time(0), &[0; 12], &frame);
+        core.drain_updates().for_each(drop);
+        while core.pop_event().is_some() {}
+    }
+    core
+}
+
+/// From the fabric to each guest in turn.
+#[divan::bench(args = [1, 1000])]
+fn guest_in(bencher: Bencher<'_, '_>, guests: u32) {
+    let mut core = core_with_guests(guests);
+    let from = meta(peer(0), core.local().gid());
+    let mut payload = [&[8, 0, 0, 0][..], &ipv4(0)].concat();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        let to = guest_ip(scatter(&mut i, guests) as u32).to_be_bytes();
+        payload[20..24].copy_from_slice(&to);
+        let got = core.from_fabric(Time(0), &from, black_box(&payload));
+        assert!(matches!(black_box(got), Incoming::Packet { .. }));
+    });
+}
+
+/// From so many guests in turn to a peer: the source is that of the frame before with one only.
+#[divan::bench(args = [1, 1000])]
+fn guest_out(bencher: Bencher<'_, '_>, guests: u32) {
+    let mut core = core_with_guests(guests);
+    let mac = peer_mac(&peer(0));
+    let mut frame = [&mac[..], &MAC, &[8, 0], &ipv4(0x0a00_0000)[..20]].concat();
+    let mut i = 0;
+    bencher.bench_local(|| {
+        let n = scatter(&mut i, guests) as u32;
+        frame[6..12].copy_from_slice(&guest_mac(n));
+        frame[26..30].copy_from_slice(&guest_ip(n).to_be_bytes());
+        lookup(&mut core, &frame)
     });
 }

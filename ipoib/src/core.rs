@@ -1,5 +1,6 @@
 //! The protocol machine.
 
+mod guests;
 mod incoming;
 mod learning;
 mod outgoing;
@@ -12,18 +13,21 @@ use std::net::IpAddr;
 use fabric::{AddressHandle, Gid, Qpn};
 
 use crate::address::{HardwareAddress, Mac, peer_mac};
+use crate::conflict::Conflicts;
 use crate::counters::Counters;
 use crate::event::{Event, Events};
 use crate::group::{BROADCAST, Groups};
+use crate::guests::Guests;
 use crate::multicast::{broadcast_mgid, mgid};
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
-use crate::resolve::{HeldFrame, Resolver};
+use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
+use guests::HostSideState;
 use services::Services;
 
 pub use types::{
-    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Limits, Meta, NeighbourInfo,
-    Outgoing, Target, Time, Update,
+    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Limits, Meta,
+    NeighbourInfo, Outgoing, Target, Time, Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its
@@ -42,11 +46,16 @@ pub struct Ipoib {
     groups: Groups,
     resolver: Resolver,
     announcer: Announcer,
+    guests: Guests,
+    host_side: HostSideState,
+    conflicts: Conflicts,
     updates: Vec<Update>,
     counters: Counters,
     events: Events,
     /// Neighbour events are wanted.
     watched: bool,
+    /// Signed neighbour discovery was told of.
+    told_signed: bool,
     /// Something is stacked on the interface (a bridge, macvlans), so that its own address is not
     /// the only one behind it.
     stacked: bool,
@@ -55,26 +64,35 @@ pub struct Ipoib {
     services: Services,
     /// The source of the last datagram, which is mostly that of the next.
     last_source: Option<(Gid, Qpn, Link, Mac)>,
+    /// The source of the last frame from a guest, which is mostly that of the next: not looked at
+    /// again before that time.
+    last_guest: Option<(Mac, IpAddr, Time)>,
     scratch: Vec<u8>,
 }
 
 impl Ipoib {
-    /// An empty state. All memory for the tables is reserved here.
+    /// An empty state. The neighbour and group tables' memory is reserved here; guests take some
+    /// only when there are any.
     pub fn new(config: Config) -> Ipoib {
         let broadcast = broadcast_mgid(config.pkey, config.scope);
         Ipoib {
             neighbours: Neighbours::new(config.limits.neighbours),
             groups: Groups::new(broadcast, config.limits.groups),
-            resolver: Resolver::new(&config.limits),
+            resolver: Resolver::new(&config.limits, ASK_FABRIC),
             announcer: Announcer::default(),
+            guests: Guests::new(config.limits.guests, config.mac),
+            host_side: HostSideState::new(&config.limits),
+            conflicts: Conflicts::default(),
             updates: Vec::new(),
             counters: Counters::default(),
             events: Events::default(),
             watched: false,
+            told_signed: false,
             stacked: false,
             routes_multicast: false,
             services: Services::new(),
             last_source: None,
+            last_guest: None,
             scratch: vec![0; SCRATCH_LEN],
             config,
         }
@@ -92,16 +110,23 @@ impl Ipoib {
         self.last_source = None;
         if let Some(slot) = self.neighbours.by_address(local.gid(), local.qpn()) {
             self.neighbours.forget(slot);
+            self.tell_watcher(|| Event::NeighbourForgotten { address: local });
         }
     }
 
-    /// The TAP's own Ethernet address changed. A peer that had it gets another when it speaks again.
+    /// The TAP's own Ethernet address changed. A peer that had it gets another, which the host is
+    /// told through [`Ipoib::poll_tap`].
     pub fn set_mac(&mut self, mac: Mac) {
+        if mac == self.config.mac {
+            return;
+        }
         self.config.mac = mac;
+        self.last_guest = None;
+        for ip in self.guests.set_own(mac) {
+            self.tell(Event::GuestForgotten { ip });
+        }
         if let Some(slot) = self.neighbours.by_mac(mac) {
-            let address = self.neighbours.get(slot).address;
-            self.neighbours.forget(slot);
-            self.publish(Update::Forgotten { address });
+            self.remap(slot);
         }
     }
 
@@ -139,18 +164,6 @@ impl Ipoib {
     /// Whether [`Ipoib::pop_event`] has something.
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
-    }
-
-    /// Whether a frame from the TAP goes back to it, too, where the interface reflects: it is for a
-    /// guest, or for a group (IEEE 802.1Qbg's reflective relay, which macvlans in VEPA mode need).
-    pub fn is_reflected(&self, _frame: &[u8]) -> bool {
-        false
-    }
-
-    /// The next Ethernet frame of our own for the host: a question for a guest, a correction, or a
-    /// packet that waited for its guest to be known.
-    pub fn poll_tap(&mut self, _now: Time) -> Option<&[u8]> {
-        None
     }
 
     /// Where a target is: a GID, and the queue pair there.
@@ -234,15 +247,21 @@ impl Ipoib {
         self.resolver.pop_released()
     }
 
-    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`] should be called next.
+    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`] and [`Ipoib::poll_tap`]
+    /// should be called next.
     pub fn next_deadline(&self) -> Option<Time> {
         let own = self.announcer.next_deadline();
-        own.into_iter().chain(self.resolver.next_deadline()).min()
+        let asked = self.resolver.next_deadline();
+        [own, asked, self.guests_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Time) {
-        let (failed, lost) = self.resolver.handle_timeout(now);
+        self.guests_timeout(now);
+        let (failed, lost) = self.resolver.handle_timeout(now, |_| {});
         self.counters.resolutions_failed += failed;
         self.counters.held_dropped += lost;
     }
@@ -303,6 +322,16 @@ impl Ipoib {
                 ah: n.ah,
                 used: n.used,
             }
+        })
+    }
+
+    /// The guests' IP addresses and, while there are guests, the host's own; in no order.
+    pub fn guests(&self) -> impl Iterator<Item = GuestInfo> {
+        self.guests.iter().map(|g| GuestInfo {
+            ip: g.ip,
+            mac: g.mac,
+            weak: g.is_weak(),
+            used: g.used,
         })
     }
 

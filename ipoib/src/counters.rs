@@ -35,11 +35,15 @@ pub enum DropReason {
     BadAddress,
     /// Neighbour discovery too long to be rewritten.
     TooLong,
+    /// From the TAP, to a guest: a bridge flooded it, or the guest has it already.
+    ToGuest,
+    /// From the TAP, a peer's own frame: there is a loop behind the interface.
+    Looped,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 15] = [
+    pub const ALL: [DropReason; 17] = [
         DropReason::Malformed,
         DropReason::UnsupportedType,
         DropReason::ToSelf,
@@ -55,9 +59,11 @@ impl DropReason {
         DropReason::FragmentedNd,
         DropReason::BadAddress,
         DropReason::TooLong,
+        DropReason::ToGuest,
+        DropReason::Looped,
     ];
 
-    const NAMES: [[&'static str; 2]; 15] = [
+    const NAMES: [[&'static str; 2]; 17] = [
         ["tx_malformed", "rx_malformed"],
         ["tx_unsupported_type", "rx_unsupported_type"],
         ["tx_to_self", "rx_to_self"],
@@ -73,6 +79,8 @@ impl DropReason {
         ["tx_fragmented_nd", "rx_fragmented_nd"],
         ["tx_bad_address", "rx_bad_address"],
         ["tx_too_long", "rx_too_long"],
+        ["tx_to_guest", "rx_to_guest"],
+        ["tx_looped", "rx_looped"],
     ];
 }
 
@@ -119,7 +127,7 @@ pub struct Counters {
     pub guests_learned: u64,
     /// IP addresses of guests that made room for others.
     pub guests_evicted: u64,
-    /// Guests whose Ethernet address had stood for a peer.
+    /// Peers that got another Ethernet address, since a guest or the interface has theirs.
     pub mac_clashes: u64,
     /// Addresses that two hosts claimed again and again.
     pub address_conflicts: u64,

@@ -34,7 +34,8 @@ pub enum Event {
         address: HardwareAddress,
     },
     /// A guest, which is a host behind the interface with an Ethernet address of its own, has this
-    /// IP address.
+    /// IP address. Told of the host itself, too, while there are guests, where it said so: a
+    /// bridge often has the interface's address.
     GuestLearned {
         /// The IP address.
         ip: IpAddr,

@@ -70,6 +70,16 @@ impl IpTable {
         self.by_ip.insert(ip, slot as u32);
     }
 
+    pub fn remove(&mut self, ip: IpAddr) {
+        let Some(slot) = self.by_ip.remove(&ip) else {
+            return;
+        };
+        self.slots.swap_remove(slot as usize);
+        if let Some(moved) = self.slots.get(slot as usize) {
+            self.by_ip.insert(moved.ip, slot);
+        }
+    }
+
     /// The next weak entry, or else simply the next one: a clock's hand, so that the cost is
     /// bounded and no entry is hit twice in one round.
     fn victim(&mut self) -> usize {
@@ -105,5 +115,24 @@ mod tests {
         }
         assert_eq!((t.len(), t.entries().count()), (4, 4));
         assert!(t.get(ip(999)).is_some());
+    }
+
+    #[test]
+    fn what_is_removed_leaves_the_others_where_they_are_found() {
+        let mut t = IpTable::new(4);
+        let owner = |slot| Link {
+            slot,
+            generation: 0,
+        };
+        let ip = |n: u32| IpAddr::from(std::net::Ipv4Addr::from(n));
+        for n in 0..4 {
+            t.set(ip(n), owner(n), false);
+        }
+        for n in [1, 3, 7] {
+            t.remove(ip(n));
+        }
+        let left = [0, 1, 2, 3].map(|n| t.get(ip(n)).map(|e| e.owner.slot));
+        assert_eq!(left, [Some(0), None, Some(2), None]);
+        assert_eq!((t.len(), t.entries().count()), (2, 2));
     }
 }

@@ -17,12 +17,14 @@
 mod address;
 mod arp;
 mod checksum;
+mod conflict;
 mod core;
 mod counters;
 mod dhcp;
 mod echo;
 mod event;
 mod group;
+mod guests;
 mod ip_table;
 mod lru;
 mod multicast;
@@ -38,7 +40,7 @@ mod wire;
 
 pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
-    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, Incoming, Ipoib, Limits, Meta,
+    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Ipoib, Limits, Meta,
     NeighbourInfo, Outgoing, Target, Time, Update,
 };
 pub use counters::{Counters, DropReason};

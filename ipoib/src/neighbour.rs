@@ -65,7 +65,8 @@ pub struct Learned {
     /// Something that other replicas should know: a new entry, or one now confirmed.
     pub news: bool,
     pub collided: bool,
-    pub evicted: bool,
+    /// Who made room.
+    pub evicted: Option<HardwareAddress>,
 }
 
 pub struct Neighbours {
@@ -195,14 +196,15 @@ impl Neighbours {
     /// Finds or makes the entry. `None` when the table is full of confirmed neighbours and this one
     /// is not.
     ///
-    /// `wish` is the Ethernet address that another replica chose; `own` is not given to a peer.
+    /// `wish` is the Ethernet address that another replica chose; none that is `taken` on the host's
+    /// side is given to a peer.
     pub fn learn(
         &mut self,
         now: Time,
         address: &HardwareAddress,
         confirmed: bool,
         wish: Option<Mac>,
-        own: Mac,
+        taken: impl Fn(Mac) -> bool,
     ) -> Option<Learned> {
         if let Some(slot) = self.by_address(address.gid(), address.qpn()) {
             let news = confirmed && !self.get(slot).confirmed;
@@ -215,12 +217,12 @@ impl Neighbours {
                 slot,
                 news,
                 collided: false,
-                evicted: false,
+                evicted: None,
             });
         }
         let evicted = self.make_room(confirmed)?;
         let wanted = peer_mac(address);
-        let mac = self.free_mac(wish.unwrap_or(wanted), own, address);
+        let mac = self.free_mac(wish.unwrap_or(wanted), taken, address);
         let slot = self.insert(now, address, confirmed, mac);
         Some(Learned {
             slot,
@@ -230,30 +232,54 @@ impl Neighbours {
         })
     }
 
+    /// Gives an entry another Ethernet address: `wish`, or one that follows from the present one.
+    pub fn remap(&mut self, slot: u32, wish: Option<Mac>, taken: impl Fn(Mac) -> bool) -> Mac {
+        let (former, address) = {
+            let n = self.get(slot);
+            (n.mac, n.address)
+        };
+        let mac = self.free_mac(
+            wish.unwrap_or_else(|| next_peer_mac(former)),
+            taken,
+            &address,
+        );
+        self.by_mac.remove(&mac_key(former));
+        self.by_mac.insert(mac_key(mac), slot);
+        self.get_mut(slot).mac = mac;
+        mac
+    }
+
     fn promote(&mut self, slot: u32) {
         self.heard.remove(&mut self.slots, slot);
         self.confirmed.push(&mut self.slots, slot);
         self.get_mut(slot).confirmed = true;
     }
 
-    fn make_room(&mut self, confirmed: bool) -> Option<bool> {
+    /// `None` when there is no room, otherwise who made room, if anybody had to.
+    fn make_room(&mut self, confirmed: bool) -> Option<Option<HardwareAddress>> {
         if self.len() < self.max {
-            return Some(false);
+            return Some(None);
         }
         let oldest = match self.heard.oldest() {
             Some(slot) => slot,
             None if confirmed => self.confirmed.oldest()?,
             None => return None,
         };
+        let address = self.get(oldest).address;
         self.forget(oldest);
-        Some(true)
+        Some(Some(address))
     }
 
     /// Tries a few addresses in a row and then another row, which nobody can foretell. Ends because
     /// the table is far smaller than the 2^40 addresses.
-    fn free_mac(&self, mut mac: Mac, own: Mac, address: &HardwareAddress) -> Mac {
+    fn free_mac(
+        &self,
+        mut mac: Mac,
+        taken: impl Fn(Mac) -> bool,
+        address: &HardwareAddress,
+    ) -> Mac {
         let mut tries: u32 = 0;
-        while mac == own || self.by_mac(mac).is_some() {
+        while taken(mac) || self.by_mac(mac).is_some() {
             tries += 1;
             mac = if tries.is_multiple_of(IN_A_ROW) {
                 let [_, _, row @ ..] = self
@@ -321,6 +347,28 @@ impl Neighbours {
         self.free.push(slot);
     }
 
+    /// The entry that said it has an IP address and is still known.
+    pub fn strong_owner(&self, ip: IpAddr) -> Option<u32> {
+        let entry = self.ips.get(ip).filter(|e| !e.weak)?;
+        self.follow(entry.owner)
+    }
+
+    /// Whether an entry, or one in whose place it is, is known to have an IP address.
+    pub fn owns(&self, slot: u32, ip: IpAddr) -> bool {
+        let owner = self.ips.get(ip).and_then(|e| self.follow(e.owner));
+        owner.is_some_and(|o| o == slot || self.current(o) == self.current(slot))
+    }
+
+    /// The IP addresses that an entry said it has.
+    pub fn ips_of(&self, slot: u32) -> impl Iterator<Item = IpAddr> {
+        let link = self.link(slot);
+        let strong = self
+            .ips
+            .entries()
+            .filter(move |e| e.owner == link && !e.weak);
+        strong.map(|e| e.ip)
+    }
+
     /// Gives an IP address to an entry. Tells the entry that lost it, if any that is still known.
     ///
     /// A `weak` claim (a source address of data, which may be routed) never takes an address away.
@@ -374,7 +422,7 @@ pub enum Claim {
 mod tests {
     use super::*;
 
-    const OWN: Mac = [6; 6];
+    const OWN: fn(Mac) -> bool = |mac| mac == [6; 6];
 
     fn address(n: u32) -> HardwareAddress {
         HardwareAddress::new(0, Qpn::new(n), "fe80::1".parse().unwrap())
@@ -422,11 +470,27 @@ mod tests {
     }
 
     #[test]
+    fn a_peer_gets_another_address_that_nobody_has() {
+        let mut t = Neighbours::new(8);
+        let wish = Some([2, 0, 0, 0, 0, 1]);
+        let s: Vec<u32> = (2..4)
+            .map(|n| t.learn(Time(0), &address(n), true, wish, OWN).unwrap().slot)
+            .collect();
+        assert_eq!(t.get(s[1]).mac, [2, 0, 0, 0, 0, 2]);
+        let taken = |mac: Mac| mac[5] == 1 || mac[5] == 3;
+        assert_eq!(t.remap(s[0], None, taken), [2, 0, 0, 0, 0, 4]);
+        assert_eq!(t.by_mac([2, 0, 0, 0, 0, 1]), None);
+        assert_eq!(t.by_mac([2, 0, 0, 0, 0, 4]), Some(s[0]));
+        let told = Some([2, 0, 0, 0, 0, 9]);
+        assert_eq!(t.remap(s[0], told, taken), [2, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
     fn data_sources_make_room_first_and_never_push_out_confirmed_ones() {
         let mut t = Neighbours::new(3);
         let mut learn = |n, c| {
             t.learn(Time(0), &address(n), c, None, OWN)
-                .map(|l| l.evicted)
+                .map(|l| l.evicted.is_some())
         };
         assert_eq!(learn(10, true), Some(false));
         assert_eq!(learn(11, false), Some(false));

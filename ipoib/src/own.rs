@@ -3,17 +3,25 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Time;
-use crate::address::HardwareAddress;
-use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
-use crate::multicast::solicited_node;
-use crate::nd::{INFINIBAND_OPTION_LEN, OPTION_SOURCE, OPTION_TARGET, put_hardware_address};
-use crate::wire::{ENCAP_LEN, TYPE_ARP, TYPE_IPV6, encap, fill_icmpv6_checksum};
+use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
+use crate::arp::{Arp, ETHERNET_ARP_LEN, INFINIBAND_ARP_LEN, REQUEST};
+use crate::multicast::{group_mac, solicited_node};
+use crate::nd::{
+    INFINIBAND_OPTION_LEN, OPTION_SOURCE, OPTION_TARGET, put_hardware_address, put_mac,
+};
+use crate::wire::{
+    ENCAP_LEN, ETHERNET_LEN, TYPE_ARP, TYPE_IPV6, array, encap, fill_icmpv6_checksum,
+};
 
 /// An announcement is sent once and once again after this long.
 const REPEAT_MS: u64 = 1000;
 const REPEATS: u8 = 2;
 /// Addresses that may be announced at the same time; more are forgotten.
 const PENDING_MAX: usize = 1024;
+/// The same for guests.
+const GUESTS_PENDING_MAX: usize = 256;
+/// Addresses of guests that are announced in one second; of more, the link hears from themselves.
+const GUESTS_PER_SECOND: u8 = 100;
 
 const ARP_LEN: usize = ENCAP_LEN + INFINIBAND_ARP_LEN;
 /// IPv6 header, fixed part of a solicitation or advertisement, one option.
@@ -27,7 +35,58 @@ pub struct Written {
     pub len: usize,
 }
 
-fn write_arp(
+/// The parts of a neighbour solicitation or advertisement that differ.
+struct Nd<'a> {
+    icmp_type: u8,
+    flags: u8,
+    /// The link-layer address option, whole.
+    option: &'a [u8],
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    target: Ipv6Addr,
+}
+
+/// An IPv6 packet in `ip`, which must be as long as that.
+fn write_nd(ip: &mut [u8], nd: &Nd<'_>) {
+    ip.fill(0);
+    ip[0] = 0x60;
+    ip[4..6].copy_from_slice(&(24 + nd.option.len() as u16).to_be_bytes());
+    ip[6] = 58;
+    ip[7] = 255;
+    ip[8..24].copy_from_slice(&nd.source.octets());
+    ip[24..40].copy_from_slice(&nd.destination.octets());
+    ip[40] = nd.icmp_type;
+    ip[44] = nd.flags;
+    ip[48..64].copy_from_slice(&nd.target.octets());
+    ip[64..].copy_from_slice(nd.option);
+    fill_icmpv6_checksum(ip);
+}
+
+/// A neighbour solicitation (RFC 4861, section 4.3).
+fn solicitation<'a>(source: Ipv6Addr, target: Ipv6Addr, option: &'a [u8]) -> Nd<'a> {
+    Nd {
+        icmp_type: 135,
+        flags: 0,
+        option,
+        source,
+        destination: solicited_node(target),
+        target,
+    }
+}
+
+/// An unsolicited advertisement with the override flag (RFC 4861, section 7.2.6).
+fn advertisement<'a>(ip: Ipv6Addr, option: &'a [u8]) -> Nd<'a> {
+    Nd {
+        icmp_type: 136,
+        flags: 0x20,
+        option,
+        source: ip,
+        destination: ALL_NODES,
+        target: ip,
+    }
+}
+
+fn write_fabric_arp(
     out: &mut [u8],
     local: &HardwareAddress,
     sender: Ipv4Addr,
@@ -50,43 +109,23 @@ fn write_arp(
     }
 }
 
-/// The parts of a neighbour solicitation or advertisement that differ.
-struct Nd<'a> {
-    icmp_type: u8,
-    flags: u8,
-    option: u8,
-    local: &'a HardwareAddress,
-    source: Ipv6Addr,
-    destination: Ipv6Addr,
-    target: Ipv6Addr,
-}
-
-fn write_nd(out: &mut [u8], nd: &Nd<'_>) -> Written {
-    let out = &mut out[..ND_LEN];
-    out.fill(0);
+fn write_fabric_nd(out: &mut [u8], nd: &Nd<'_>) -> Written {
     out[..ENCAP_LEN].copy_from_slice(&encap(TYPE_IPV6));
-    let ip = &mut out[ENCAP_LEN..];
-    ip[0] = 0x60;
-    ip[4..6].copy_from_slice(&(24 + INFINIBAND_OPTION_LEN as u16).to_be_bytes());
-    ip[6] = 58;
-    ip[7] = 255;
-    ip[8..24].copy_from_slice(&nd.source.octets());
-    ip[24..40].copy_from_slice(&nd.destination.octets());
-    ip[40] = nd.icmp_type;
-    ip[44] = nd.flags;
-    ip[48..64].copy_from_slice(&nd.target.octets());
-    let mut option = [0; INFINIBAND_OPTION_LEN];
-    put_hardware_address(nd.option, nd.local, &mut option);
-    ip[64..].copy_from_slice(&option);
-    fill_icmpv6_checksum(ip);
+    write_nd(&mut out[ENCAP_LEN..ND_LEN], nd);
     Written {
         group: nd.destination.into(),
         len: ND_LEN,
     }
 }
 
-/// An ARP request or a neighbour solicitation for `target` in the name of `source`; `None` when
-/// they are not of one family.
+fn fabric_option(kind: u8, local: &HardwareAddress) -> [u8; INFINIBAND_OPTION_LEN] {
+    let mut option = [0; INFINIBAND_OPTION_LEN];
+    put_hardware_address(kind, local, &mut option);
+    option
+}
+
+/// For the fabric: an ARP request or a neighbour solicitation for `target` in the name of `source`;
+/// `None` when they are not of one family.
 pub fn write_question(
     out: &mut [u8],
     local: &HardwareAddress,
@@ -94,41 +133,97 @@ pub fn write_question(
     target: IpAddr,
 ) -> Option<Written> {
     match (source, target) {
-        (IpAddr::V4(source), IpAddr::V4(target)) => Some(write_arp(out, local, source, target)),
-        (IpAddr::V6(source), IpAddr::V6(target)) => Some(write_nd(
-            out,
-            &Nd {
-                icmp_type: 135,
-                flags: 0,
-                option: OPTION_SOURCE,
-                local,
-                source,
-                destination: solicited_node(target),
-                target,
-            },
-        )),
+        (IpAddr::V4(source), IpAddr::V4(target)) => {
+            Some(write_fabric_arp(out, local, source, target))
+        }
+        (IpAddr::V6(source), IpAddr::V6(target)) => {
+            let option = fabric_option(OPTION_SOURCE, local);
+            Some(write_fabric_nd(out, &solicitation(source, target, &option)))
+        }
         _ => None,
     }
 }
 
-/// A gratuitous ARP request (RFC 5227, section 3) or an unsolicited advertisement with the override
-/// flag (RFC 4861, section 7.2.6).
+/// For the fabric: a gratuitous ARP request (RFC 5227, section 3) or an unsolicited advertisement.
 pub fn write_announcement(out: &mut [u8], local: &HardwareAddress, ip: IpAddr) -> Written {
     match ip {
-        IpAddr::V4(ip) => write_arp(out, local, ip, ip),
-        IpAddr::V6(ip) => write_nd(
-            out,
-            &Nd {
-                icmp_type: 136,
-                flags: 0x20,
-                option: OPTION_TARGET,
-                local,
-                source: ip,
-                destination: ALL_NODES,
-                target: ip,
-            },
-        ),
+        IpAddr::V4(ip) => write_fabric_arp(out, local, ip, ip),
+        IpAddr::V6(ip) => {
+            let option = fabric_option(OPTION_TARGET, local);
+            write_fabric_nd(out, &advertisement(ip, &option))
+        }
     }
+}
+
+fn ethernet_header(out: &mut Vec<u8>, destination: Mac, source: Mac, ethertype: u16) {
+    out.clear();
+    out.extend_from_slice(&destination);
+    out.extend_from_slice(&source);
+    out.extend_from_slice(&ethertype.to_be_bytes());
+}
+
+fn write_host_arp(out: &mut Vec<u8>, mac: Mac, sender_ip: Ipv4Addr, target_ip: Ipv4Addr) {
+    ethernet_header(out, MAC_BROADCAST, mac, TYPE_ARP);
+    let mut packet = [0; ETHERNET_ARP_LEN];
+    Arp {
+        operation: REQUEST,
+        sender: mac,
+        sender_ip,
+        target: [0; 6],
+        target_ip,
+    }
+    .write(&mut packet);
+    out.extend_from_slice(&packet);
+}
+
+fn write_host_nd(out: &mut Vec<u8>, mac: Mac, nd: &Nd<'_>) {
+    ethernet_header(out, group_mac(nd.destination.into()), mac, TYPE_IPV6);
+    out.resize(ETHERNET_LEN + 64 + nd.option.len(), 0);
+    write_nd(&mut out[ETHERNET_LEN..], nd);
+}
+
+fn host_option(kind: u8, mac: Mac) -> [u8; 8] {
+    let mut option = [0; INFINIBAND_OPTION_LEN];
+    put_mac(kind, mac, &mut option);
+    array(&option, 0)
+}
+
+/// For the host's side: a question for `target` in the name of a peer, whose IP address and
+/// Ethernet address are given. False when the addresses are not of one family.
+pub fn write_host_question(out: &mut Vec<u8>, mac: Mac, source: IpAddr, target: IpAddr) -> bool {
+    match (source, target) {
+        (IpAddr::V4(source), IpAddr::V4(target)) => write_host_arp(out, mac, source, target),
+        (IpAddr::V6(source), IpAddr::V6(target)) => {
+            let option = host_option(OPTION_SOURCE, mac);
+            write_host_nd(out, mac, &solicitation(source, target, &option));
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// For the host's side: says that a peer's IP address is at an Ethernet address.
+pub fn write_host_announcement(out: &mut Vec<u8>, mac: Mac, ip: IpAddr) {
+    match ip {
+        IpAddr::V4(ip) => write_host_arp(out, mac, ip, ip),
+        IpAddr::V6(ip) => {
+            let option = host_option(OPTION_TARGET, mac);
+            write_host_nd(out, mac, &advertisement(ip, &option));
+        }
+    }
+}
+
+/// A frame of our own for the host's side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostSide {
+    /// A peer's IP address is at this Ethernet address.
+    Announce { ip: IpAddr, mac: Mac },
+    /// Who has `target`? In the name of a peer.
+    Ask {
+        target: IpAddr,
+        source: IpAddr,
+        mac: Mac,
+    },
 }
 
 struct Pending {
@@ -141,16 +236,37 @@ struct Pending {
 #[derive(Default)]
 pub struct Announcer {
     pending: Vec<Pending>,
+    /// Guests announced since `second`.
+    guests: u8,
+    second: Time,
 }
 
 impl Announcer {
+    /// An address of the host: now, and once again.
     pub fn announce(&mut self, ip: IpAddr) {
+        self.add(ip, REPEATS, PENDING_MAX);
+    }
+
+    /// An address of a guest: now, and once again if it was a peer's. A flood of guests floods
+    /// neither the link nor the host's own announcements.
+    pub fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {
+        if now >= self.second.after(1000) {
+            self.second = now;
+            self.guests = 0;
+        }
+        if self.guests < GUESTS_PER_SECOND {
+            self.guests += 1;
+            self.add(ip, if again { REPEATS } else { 1 }, GUESTS_PENDING_MAX);
+        }
+    }
+
+    fn add(&mut self, ip: IpAddr, left: u8, max: usize) {
         self.pending.retain(|p| p.ip != ip);
-        if self.pending.len() < PENDING_MAX {
+        if self.pending.len() < max {
             self.pending.push(Pending {
                 ip,
                 due: Time(0),
-                left: REPEATS,
+                left,
             });
         }
     }

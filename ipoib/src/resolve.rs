@@ -1,4 +1,5 @@
-//! Finding out where an IP address is: frames wait, we ask, and give up after a while.
+//! Finding out where an IP address is: frames wait, we ask, and give up after a while. On the
+//! fabric for peers, on the host's side for guests.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -6,10 +7,32 @@ use std::net::IpAddr;
 use crate::counters::DropReason;
 use crate::{Limits, Time};
 
-/// Between two questions, and how long a failure is remembered.
-const RETRY_MS: u64 = 1000;
-/// Questions for one address.
-const TRIES: u8 = 3;
+/// How to ask, and what follows when nobody answers.
+#[derive(Clone, Copy)]
+pub struct Manner {
+    /// Between two questions.
+    retry_ms: u64,
+    /// Questions for one address.
+    tries: u8,
+    /// How long a failure is remembered, with frames refused. Without it, the frames that wait are
+    /// released when nobody answers.
+    remember_ms: Option<u64>,
+}
+
+/// As ARP asks (RFC 1122, section 2.3.2.1): once a second.
+pub const ASK_FABRIC: Manner = Manner {
+    retry_ms: 1000,
+    tries: 3,
+    remember_ms: Some(1000),
+};
+
+/// Guests are near; and who does not answer may be behind the host, if that is a router.
+pub const ASK_HOST_SIDE: Manner = Manner {
+    retry_ms: 250,
+    tries: 2,
+    remember_ms: None,
+};
+
 /// Memory that all held frames together may take.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
@@ -35,6 +58,7 @@ struct Entry {
 }
 
 pub struct Resolver {
+    manner: Manner,
     entries: Vec<Entry>,
     released: VecDeque<HeldFrame>,
     max: usize,
@@ -43,9 +67,10 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    pub fn new(limits: &Limits) -> Resolver {
+    pub fn new(limits: &Limits, manner: Manner) -> Resolver {
         Resolver {
-            entries: Vec::with_capacity(limits.unresolved),
+            manner,
+            entries: Vec::new(),
             released: VecDeque::new(),
             max: limits.unresolved.max(1),
             held_each: limits.held_per_neighbour.max(1),
@@ -116,21 +141,24 @@ impl Resolver {
         Some(held)
     }
 
-    /// Frames that wait for `ip`.
-    #[cfg(test)]
-    pub fn waiting(&self, ip: IpAddr) -> usize {
-        self.entries
-            .iter()
-            .find(|e| e.ip == ip)
-            .map_or(0, |e| e.held.len())
+    /// Whether frames wait to be taken by [`Resolver::pop_released`].
+    pub fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
+    /// The frames that wait for `ip`; `None` when it is not asked for.
+    pub fn waiting(&self, ip: IpAddr) -> Option<&VecDeque<HeldFrame>> {
+        let entry = self.entries.iter().find(|e| e.ip == ip)?;
+        Some(&entry.held)
     }
 
     /// The next address to ask for, and in whose name.
     pub fn next_question(&mut self, now: Time) -> Option<(IpAddr, IpAddr)> {
+        let manner = self.manner;
         self.entries.iter_mut().find_map(|e| match &mut e.state {
-            State::Asking { tries, due } if *due <= now && *tries < TRIES => {
+            State::Asking { tries, due } if *due <= now && *tries < manner.tries => {
                 *tries += 1;
-                *due = now.after(RETRY_MS);
+                *due = now.after(manner.retry_ms);
                 Some((e.ip, e.source))
             }
             _ => None,
@@ -145,20 +173,28 @@ impl Resolver {
         self.entries.iter().map(deadline).min()
     }
 
-    /// Gives up on those that were asked for often enough. Returns how many, and the frames lost.
-    pub fn handle_timeout(&mut self, now: Time) -> (u64, u64) {
+    /// Gives up on those that were asked for often enough, each told to `given_up`. Returns how
+    /// many, and the frames lost.
+    pub fn handle_timeout(&mut self, now: Time, mut given_up: impl FnMut(IpAddr)) -> (u64, u64) {
         let (mut failed, mut lost) = (0, 0);
+        let manner = self.manner;
         for e in &mut self.entries {
-            if let State::Asking { tries: TRIES, due } = e.state
-                && due <= now
-            {
-                failed += 1;
+            let over = matches!(e.state, State::Asking { tries, due }
+                if tries == manner.tries && due <= now);
+            if !over {
+                continue;
+            }
+            failed += 1;
+            given_up(e.ip);
+            if manner.remember_ms.is_some() {
                 lost += e.held.len() as u64;
                 self.held_bytes -= e.held.drain(..).map(|h| h.frame.len()).sum::<usize>();
-                e.state = State::Failed {
-                    until: now.after(RETRY_MS),
-                };
+            } else {
+                self.released.append(&mut e.held);
             }
+            e.state = State::Failed {
+                until: now.after(manner.remember_ms.unwrap_or(0)),
+            };
         }
         self.entries
             .retain(|e| !matches!(e.state, State::Failed { until } if until <= now));
@@ -170,11 +206,20 @@ impl Resolver {
 mod tests {
     use super::*;
 
-    fn resolver() -> Resolver {
-        Resolver::new(&Limits {
+    fn resolver_with(manner: Manner) -> Resolver {
+        let limits = Limits {
             unresolved: 2,
             ..Limits::default()
-        })
+        };
+        Resolver::new(&limits, manner)
+    }
+
+    fn resolver() -> Resolver {
+        resolver_with(ASK_FABRIC)
+    }
+
+    fn time_out(r: &mut Resolver, now: u64) -> (u64, u64) {
+        r.handle_timeout(Time(now), |_| {})
     }
 
     fn ip(n: u8) -> IpAddr {
@@ -192,7 +237,23 @@ mod tests {
             assert_eq!(hold(&mut r, 0, 1, mark), Ok(()));
         }
         assert_eq!(hold(&mut r, 0, 1, 3), Err(DropReason::HoldFull));
-        assert_eq!(r.waiting(ip(1)), 3);
+        assert_eq!(r.waiting(ip(1)).map(VecDeque::len), Some(3));
+    }
+
+    #[test]
+    fn on_the_host_side_frames_go_when_nobody_answers_twice() {
+        let mut r = resolver_with(ASK_HOST_SIDE);
+        hold(&mut r, 0, 1, 7).unwrap();
+        for now in [0, 250] {
+            assert_eq!(time_out(&mut r, now), (0, 0));
+            assert_eq!(r.next_question(Time(now)), Some((ip(1), ip(9))));
+        }
+        let mut given_up = Vec::new();
+        assert_eq!(r.handle_timeout(Time(500), |ip| given_up.push(ip)), (1, 0));
+        assert_eq!(given_up, [ip(1)]);
+        assert!(r.has_released() && r.waiting(ip(1)).is_none());
+        assert_eq!(r.pop_released().map(|h| h.prefix[0]), Some(7));
+        assert_eq!((r.held_bytes, r.entries.len()), (0, 0));
     }
 
     #[test]
@@ -216,13 +277,13 @@ mod tests {
         hold(&mut r, 0, 1, 0).unwrap();
         for second in 0..3 {
             let now = Time(second * 1000);
-            assert_eq!(r.handle_timeout(now), (0, 0));
+            assert_eq!(time_out(&mut r, now.0), (0, 0));
             assert_eq!(r.next_question(now), Some((ip(1), ip(9))));
             assert_eq!(r.next_question(now), None);
             assert_eq!(r.next_deadline(), Some(Time(second * 1000 + 1000)));
         }
         assert_eq!(r.next_question(Time(3000)), None);
-        assert_eq!(r.handle_timeout(Time(3000)), (1, 1));
+        assert_eq!(time_out(&mut r, 3000), (1, 1));
         assert_eq!(hold(&mut r, 3999, 1, 0), Err(DropReason::Unreachable));
         assert_eq!(hold(&mut r, 4000, 1, 0), Ok(()));
         assert_eq!(r.next_question(Time(4000)), Some((ip(1), ip(9))));
@@ -237,9 +298,9 @@ mod tests {
         for second in 0..3 {
             while r.next_question(Time(second * 1000)).is_some() {}
         }
-        assert_eq!(r.handle_timeout(Time(3000)), (2, 2));
+        assert_eq!(time_out(&mut r, 3000), (2, 2));
         assert_eq!(hold(&mut r, 3000, 3, 0), Ok(()));
-        assert_eq!(r.handle_timeout(Time(4000)), (0, 0));
+        assert_eq!(time_out(&mut r, 4000), (0, 0));
         assert_eq!(r.entries.len(), 1);
     }
 }

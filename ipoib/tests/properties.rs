@@ -1,6 +1,6 @@
 //! Properties over arbitrary input.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use fabric::{Gid, PKey, Qpn};
 use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
@@ -138,6 +138,289 @@ proptest! {
         let expected = [&group[..], &here, &[0x86, 0xdd], &packet(here)].concat();
         prop_assert_eq!(seen, &expected[..]);
     }
+}
+
+/// What may happen to an interface with guests. Hosts, Ethernet addresses and IP addresses come from
+/// small sets, so that they meet.
+#[derive(Clone, Debug)]
+enum Happening {
+    /// ARP from the TAP: operation, sender, its IP address, target, broadcast or to a peer.
+    TapArp(u8, u8, u8, u8, Option<u8>),
+    /// Data from the TAP: source, its IP address, destination's IP address, to a peer.
+    TapData(u8, u8, u8, u8),
+    /// ARP from the fabric: operation, peer, its IP address, target, broadcast.
+    FabricArp(u8, u8, u8, u8, bool),
+    FabricData(u8, u8, u8),
+    TapBytes(Vec<u8>, u8, u8),
+    Stacked(bool),
+    OwnMac(u8),
+    Later(u64),
+}
+
+fn happenings() -> impl Strategy<Value = Happening> {
+    use Happening::*;
+    let h = || 0u8..8;
+    prop_oneof![
+        4 => (1u8..3, h(), h(), h(), prop::option::of(h())).prop_map(|(o, m, s, t, p)| TapArp(o, m, s, t, p)),
+        4 => (h(), h(), h(), h()).prop_map(|(m, s, d, p)| TapData(m, s, d, p)),
+        4 => (1u8..3, h(), h(), h(), any::<bool>()).prop_map(|(o, m, s, t, b)| FabricArp(o, m, s, t, b)),
+        3 => (h(), h(), h()).prop_map(|(p, s, d)| FabricData(p, s, d)),
+        1 => (packets(), h(), h()).prop_map(|(p, s, d)| TapBytes(p, s, d)),
+        1 => any::<bool>().prop_map(Stacked),
+        1 => h().prop_map(OwnMac),
+        2 => prop::sample::select(vec![1, 300, 1000, 11_000, 61_000, 1_900_000]).prop_map(Later),
+    ]
+}
+
+fn fabric_peer(n: u8) -> HardwareAddress {
+    HardwareAddress::new(0, Qpn::new(0x100 + u32::from(n)), gid(0x100 + u32::from(n)))
+}
+
+/// The first four are those that stand for peers.
+fn tap_mac(n: u8) -> [u8; 6] {
+    match n {
+        0..4 => peer_mac(&fabric_peer(n)),
+        7 => MAC,
+        _ => [0x52, 0x54, 0, 0, 0, n],
+    }
+}
+
+fn host_ip(n: u8) -> [u8; 4] {
+    if n == 0 { [0; 4] } else { [10, 0, 0, n] }
+}
+
+fn udp(src: u8, dst: u8) -> Vec<u8> {
+    let head = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
+    [&head[..], &host_ip(src), &host_ip(dst)].concat()
+}
+
+fn happen(c: &mut Ipoib, now: Time, what: &Happening) {
+    let from_tap = |c: &mut Ipoib, dst: [u8; 6], src: u8, rest: &[u8]| {
+        let _ = c.from_tap(now, &[0; 12], &[&dst[..], &tap_mac(src), rest].concat());
+    };
+    let from_fabric = |c: &mut Ipoib, peer: u8, broadcast: bool, payload: &[u8]| {
+        let from = fabric_peer(peer);
+        let dst_gid = if broadcast {
+            c.broadcast_mgid()
+        } else {
+            c.local().gid()
+        };
+        let meta = Meta {
+            src_qpn: from.qpn(),
+            src_gid: from.gid(),
+            dst_gid,
+            multicast: broadcast,
+        };
+        let _ = c.from_fabric(now, &meta, payload);
+    };
+    match what {
+        Happening::TapArp(op, mac, spa, tpa, to) => {
+            let dst = to.map_or([0xff; 6], |n| peer_mac(&fabric_peer(n)));
+            let packet = arp(*op, tap_mac(*mac), host_ip(*spa), [0; 6], host_ip(*tpa));
+            from_tap(c, dst, *mac, &[&[8, 6][..], &packet].concat());
+        }
+        Happening::TapData(mac, src, dst, to) => {
+            from_tap(
+                c,
+                tap_mac(*to),
+                *mac,
+                &[&[8, 0][..], &udp(*src, *dst)].concat(),
+            );
+        }
+        Happening::FabricArp(op, peer, spa, tpa, broadcast) => {
+            let head = [8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, *op];
+            let target = if *broadcast { [0; 20] } else { c.local().0 };
+            let packet = [
+                &head[..],
+                &fabric_peer(*peer).0,
+                &host_ip(*spa),
+                &target,
+                &host_ip(*tpa),
+            ];
+            from_fabric(c, *peer, *broadcast, &packet.concat());
+        }
+        Happening::FabricData(peer, src, dst) => {
+            from_fabric(
+                c,
+                *peer,
+                false,
+                &[&[8, 0, 0, 0][..], &udp(*src, *dst)].concat(),
+            );
+        }
+        Happening::TapBytes(packet, src, dst) => from_tap(c, tap_mac(*dst), *src, packet),
+        Happening::Stacked(_) | Happening::OwnMac(_) | Happening::Later(_) => {}
+    }
+}
+
+/// What a data thread does after each packet; gives the news.
+fn service(c: &mut Ipoib, now: Time) -> Vec<ipoib::Update> {
+    if c.next_deadline().is_some_and(|at| at <= now) {
+        c.handle_timeout(now);
+    }
+    while c.poll_transmit(now).is_some() {}
+    while let Some(frame) = c.poll_tap(now) {
+        assert!(frame.len() >= 34 && frame[6] & 1 == 0);
+    }
+    while let Some(held) = c.pop_released() {
+        let _ = c.from_tap(now, &held.prefix, &held.frame);
+    }
+    while c.pop_event().is_some() {}
+    c.drain_updates().collect()
+}
+
+fn check(c: &Ipoib, own: [u8; 6], limits: Limits) {
+    let peers: Vec<_> = c.neighbours().map(|n| n.mac).collect();
+    assert!(peers.len() <= limits.neighbours && c.guests().count() <= limits.guests);
+    assert!(!peers.contains(&own));
+    for guest in c.guests() {
+        assert!(
+            !peers.contains(&guest.mac),
+            "{guest:?} has a peer's address"
+        );
+    }
+    let mut addresses: Vec<_> = c.guests().map(|g| g.ip).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    assert_eq!(addresses.len(), c.guests().count());
+}
+
+fn view(
+    c: &Ipoib,
+) -> (
+    Vec<(std::net::IpAddr, [u8; 6])>,
+    Vec<(HardwareAddress, [u8; 6])>,
+) {
+    let mut guests: Vec<_> = c.guests().map(|g| (g.ip, g.mac)).collect();
+    guests.sort_unstable();
+    let confirmed = c.neighbours().filter(|n| n.confirmed);
+    let mut peers: Vec<_> = confirmed.map(|n| (n.address, n.mac)).collect();
+    peers.sort_unstable_by_key(|p| p.0.0);
+    (guests, peers)
+}
+
+proptest! {
+    #[test]
+    fn guests_and_peers_never_share_an_address_and_tables_stay_bounded(
+        all in prop::collection::vec(happenings(), 0..200)
+    ) {
+        let limits = Limits { neighbours: 5, guests: 4, ..small() };
+        let mut c = core(limits, 1);
+        let (mut now, mut own) = (Time(0), MAC);
+        for what in &all {
+            match what {
+                Happening::Stacked(on) => c.set_stacked(*on),
+                Happening::OwnMac(n) => {
+                    own = tap_mac(*n);
+                    c.set_mac(own);
+                }
+                Happening::Later(ms) => now = now.after(*ms),
+                _ => happen(&mut c, now, what),
+            }
+            check(&c, own, limits);
+            service(&mut c, now);
+            check(&c, own, limits);
+        }
+    }
+
+    #[test]
+    fn replicas_converge(all in prop::collection::vec((happenings(), any::<bool>()), 0..100)) {
+        let mut replicas = [core(small(), 1), core(small(), 1)];
+        let mut now = Time(0);
+        for (what, first) in &all {
+            let at = usize::from(*first);
+            match what {
+                // Nothing expires, and nothing is lost: then they agree.
+                Happening::Stacked(on) => replicas.iter_mut().for_each(|c| c.set_stacked(*on)),
+                Happening::Later(ms) => now = now.after((*ms).min(1000)),
+                Happening::OwnMac(_) => {}
+                _ => happen(&mut replicas[at], now, what),
+            }
+            // News make at most news of a remapping, which make none.
+            let mut rounds = 0;
+            loop {
+                let news = [0, 1].map(|i| service(&mut replicas[i], now));
+                if news.iter().all(Vec::is_empty) {
+                    break;
+                }
+                rounds += 1;
+                prop_assert!(rounds < 10, "{news:?}");
+                for (i, updates) in news.iter().enumerate() {
+                    updates.iter().for_each(|u| replicas[1 - i].apply(now, u));
+                }
+            }
+            prop_assert_eq!(view(&replicas[0]), view(&replicas[1]));
+        }
+    }
+}
+
+/// A hundred thousand forged guests, one a tenth of a millisecond, while one works.
+#[test]
+fn a_flood_of_guests_leaves_tables_bounded_and_who_works_is_served() {
+    let limits = Limits {
+        neighbours: 128,
+        guests: 64,
+        ..small()
+    };
+    let mut c = core(limits, 1);
+    let from = fabric_peer(1);
+    let peer = peer_mac(&from);
+    let meta = Meta {
+        src_qpn: from.qpn(),
+        src_gid: from.gid(),
+        dst_gid: c.local().gid(),
+        multicast: false,
+    };
+    let head = [8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
+    let own = c.local().0;
+    let spoke = [&head[..], &from.0, &[10, 0, 0, 1], &own, &[10, 0, 0, 5]].concat();
+    c.from_fabric(Time(0), &meta, &spoke);
+    let guest = tap_mac(5);
+    let request = arp(1, guest, host_ip(5), [0; 6], host_ip(1));
+    let greet = [&[0xff; 6][..], &guest, &[8, 6], &request].concat();
+    let work = [&peer[..], &guest, &[8, 0], &udp(5, 1)].concat();
+    let answer = [&[8, 0, 0, 0][..], &udp(1, 5)].concat();
+    c.from_tap(Time(0), &[0; 12], &greet);
+    c.from_tap(Time(2000), &[0; 12], &work);
+    let mut sent = 0;
+    for n in 0..100_000u32 {
+        let now = Time(2000 + u64::from(n) / 10);
+        let [a, b, x, d] = n.to_be_bytes();
+        let mac = [0x52, 0x55, a, b, x, d];
+        let spa = (0x0b00_0000 + n).to_be_bytes();
+        let rest = match n % 3 {
+            0 => [&[8, 6][..], &arp(2, mac, spa, peer, [10, 0, 0, 1])].concat(),
+            1 => [&[8, 6][..], &arp(1, mac, [0; 4], [0; 6], spa)].concat(),
+            _ => {
+                let mut packet = udp(5, 1);
+                packet[12..16].copy_from_slice(&spa);
+                [&[8, 0][..], &packet].concat()
+            }
+        };
+        let _ = c.from_tap(now, &[0; 12], &[&peer[..], &mac, &rest].concat());
+        while c.poll_transmit(now).is_some() {
+            sent += 1;
+        }
+        while c.poll_tap(now).is_some() {
+            sent += 1;
+        }
+        c.drain_updates().for_each(drop);
+        while c.pop_event().is_some() {}
+        if n % 1000 == 0 {
+            assert!(matches!(
+                c.from_tap(now, &[0; 12], &work),
+                Outgoing::Forward { .. }
+            ));
+            let Incoming::Packet { ethernet, .. } = c.from_fabric(now, &meta, &answer) else {
+                panic!("the guest is served")
+            };
+            assert_eq!(ethernet[..6], guest);
+        }
+    }
+    assert_eq!(c.guests().count(), 64);
+    assert_eq!(c.neighbours().count(), 1);
+    assert!(c.counters().guests_evicted > 10_000);
+    // A hundred announcements and 128 questions a second, for ten seconds.
+    assert!(sent <= 2600, "{sent} packets of our own");
 }
 
 /// A hundred thousand forged sources of data, then of ARP, and as many groups and destinations.

@@ -11,6 +11,7 @@ mod capture;
 mod config;
 mod control;
 mod doctor;
+mod echo;
 mod hostile;
 mod iperf;
 mod ipv4_underlay;

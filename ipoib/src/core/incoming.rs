@@ -19,13 +19,15 @@ use crate::wire::{
 /// Neighbour discovery that crossed a router is forged (RFC 4861, section 6.1).
 const ND_HOP_LIMIT: u8 = 255;
 
-enum Step {
+pub(super) enum Step {
     /// Ethernet header; how much of the payload behind the encapsulation header is the packet.
     Packet([u8; ETHERNET_LEN], usize),
     /// A frame of this length in the scratch space.
     Frame(usize),
     /// It was for us.
     Consumed,
+    /// Kept until a guest is known.
+    Held,
 }
 
 fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
@@ -55,6 +57,7 @@ impl Ipoib {
             },
             Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
             Ok(Step::Consumed) => Incoming::Consumed,
+            Ok(Step::Held) => Incoming::Held,
             Err(reason) => {
                 self.counters.drop_rx(reason);
                 Incoming::Dropped(reason)
@@ -94,7 +97,27 @@ impl Ipoib {
         l3: &[u8],
     ) -> Result<Step, DropReason> {
         let header = ip_header(ethertype, l3)?;
-        let destination = self.destination(meta, &header)?;
+        let Some(destination) = self.destination(meta, &header)? else {
+            let step = self.ip_to(now, meta, ethertype, l3, header, self.config.mac)?;
+            // Made anew from IPv4 are DHCP replies alone, which name their client.
+            if ethertype == TYPE_IPV4 && matches!(step, Step::Frame(_)) {
+                return Ok(step);
+            }
+            return self.hold_for_guest(now, step, &header, l3);
+        };
+        self.ip_to(now, meta, ethertype, l3, header, destination)
+    }
+
+    #[inline]
+    fn ip_to(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        ethertype: u16,
+        l3: &[u8],
+        header: IpHeader,
+        destination: Mac,
+    ) -> Result<Step, DropReason> {
         let packet = &l3[..header.len];
         if ethertype == TYPE_IPV6
             && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
@@ -117,20 +140,21 @@ impl Ipoib {
     }
 
     /// The Ethernet destination. What came to the broadcast GID was broadcast; other groups follow
-    /// from the IP destination, and so does everything that came as a unicast copy.
+    /// from the IP destination, and so does everything that came as a unicast copy. `None` for a
+    /// guest that must be found first.
     #[inline]
-    fn destination(&self, meta: &Meta, header: &IpHeader) -> Result<Mac, DropReason> {
+    fn destination(&self, meta: &Meta, header: &IpHeader) -> Result<Option<Mac>, DropReason> {
         if !meta.multicast {
-            return Ok(self.config.mac);
+            return Ok(self.guest_for(header.destination));
         }
         if meta.dst_gid == self.broadcast_mgid() {
-            return Ok(MAC_BROADCAST);
+            return Ok(Some(MAC_BROADCAST));
         }
         match header.destination {
-            ip if ip.is_multicast() => Ok(group_mac(ip)),
-            IpAddr::V4(ip) if ip.is_broadcast() => Ok(MAC_BROADCAST),
+            ip if ip.is_multicast() => Ok(Some(group_mac(ip))),
+            IpAddr::V4(ip) if ip.is_broadcast() => Ok(Some(MAC_BROADCAST)),
             // A unicast copy of a subnet's broadcast.
-            IpAddr::V4(_) if !meta.dst_gid.is_multicast() => Ok(MAC_BROADCAST),
+            IpAddr::V4(_) if !meta.dst_gid.is_multicast() => Ok(Some(MAC_BROADCAST)),
             _ => Err(DropReason::NotAGroup),
         }
     }
@@ -181,7 +205,9 @@ impl Ipoib {
         let source = self.source(now, meta, header.source);
         let ethernet = ethernet(destination, source, TYPE_IPV6);
         let signed = message.is_signed();
-        self.counters.nd_signed += u64::from(signed);
+        if signed {
+            self.signed_nd();
+        }
         let link_mtu = self.config.link_mtu;
         if signed || !message.needs_rewriting(link_mtu) {
             return Ok(Step::Packet(ethernet, header.len));
@@ -241,17 +267,14 @@ impl Ipoib {
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
         self.heard_from(now, &arp.sender, ip);
         let sender = self.mac_of(&arp.sender);
-        let destination = if meta.multicast {
-            MAC_BROADCAST
-        } else {
-            self.config.mac
-        };
+        let guest = self.arp_guest(&arp);
+        let destination = if meta.multicast { MAC_BROADCAST } else { guest };
         let mut packet = [0; ETHERNET_ARP_LEN];
         Arp {
             operation: arp.operation,
             sender,
             sender_ip: arp.sender_ip,
-            target: self.arp_target_in(&arp, ethertype),
+            target: self.arp_target_in(&arp, ethertype, guest),
             target_ip: arp.target_ip,
         }
         .write(&mut packet);
@@ -263,9 +286,11 @@ impl Ipoib {
     }
 
     /// The target of a request is what it asks for; a reply's is who asked.
-    fn arp_target_in(&self, arp: &Arp<HardwareAddress>, ethertype: u16) -> Mac {
+    fn arp_target_in(&self, arp: &Arp<HardwareAddress>, ethertype: u16, guest: Mac) -> Mac {
         if ethertype == TYPE_ARP && arp.operation == REQUEST {
             [0; 6]
+        } else if arp.target.same_peer(&self.config.local) {
+            guest
         } else if arp.target.is_unicast() {
             self.mac_of(&arp.target)
         } else if arp.target.qpn() == fabric::Qpn::MULTICAST {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::{Ipoib, Time, UPDATES_MAX, Update};
 use crate::address::{HardwareAddress, Mac};
+use crate::event::Event;
 use crate::neighbour::Claim;
 
 /// Whether a host can have the address.
@@ -19,6 +20,8 @@ impl Ipoib {
         let Some((slot, mut news)) = self.learn(now, address, true, None) else {
             return;
         };
+        let mac = self.neighbours.get(slot).mac;
+        let ip = ip.filter(|ip| self.yield_to_peer(now, *ip, mac));
         // It speaks, so nothing has taken its place.
         news |= self.neighbours.get_mut(slot).successor.take().is_some();
         let mut lost_to = None;
@@ -33,7 +36,11 @@ impl Ipoib {
             }
         }
         if news {
-            let mac = self.neighbours.get(slot).mac;
+            self.tell_watcher(|| Event::NeighbourLearned {
+                address: *address,
+                mac,
+                ip,
+            });
             self.publish(Update::Learned {
                 address: *address,
                 mac,
@@ -41,6 +48,7 @@ impl Ipoib {
             });
         }
         if let Some(old) = lost_to {
+            self.tell_watcher(|| Event::NeighbourReplaced { old, new: *address });
             self.publish(Update::Superseded { old, new: *address });
         }
     }
@@ -54,7 +62,8 @@ impl Ipoib {
         ip: IpAddr,
     ) -> Option<u32> {
         let (slot, _) = self.learn(now, address, false, None)?;
-        if is_claimable(ip) {
+        // What a guest has, a peer's data does not take away.
+        if is_claimable(ip) && !self.is_guests(ip) {
             self.claim(ip, slot, true);
         }
         Some(slot)
@@ -71,14 +80,18 @@ impl Ipoib {
             return None;
         }
         let before = self.neighbours.len();
-        let own = self.config.mac;
-        let Some(learned) = self.neighbours.learn(now, address, confirmed, wish, own) else {
+        let (own, guests) = (self.config.mac, &self.guests);
+        let taken = |mac| mac == own || guests.knows(mac);
+        let Some(learned) = self.neighbours.learn(now, address, confirmed, wish, taken) else {
             self.counters.neighbours_refused += 1;
             return None;
         };
         self.counters.mac_collisions += u64::from(learned.collided);
-        self.counters.neighbours_evicted += u64::from(learned.evicted);
-        let grown = learned.evicted || self.neighbours.len() > before;
+        self.counters.neighbours_evicted += u64::from(learned.evicted.is_some());
+        if let Some(address) = learned.evicted {
+            self.tell_watcher(|| Event::NeighbourForgotten { address });
+        }
+        let grown = learned.evicted.is_some() || self.neighbours.len() > before;
         self.counters.neighbours_learned += u64::from(grown);
         Some((learned.slot, learned.news))
     }
@@ -89,12 +102,41 @@ impl Ipoib {
         claim
     }
 
+    /// Another replica followed the claim.
+    fn apply_claim(&mut self, now: Time, ip: IpAddr, slot: u32) {
+        self.guest_lost(now, ip);
+        self.claim(ip, slot, false);
+    }
+
     fn supersede(&mut self, old: u32, new: u32) -> Option<HardwareAddress> {
         let address = self.neighbours.get(old).address;
         self.neighbours.supersede(old, new).then(|| {
             self.counters.neighbours_superseded += 1;
             address
         })
+    }
+
+    /// Tells the control side.
+    pub(super) fn tell(&mut self, event: Event) {
+        self.events.push(event);
+        self.counters.events_lost = self.events.lost;
+    }
+
+    /// Tells of a neighbour, if anybody wants to hear.
+    pub(super) fn tell_watcher(&mut self, event: impl FnOnce() -> Event) {
+        if self.watched {
+            self.tell(event());
+        }
+    }
+
+    /// Signed neighbour discovery passes.
+    pub(super) fn signed_nd(&mut self) {
+        self.counters.nd_signed += 1;
+        if !self.told_signed {
+            self.told_signed = true;
+            self.tell(Event::SignedNd);
+            self.publish(Update::SignedNd);
+        }
     }
 
     pub(super) fn publish(&mut self, update: Update) {
@@ -122,9 +164,18 @@ impl Ipoib {
                 let Some((slot, _)) = self.learn(now, address, true, Some(*mac)) else {
                     return;
                 };
+                // The host was told that address.
+                self.apply_remapped(slot, *mac);
+                let given = self.neighbours.get(slot).mac;
+                if given != *mac && self.guests.knows(*mac) {
+                    self.publish(Update::Remapped {
+                        address: *address,
+                        mac: given,
+                    });
+                }
                 self.neighbours.get_mut(slot).successor = None;
                 if let Some(ip) = ip {
-                    self.claim(*ip, slot, false);
+                    self.apply_claim(now, *ip, slot);
                 }
             }
             Update::Superseded { old, new } => {
@@ -133,10 +184,6 @@ impl Ipoib {
                     self.supersede(old, new);
                 }
             }
-            Update::Remapped { .. }
-            | Update::Guest { .. }
-            | Update::GuestForgotten { .. }
-            | Update::Probing { .. } => {}
             Update::Dhcp { xid, client } => {
                 self.services.clients.remember(now, *xid, *client);
             }
@@ -145,6 +192,17 @@ impl Ipoib {
                     self.neighbours.forget(slot);
                 }
             }
+            Update::Remapped { address, mac } => {
+                if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
+                    self.apply_remapped(slot, *mac);
+                }
+            }
+            Update::Guest { ip, mac, weak } => self.apply_guest(now, *ip, *mac, *weak),
+            Update::GuestMac { mac } => self.apply_guest_mac(now, *mac),
+            Update::GuestForgotten { ip } => self.apply_guest_forgotten(*ip),
+            Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
+            Update::Conflict { ip } => self.conflicts.keep(now, *ip),
+            Update::SignedNd => self.told_signed = true,
         }
     }
 }

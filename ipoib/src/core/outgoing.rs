@@ -32,8 +32,16 @@ impl<'f> Tap<'f> {
         &self.frame[ETHERNET_LEN..]
     }
 
-    fn destination(&self) -> Mac {
+    pub(super) fn destination(&self) -> Mac {
         array(self.frame, 0)
+    }
+
+    pub(super) fn source(&self) -> Mac {
+        array(self.frame, 6)
+    }
+
+    pub(super) fn checksum_is_partial(&self) -> bool {
+        self.prefix[0] & NEEDS_CHECKSUM != 0
     }
 }
 
@@ -48,7 +56,7 @@ const fn is_group(mac: Mac) -> bool {
 }
 
 /// Source and destination of an IP packet of at least header length.
-fn endpoints(ethertype: u16, l3: &[u8]) -> (IpAddr, IpAddr) {
+pub(super) fn endpoints(ethertype: u16, l3: &[u8]) -> (IpAddr, IpAddr) {
     match ethertype {
         TYPE_IPV4 => (ipv4_at(l3, 12).into(), ipv4_at(l3, 16).into()),
         _ => (ipv6_at(l3, 8).into(), ipv6_at(l3, 24).into()),
@@ -95,6 +103,7 @@ impl Ipoib {
         if l3.len() < header_len {
             return Err(DropReason::Malformed);
         }
+        self.hear_ip(now, &tap, ethertype)?;
         if ethertype == TYPE_IPV6 && matches!(l3[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT) {
             return self.icmpv6_out(now, tap);
         }
@@ -170,9 +179,7 @@ impl Ipoib {
         source: IpAddr,
         destination: IpAddr,
     ) -> Result<Option<Target>, DropReason> {
-        if tap.destination() == self.config.mac {
-            return Err(DropReason::ToSelf);
-        }
+        self.is_for_fabric(now, tap.destination(), destination)?;
         if let Some(slot) = self.neighbours.by_ip(destination) {
             self.neighbours.touch(slot, now);
             return Ok(Some(Target::Neighbour(slot)));
@@ -185,6 +192,20 @@ impl Ipoib {
         Ok(None)
     }
 
+    /// Refuses what a bridge flooded: nobody has its Ethernet address on the fabric, and the host's
+    /// side has it, or the IP address.
+    fn is_for_fabric(&self, now: Time, mac: Mac, ip: IpAddr) -> Result<(), DropReason> {
+        if mac == self.config.mac {
+            return Err(DropReason::ToSelf);
+        }
+        // An address that moved to a peer may still be sent to at the guest that had it.
+        let to_guest = self.guests.knows(mac) && self.neighbours.strong_owner(ip).is_none();
+        if to_guest || self.is_at_guest(now, ip) {
+            return Err(DropReason::ToGuest);
+        }
+        Ok(())
+    }
+
     fn icmpv6_out(&mut self, now: Time, tap: Tap<'_>) -> Result<Step, DropReason> {
         let header = ip_header(TYPE_IPV6, tap.l3())?;
         let packet = &tap.l3()[..header.len];
@@ -192,13 +213,13 @@ impl Ipoib {
             return self.forward(now, tap, TYPE_IPV6);
         };
         if message.is_signed() {
-            self.counters.nd_signed += 1;
+            self.signed_nd();
             return self.forward(now, tap, TYPE_IPV6);
         }
         if !message.needs_rewriting(self.config.link_mtu) {
             return self.forward(now, tap, TYPE_IPV6);
         }
-        if tap.prefix[0] & NEEDS_CHECKSUM == 0 && !message.checksum_is_right() {
+        if !tap.checksum_is_partial() && !message.checksum_is_right() {
             return Err(DropReason::BadChecksum);
         }
         let Some(to) = self.ip_target(now, tap, TYPE_IPV6)? else {
@@ -233,6 +254,7 @@ impl Ipoib {
 
     fn arp_out(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {
         let arp = Arp::<Mac>::parse(tap.l3()).ok_or(DropReason::BadArp)?;
+        self.hear_arp(now, &tap, ethertype, &arp)?;
         let Some(to) = self.arp_target(now, tap, ethertype, &arp)? else {
             return Ok(Step::Held);
         };
@@ -272,9 +294,7 @@ impl Ipoib {
         if let Some(to) = self.peer(now, mac) {
             return Ok(Some(to));
         }
-        if mac == self.config.mac {
-            return Err(DropReason::ToSelf);
-        }
+        self.is_for_fabric(now, mac, arp.target_ip.into())?;
         if ethertype == TYPE_ARP && arp.operation == REQUEST {
             // The host checks on a peer that we have forgotten, as after our own restart. Asking
             // everybody teaches us the peer and tells the host that it is alive.

@@ -1,6 +1,7 @@
 //! What the tests of the core share.
 
 mod data;
+mod guests;
 mod services;
 mod tables;
 mod translation;

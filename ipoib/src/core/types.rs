@@ -28,7 +28,7 @@ pub struct Limits {
     pub groups: usize,
     /// Destinations that are being asked for.
     pub unresolved: usize,
-    /// Frames that wait for one destination; 4 MiB in all.
+    /// Frames that wait for one destination; 4 MiB in all each way.
     pub held_per_neighbour: usize,
     /// IP addresses of guests: hosts behind the interface with Ethernet addresses of their own.
     pub guests: usize,
@@ -213,6 +213,18 @@ pub enum Update {
         /// The IP address.
         ip: IpAddr,
     },
+    /// A guest has this Ethernet address, and no IP address yet.
+    GuestMac {
+        /// The guest.
+        mac: Mac,
+    },
+    /// Too many hosts in too short a time claimed an IP address: its owner is kept for a while.
+    Conflict {
+        /// The IP address.
+        ip: IpAddr,
+    },
+    /// Signed neighbour discovery was told of.
+    SignedNd,
     /// A guest asks for an IP address without having one (RFC 5227): the answer names no guest.
     Probing {
         /// The IP address that it asks for.
@@ -250,6 +262,19 @@ pub struct NeighbourInfo {
     /// Its address handle.
     pub ah: Option<AddressHandle>,
     /// When it was last heard of or sent to, to about a second.
+    pub used: Time,
+}
+
+/// One IP address of a guest, or of the host itself while there are guests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GuestInfo {
+    /// The IP address.
+    pub ip: IpAddr,
+    /// Whose it is.
+    pub mac: Mac,
+    /// Known only as the source address of data.
+    pub weak: bool,
+    /// When it was last heard of, to about a second.
     pub used: Time,
 }
 

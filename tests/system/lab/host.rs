@@ -208,6 +208,11 @@ impl Host {
         Daemon::start(self, &self.file(socket), options)
     }
 
+    /// Starts the daemon with this host's socket, and waits for nothing.
+    pub fn start_unready(&self, options: &[&str]) -> Daemon {
+        Daemon::start_until(self, &self.socket(), options, "")
+    }
+
     /// Starts another daemon, and waits only until its log holds `words`.
     pub fn start_other_until(&self, socket: &str, options: &[&str], words: &str) -> Daemon {
         Daemon::start_until(self, &self.file(socket), options, words)
