@@ -15,8 +15,9 @@ pub use ping::{
     EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
 };
 pub use reply::{
-    CompletionQueueInfo, GroupInfo, InterfaceInfo, InterfaceStats, MemberInfo, NeighbourInfo,
-    NeighbourState, PathInfo, PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
+    CompletionQueueInfo, GroupInfo, GuestInfo, InterfaceInfo, InterfaceStats, MemberInfo,
+    NeighbourInfo, NeighbourState, PathInfo, PortState, QueuePairInfo, ResourcesInfo, VersionInfo,
+    WorkerStats,
 };
 pub use scalar::{Counters, DhcpMode, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
 
@@ -36,6 +37,8 @@ pub enum Request {
     Stats(Selection),
     /// The neighbour table of an interface.
     Neighbours(Interface),
+    /// The guests behind an interface.
+    Guests(Interface),
     /// The multicast groups of an interface.
     Groups(Interface),
     /// The paths (address handles) of an interface.
@@ -104,6 +107,11 @@ pub enum Reply {
     Neighbours {
         /// The table.
         neighbours: Vec<NeighbourInfo>,
+    },
+    /// To [`Request::Guests`].
+    Guests {
+        /// Their IP addresses.
+        guests: Vec<GuestInfo>,
     },
     /// To [`Request::Groups`].
     Groups {

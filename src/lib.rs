@@ -20,5 +20,6 @@ mod pinger;
 pub mod port;
 pub mod reload;
 pub mod run;
+mod starting;
 mod status;
 mod watch;

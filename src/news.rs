@@ -96,13 +96,15 @@ impl Daemon {
         }
     }
 
-    /// IP addresses of an interface's neighbours.
+    /// An interface's neighbours, as far as they are more than the source of some data, and their IP
+    /// addresses.
     fn names(&self, interface: &str) -> Result<Names, ApiError> {
         let mut names = Names::new();
         for n in self
             .tables(interface)?
             .into_iter()
             .flat_map(|t| t.neighbours)
+            .filter(|n| n.confirmed)
         {
             let ips = names.entry((n.address.gid(), n.address.qpn())).or_default();
             for ip in n.ips {

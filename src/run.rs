@@ -17,6 +17,7 @@ use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
 use crate::logging;
 use crate::reload::{Running, Source, check_mode};
+use crate::starting;
 
 /// How long to wait at the start for the underlay to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
@@ -50,7 +51,9 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         &config,
         &Arc::new(OwnedFd::from(stops.try_clone().map_err(caught)?)),
     );
-    let mut daemon = match Daemon::start(specs) {
+    let started = starting::answer_while(&mut server, || Daemon::start(specs))
+        .map_err(|e| DaemonError::Os("cannot serve the control socket", e))?;
+    let mut daemon = match started {
         Ok(daemon) => daemon,
         Err(_) if is_signalled(&mut stops) => return Ok(()),
         Err(error) => return Err(error.into()),

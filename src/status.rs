@@ -20,15 +20,11 @@ use crate::logging;
 impl Handler for Daemon {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
         match request {
-            Request::Version => Ok(Reply::Version(VersionInfo {
-                product: "ibtapd".into(),
-                version: env!("CARGO_PKG_VERSION").into(),
-                pid: process::id(),
-                log_level: logging::level(),
-            })),
+            Request::Version => Ok(version()),
             Request::Show(which) => self.show(&which),
             Request::Stats(which) => self.stats(&which),
             Request::Neighbours(which) => self.neighbours(&which.interface),
+            Request::Guests(which) => self.guests(&which.interface),
             Request::Groups(which) => self.groups(&which.interface),
             Request::Paths(which) => self.paths(&which.interface),
             Request::Resources => Ok(self.resources()),
@@ -51,6 +47,16 @@ impl Handler for Daemon {
     fn close(&mut self, stream: StreamId) {
         self.close_stream(stream);
     }
+}
+
+/// Which daemon this is.
+pub(crate) fn version() -> Reply {
+    Reply::Version(VersionInfo {
+        product: "ibtapd".into(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        pid: process::id(),
+        log_level: logging::level(),
+    })
 }
 
 fn set_level(level: LogLevel) -> Reply {
@@ -166,6 +172,21 @@ impl Daemon {
         })
     }
 
+    fn guests(&self, name: &str) -> Result<Reply, ApiError> {
+        let mut all: BTreeMap<IpAddr, crate::api::GuestInfo> = BTreeMap::new();
+        for g in self.tables(name)?.into_iter().flat_map(|t| t.guests) {
+            let info = guest(&g);
+            let known = all.entry(g.ip).or_insert_with(|| info.clone());
+            // Whoever heard of it last knows best.
+            if info.idle_ms < known.idle_ms {
+                *known = info;
+            }
+        }
+        Ok(Reply::Guests {
+            guests: all.into_values().collect(),
+        })
+    }
+
     fn groups(&self, name: &str) -> Result<Reply, ApiError> {
         let (_, _, device) = self.named(name)?;
         let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
@@ -264,6 +285,19 @@ fn neighbour(n: &NeighbourInfo) -> crate::api::NeighbourInfo {
         },
         idle_ms: now().0.saturating_sub(n.used.0),
         queuelen: None,
+    }
+}
+
+fn guest(g: &ipoib::GuestInfo) -> crate::api::GuestInfo {
+    crate::api::GuestInfo {
+        ip: g.ip,
+        mac: LinkAddress(g.mac),
+        state: if g.weak {
+            NeighbourState::Learned
+        } else {
+            NeighbourState::Confirmed
+        },
+        idle_ms: now().0.saturating_sub(g.used.0),
     }
 }
 

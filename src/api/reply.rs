@@ -217,6 +217,20 @@ pub struct NeighbourInfo {
     pub queuelen: Option<u32>,
 }
 
+/// An IP address of a guest: a host behind the interface with an Ethernet address of its own. While
+/// there are guests, the host's own addresses are listed, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestInfo {
+    /// The IP address.
+    pub ip: IpAddr,
+    /// Whose it is.
+    pub mac: MacAddress,
+    /// How that is known.
+    pub state: NeighbourState,
+    /// Milliseconds since it was last heard of.
+    pub idle_ms: u64,
+}
+
 /// A multicast group of an interface; the text form is debugfs' `ipoib/<dev>_mcg`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupInfo {

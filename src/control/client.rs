@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::service::REPLY_MAX;
 use crate::api::{
-    Event, GroupInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level, LogLevel,
-    NeighbourInfo, PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection,
+    Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level,
+    LogLevel, NeighbourInfo, PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection,
     VersionInfo,
 };
 pub use replies::{Next, Replies};
@@ -199,6 +199,10 @@ impl ControlClient {
     listing!(
         /// The neighbour table of an interface.
         neighbours(name: &str) -> neighbours: NeighbourInfo, "Neighbours", interface(name)
+    );
+    listing!(
+        /// The guests behind an interface.
+        guests(name: &str) -> guests: GuestInfo, "Guests", interface(name)
     );
     listing!(
         /// The multicast groups of an interface.

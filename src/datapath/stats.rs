@@ -1,7 +1,7 @@
 //! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
 //! asks for copies.
 
-use ipoib::{GroupInfo, NeighbourInfo};
+use ipoib::{GroupInfo, GuestInfo, NeighbourInfo};
 
 use super::command::DeviceId;
 
@@ -72,6 +72,8 @@ pub struct DeviceSnapshot {
     pub core: Vec<(&'static str, u64)>,
     /// Neighbours, where asked for.
     pub neighbours: Vec<NeighbourInfo>,
+    /// Guests, where asked for.
+    pub guests: Vec<GuestInfo>,
     /// Groups, where asked for.
     pub groups: Vec<GroupInfo>,
 }
@@ -87,4 +89,30 @@ pub struct WorkerSnapshot {
     pub unserved: u64,
     /// The provider's counters.
     pub fabric: Vec<(&'static str, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::InterfaceStats;
+
+    /// The names stand in two places, since one is the data path's and the other the API's.
+    #[test]
+    fn the_first_counters_are_the_kernels_in_its_order_and_reach_the_api() {
+        let mut shown = InterfaceStats::default();
+        let counted = LaneStats {
+            rx_packets: 1,
+            tx_packets: 2,
+            rx_bytes: 3,
+            tx_bytes: 4,
+            tx_errors: 5,
+            rx_dropped: 6,
+            tx_dropped: 7,
+            multicast: 8,
+            ..LaneStats::default()
+        };
+        shown.add(counted.named());
+        assert_eq!(shown.kernel(), counted.named()[..8]);
+        assert_eq!(shown.device.0.len(), counted.named().len() - 8);
+    }
 }

@@ -32,7 +32,7 @@ pub struct Link<'a> {
     pub gid: Gid,
     /// The largest UD payload in bytes.
     pub payload_max: u32,
-    /// IP addresses of its neighbours.
+    /// Its neighbours and their IP addresses.
     pub names: &'a Names,
 }
 
@@ -64,14 +64,27 @@ impl Plan {
         let refused = |message| ApiError::BadArgument { message };
         let size = request.size.unwrap_or(PING_SIZE);
         let target = target(&request.target, link).map_err(refused)?;
-        let most = match target {
-            EchoTarget::All => link.payload_max.min(SIZE_MAX_MANY),
-            _ => link.payload_max,
+        let asks_many = match target {
+            EchoTarget::All => true,
+            // It is looked for.
+            EchoTarget::Gid(gid) => !link.names.keys().any(|(known, _)| *known == gid),
+            EchoTarget::Ip(_) => false,
+        };
+        let most = if asks_many {
+            link.payload_max.min(SIZE_MAX_MANY)
+        } else {
+            link.payload_max
         };
         if !(SIZE_MIN..=most).contains(&size) {
+            let more = match target {
+                EchoTarget::Gid(_) if asks_many => {
+                    ", or more when it is known: ping one of its IP addresses first"
+                }
+                _ => "",
+            };
             return Err(refused(format!(
                 "{size} bytes are out of range for an echo request to {} on {}; \
-                 use {SIZE_MIN} to {most}",
+                 use {SIZE_MIN} to {most}{more}",
                 request.target, request.interface
             )));
         }
@@ -113,10 +126,6 @@ impl Plan {
             EchoTarget::Ip(ip) => format!(
                 "{interface} knows no neighbour with the address {ip}; send it something first, \
                  as \"ping -c 1 {ip}\" does, or name its GID"
-            ),
-            EchoTarget::Gid(gid) if self.size > SIZE_MAX_MANY as usize => format!(
-                "{interface} does not know {gid}, and can look for it with at most \
-                 {SIZE_MAX_MANY} bytes; ping it once with fewer"
             ),
             EchoTarget::Gid(_) | EchoTarget::All => {
                 format!("{interface} cannot send an echo request now; try again")

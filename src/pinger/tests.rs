@@ -246,6 +246,18 @@ fn sizes_and_times_out_of_range_are_refused_in_words() {
         })
     };
     assert!(many(128).is_ok() && many(129).is_err());
+    let gid = |n: u8, size| {
+        with(&|r| {
+            r.target = format!("fe80::{n}");
+            r.size = Some(size);
+        })
+    };
+    assert!(gid(2, 4096).is_ok() && gid(9, 128).is_ok());
+    assert_eq!(
+        gid(9, 129).unwrap_err(),
+        "129 bytes are out of range for an echo request to fe80::9 on ib0; use 40 to 128, or more \
+         when it is known: ping one of its IP addresses first"
+    );
     assert!(with(&|r| r.interval_ms = Some(9)).is_err());
     assert!(with(&|r| r.timeout_ms = Some(0)).is_err());
     assert!(with(&|r| r.timeout_ms = Some(60_001)).is_err());

@@ -281,3 +281,23 @@ fn an_interface_that_is_deleted_is_let_go() {
     assert!(!a.ok("ip -6 maddr show dev eth0").contains("ff12:"));
     a.stop();
 }
+
+#[test]
+fn while_it_waits_for_its_underlay_it_says_so() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.ok("ip link set eth0 down");
+    let mut daemon = a.start_unready(&["--underlay", "eth0"]);
+    eventually(SOON, "its version", || {
+        let version = a.ibtap("version");
+        (version.code == Some(0)).then_some(())
+    });
+    let shown = a.ibtap("show");
+    assert_eq!(shown.code, Some(2), "{shown:?}");
+    assert!(shown.err.contains("is starting"), "{shown:?}");
+    a.bring_up("eth0");
+    eventually(SOON, "the interface", || {
+        (a.ibtap("show ib0").code == Some(0)).then_some(())
+    });
+    assert!(daemon.is_running());
+}

@@ -1,10 +1,12 @@
 //! Anything at all at UDP port 4791: counted, dropped, no harm to what goes on beside it.
 
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
 
+use crate::lab::frame::{self, icmpv6_checksum, igmp_report, mld_report, solicitation};
+use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::packet::{ROCE_PORT, Ud};
-use crate::lab::{Host, Lab, iperf};
+use crate::lab::{Host, Lab, Pinging, SOON, eventually, iperf};
 
 /// A small generator of numbers that are the same in every run (xorshift64, Marsaglia 2003).
 struct Numbers(u64);
@@ -82,6 +84,18 @@ impl Attacker {
     fn send(&self, datagram: &[u8]) {
         // The victim's socket may be full, and a datagram too long for the link: both are fine.
         let _ = self.socket.send_to(datagram, self.victim);
+    }
+
+    /// Sends `per_second` datagrams a second for three seconds.
+    fn storm(&self, per_second: u32, mut make: impl FnMut(u32) -> Vec<u8>) {
+        let start = Instant::now();
+        for number in 0..3 * per_second {
+            let due = start + Duration::from_secs(1) * number / per_second;
+            if number % 16 == 0 {
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+            self.send(&make(number));
+        }
     }
 
     /// Sends `count` datagrams in bursts that leave the victim some of the processor.
@@ -231,6 +245,214 @@ fn neighbour_discovery_with_lying_lengths() {
         packet.extend(numbers.bytes(rest));
         attacker.packet(packet).datagram()
     });
+}
+
+/// Every ICMPv6 checksum is right, so that it is the options that are refused.
+#[test]
+fn neighbour_discovery_with_options_that_do_not_add_up() {
+    survives(
+        20_000,
+        &["rx_bad_nd_option"],
+        |attacker, numbers, number| {
+            // What is right by itself: a source link-layer address, a prefix, an MTU.
+            let good: [&[u8]; 3] = [&[&[1, 3, 0, 0][..], &[7; 20]].concat(), &[3, 4], &[5, 1]];
+            let mut options = match number % 4 {
+                0 => Vec::new(),
+                1 => good[0].to_vec(),
+                2 => [good[1], &[0; 30]].concat(),
+                _ => [good[2], &[0; 6]].concat(),
+            };
+            let kind = numbers.next() as u8;
+            match number % 3 {
+                // No length at all.
+                0 => options.extend([kind, 0, 0, 0, 0, 0, 0, 0]),
+                // A length beyond the end.
+                1 => options.extend([kind, 2 + (numbers.next() as u8 & 0x7f), 0, 0, 0, 0, 0, 0]),
+                // An end within an option's header.
+                _ => options.push(kind),
+            }
+            let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number as u16);
+            let target = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, 2);
+            let mut nd = vec![135, 0, 0, 0, 0, 0, 0, 0];
+            nd.extend(target.octets());
+            nd.extend(options);
+            let sum = icmpv6_checksum(source, target, &nd);
+            nd[2..4].copy_from_slice(&sum);
+            let mut packet = vec![0x86, 0xdd, 0, 0, 0x60, 0, 0, 0];
+            packet.extend((nd.len() as u16).to_be_bytes());
+            packet.extend([58, 255]);
+            packet.extend(source.octets());
+            packet.extend(target.octets());
+            packet.extend(nd);
+            attacker.packet(packet).datagram()
+        },
+    );
+}
+
+/// Link-layer addresses that nobody can have: a group's GID, none, queue pair 0 or all ones.
+#[test]
+fn arp_from_senders_that_cannot_be() {
+    survives(20_000, MALFORMED, |attacker, numbers, number| {
+        let mut packet = arp(numbers, attacker.own);
+        let sender = &mut packet[12..32];
+        match number % 4 {
+            0 => sender[4] = 0xff,
+            1 => sender[4..].fill(0),
+            2 => sender[1..4].fill(0),
+            _ => sender[1..4].fill(0xff),
+        }
+        attacker.packet(packet).datagram()
+    });
+}
+
+/// Somebody says that a host's addresses are his. ARP and neighbour discovery believe it, as on any
+/// Ethernet; when he stops, the owner is found again.
+#[test]
+fn a_stolen_address_comes_back_to_its_owner() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::new(a, b);
+    let memory = b.daemon().resident_kib();
+    let mut numbers = Numbers(5);
+    attacker.storm(1000, |_| {
+        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
+        let mut packet = arp(&mut numbers, gid);
+        packet[32..36].copy_from_slice(&[10, 9, 0, 1]);
+        attacker.packet(packet).datagram()
+    });
+    // What the kernel has taken for true it asks again within half a minute.
+    let patience = Duration::from_secs(60);
+    for (from, to) in [(&*b, &*a), (&*a, &*b)] {
+        for address in [to.v4(), to.v6()] {
+            eventually(patience, &format!("an answer from {address}"), || {
+                from.pings(&address).then_some(())
+            });
+        }
+    }
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
+}
+
+#[test]
+fn a_storm_of_neighbours_leaves_established_ones_alone() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::new(a, b);
+    b.reaches(a);
+    let memory = b.daemon().resident_kib();
+    let names = ["neighbours_learned", "neighbours_evicted"];
+    let before = names.map(|name| b.counter("ib0", name));
+    let pings = [
+        Pinging::start(a, &b.v4()),
+        Pinging::start(a, &b.v6()),
+        Pinging::start(b, &a.v4()),
+    ];
+    let mut numbers = Numbers(9);
+    attacker.storm(10_000, |_| {
+        let gid = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
+        let mut packet = attacker.packet(arp(&mut numbers, gid));
+        packet.source_qpn = numbers.next() as u32 & 0xff_ffff;
+        packet.datagram()
+    });
+    for ping in pings {
+        ping.stop().lost_at_most(2);
+    }
+    let grown = [0, 1].map(|i| b.counter("ib0", names[i]) - before[i]);
+    assert!(grown[0] > 20_000, "{} neighbours learned", grown[0]);
+    assert!(grown[1] > 1000, "{} neighbours evicted", grown[1]);
+    let known = b.ask("neigh ib0").len();
+    assert!(known <= NEIGHBOURS_MAX, "{known} neighbours in the table");
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
+}
+
+/// The table of groups has this many.
+const GROUPS_MAX: usize = 4096;
+
+#[test]
+fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let listening = [&V4, &V6].map(|group| receiver(b, "ib0", group));
+    for group in [&V4, &V6] {
+        eventually(SOON, "the group", || is_full_member(b, group).then_some(()));
+    }
+    let memory = b.daemon().resident_kib();
+    let before = b.counter("ib0", "reports_snooped");
+    let ping = Pinging::start(a, &b.v4());
+    let reports: Vec<_> = (0..15_000u32)
+        .flat_map(|n| {
+            let [_, x, y, z] = n.to_be_bytes();
+            let from = [0x52, 0x54, 0, 0x66, y, z];
+            let source = Ipv4Addr::new(10, 9, 1, 1);
+            let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, n as u16);
+            let v6 = Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 9, n as u16);
+            [
+                igmp_report(from, source, Ipv4Addr::new(239, 100 + x, y, z)),
+                mld_report(from, link_local, v6),
+            ]
+        })
+        .collect();
+    b.send_frames("ib0", 10_000, &reports);
+    ping.stop().lost_at_most(2);
+    let snooped = b.counter("ib0", "reports_snooped") - before;
+    assert!(snooped > 10_000, "{snooped} reports snooped");
+    let groups = b.groups("ib0", |_| true).len();
+    assert!((100..=GROUPS_MAX).contains(&groups), "{groups} groups");
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
+    for (group, listening) in [&V4, &V6].into_iter().zip(&listening) {
+        assert!(is_full_member(b, group), "{} was lost", group.address);
+        heard(&sender(a, "ib0", group), listening, "a packet of the group");
+    }
+    a.reaches(b);
+    b.reaches(a);
+}
+
+/// A signature covers the options (RFC 3971): such a message cannot be rewritten, so it goes as it
+/// is, and an administrator reads once that it does.
+#[test]
+fn signed_neighbour_discovery_passes_untouched_and_is_logged_once() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let mac = frame::mac("52:54:00:77:00:01");
+    let mut options = vec![1, 1];
+    options.extend(mac);
+    // CGA parameters, a nonce, a signature.
+    options.extend([11, 2, 4, 0].iter().chain(&[0xc9; 12]));
+    options.extend([14, 1].iter().chain(&[0x5e; 6]));
+    options.extend([12, 4, 0, 0].iter().chain(&[0xab; 28]));
+    let source: Ipv6Addr = "fe80::7777".parse().expect("an address");
+    let target: Ipv6Addr = b.v6().parse().expect("an address");
+    let signed = solicitation(mac, source, target, &options);
+    let capture = b.file("signed.pcap");
+    let listening = b.spawn(&format!(
+        "tcpdump -U -i ib0 -w {} icmp6 and src host {source}",
+        capture.display()
+    ));
+    let seen = |bytes: &[u8]| {
+        let captured = std::fs::read(&capture).unwrap_or_default();
+        captured.windows(bytes.len()).any(|part| part == bytes)
+    };
+    eventually(SOON, "the message on the other side as it was", || {
+        a.send_frames("ib0", 100, &vec![signed.clone(); 5]);
+        seen(&signed[14..]).then_some(())
+    });
+    drop(listening);
+    for host in [a, b] {
+        assert!(host.counter("ib0", "nd_signed") >= 5);
+        let log = host.daemon().log();
+        let said = log.lines().filter(|line| line.contains("SEND")).count();
+        assert_eq!(said, 1, "{log}");
+    }
 }
 
 /// The daemon's table of neighbours has this many, in each of its threads.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, eventually, iperf};
+use crate::lab::{Host, Lab, SOON, arrives_whole, eventually, iperf};
 
 /// Far below what any machine reaches with super-frames, far above what it reaches without them
 /// and with a fault: a floor that only a broken data path misses.
@@ -83,36 +83,9 @@ fn one_queue_and_four_queues_carry_tcp() {
 
 #[test]
 fn bytes_arrive_as_they_were_sent() {
-    use std::io::{Read, Write};
-    use std::net::{TcpListener, TcpStream};
-
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
     let (a, b) = lab.two();
-    let address = format!("{}:7007", b.v4());
-    let listener = b
-        .namespace()
-        .within(|| TcpListener::bind(&address).expect("a listener"));
-    let mut sender = a
-        .namespace()
-        .within(|| TcpStream::connect(&address).expect("a connection"));
-    let (mut receiver, _) = listener.accept().expect("accepted");
-    const BYTES: usize = 32 << 20;
-    // No period that a segment's length divides, so that any lost or moved piece shows.
-    let pattern = |at: usize| (at.wrapping_mul(2_654_435_761) >> 11) as u8;
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            let data: Vec<u8> = (0..BYTES).map(pattern).collect();
-            sender.write_all(&data).expect("sent");
-        });
-        let mut got = Vec::with_capacity(BYTES);
-        receiver.read_to_end(&mut got).expect("received");
-        assert_eq!(got.len(), BYTES);
-        let wrong = got
-            .iter()
-            .enumerate()
-            .find(|&(at, &byte)| byte != pattern(at));
-        assert_eq!(wrong, None);
-    });
+    arrives_whole(a, b, &b.v4());
 }

@@ -7,19 +7,27 @@
 mod lab;
 
 mod bad_input;
+mod bond;
+mod bridge;
 mod capture;
+mod checklist;
 mod config;
 mod control;
+mod dhcp;
+mod echo;
 mod hostile;
 mod iperf;
 mod ipv4_underlay;
 mod kernel_peer;
+mod macvlan;
 mod monitor;
 mod multicast;
 mod neighbours;
 mod offloads;
 mod ping;
+mod readme;
 mod reload;
 mod restart;
+mod snooping;
 mod takeover;
 mod underlay;

@@ -186,3 +186,30 @@ fn a_monitor_that_does_not_read_is_told_what_it_missed_and_holds_nobody_up() {
     let told = reader.join().expect("an event that tells of lost ones");
     assert_eq!(told["continues"], true);
 }
+
+#[test]
+fn guests_are_told_and_listed() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let monitor = b.follow("--json monitor ib0");
+    monitor.await_object("the first event", |e| is(e, "watching"));
+    let mac = "52:54:00:00:00:50";
+    b.ok(&format!("ip link add br0 address {mac} type bridge"));
+    b.ok("ip link set ib0 master br0");
+    b.ok("ip addr add 10.9.0.50/24 dev br0");
+    b.ok("ip link set br0 up");
+    eventually(SOON, "the guest to answer", || {
+        a.pings("10.9.0.50").then_some(())
+    });
+    let learned = monitor.await_object("the guest", |e| {
+        is(e, "guest-learned") && e["ip"] == "10.9.0.50"
+    });
+    assert_eq!(learned["mac"], mac);
+    let listed = b.ask("guests ib0");
+    let guest = listed.iter().find(|g| g["ip"] == "10.9.0.50");
+    let guest = guest.unwrap_or_else(|| panic!("not listed: {listed:?}"));
+    assert_eq!(guest["mac"], mac);
+    assert!(b.ibtap("guests ib0").out.contains(mac));
+}

@@ -1,96 +1,9 @@
 //! Multicast senders and receivers, IPv4 and IPv6: joins, sends without being a member, leaves.
 
-use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::time::Duration;
 
-use rustix::net::sockopt;
-
+use crate::lab::group::{Group, V4, V6, heard, is_full_member, receive, receiver, sender};
 use crate::lab::{Host, Lab, SOON, eventually};
-
-const PORT: u16 = 7000;
-
-/// A group, and the MGID it maps to for P_Key 0xffff and link-local scope
-/// (RFC 4391, section 4; `ip_ib_mc_map` and `ipv6_ib_mc_map` of Linux).
-struct Group {
-    address: IpAddr,
-    mgid: &'static str,
-}
-
-const V4: Group = Group {
-    address: IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3)),
-    mgid: "ff12:401b:ffff::f01:203",
-};
-const V6: Group = Group {
-    address: IpAddr::V6(Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0x1234)),
-    mgid: "ff12:601b:ffff::1234",
-};
-
-fn ifindex(host: &Host) -> u32 {
-    let index = host.link("ib0")["ifindex"].as_u64().expect("an index");
-    u32::try_from(index).expect("an index")
-}
-
-fn ib0_v4(host: &Host) -> Ipv4Addr {
-    host.v4().parse().expect("an address")
-}
-
-/// A socket on `ib0` that hears the group.
-fn receiver(host: &Host, group: &Group) -> UdpSocket {
-    let (index, local) = (ifindex(host), ib0_v4(host));
-    let socket = host.namespace().within(|| match group.address {
-        IpAddr::V4(address) => {
-            let socket = UdpSocket::bind((address, PORT)).expect("a socket");
-            socket.join_multicast_v4(&address, &local).expect("joined");
-            socket
-        }
-        IpAddr::V6(address) => {
-            let socket = UdpSocket::bind((address, PORT)).expect("a socket");
-            socket.join_multicast_v6(&address, index).expect("joined");
-            socket
-        }
-    });
-    socket
-        .set_read_timeout(Some(Duration::from_millis(300)))
-        .expect("a timeout");
-    socket
-}
-
-/// A socket that sends to the group on `ib0`, and where it sends.
-fn sender(host: &Host, group: &Group) -> (UdpSocket, SocketAddr) {
-    let (index, local) = (ifindex(host), ib0_v4(host));
-    host.namespace().within(|| match group.address {
-        IpAddr::V4(address) => {
-            let socket = UdpSocket::bind((local, 0)).expect("a socket");
-            sockopt::set_ip_multicast_if(&socket, &local).expect("an interface");
-            (socket, (address, PORT).into())
-        }
-        IpAddr::V6(address) => {
-            let socket = UdpSocket::bind("[::]:0").expect("a socket");
-            // A scope id counts only for link-local groups (net/ipv6, __ipv6_addr_needs_scope_id).
-            sockopt::set_ipv6_multicast_if(&socket, index).expect("an interface");
-            (socket, SocketAddrV6::new(address, PORT, 0, 0).into())
-        }
-    })
-}
-
-fn receive(socket: &UdpSocket) -> Option<Vec<u8>> {
-    let mut bytes = [0; 2048];
-    loop {
-        match socket.recv(&mut bytes) {
-            Ok(n) => return Some(bytes[..n].to_vec()),
-            Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            Err(e) => panic!("cannot receive: {e}"),
-        }
-    }
-}
-
-fn is_full_member(host: &Host, group: &Group) -> bool {
-    host.groups("ib0", |g| g["send_only"] == false)
-        .iter()
-        .any(|mgid| mgid == group.mgid)
-}
 
 /// The multicast addresses that the underlay's interface listens to.
 fn underlay_groups(host: &Host) -> Vec<String> {
@@ -100,15 +13,6 @@ fn underlay_groups(host: &Host) -> Vec<String> {
         .iter()
         .filter_map(|entry| entry["address"].as_str().map(str::to_owned))
         .collect()
-}
-
-/// One packet that nobody waits for makes the sender's daemon resolve the group first.
-fn heard(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
-    eventually(SOON, what, || {
-        sender.0.send_to(b"hello", sender.1).expect("sent");
-        receive(receiver)
-    });
-    while receive(receiver).is_some() {}
 }
 
 #[test]
@@ -122,8 +26,8 @@ fn groups_reach_members_as_unicast_copies_between_ipv4_gids() {
         host.configure("ib0");
     }
     for group in [&V4, &V6] {
-        let listening = receiver(b, group);
-        let sending = sender(a, group);
+        let listening = receiver(b, "ib0", group);
+        let sending = sender(a, "ib0", group);
         heard(&sending, &listening, "a packet at the receiver");
         for number in 0..50u8 {
             sending.0.send_to(&[number; 100], sending.1).expect("sent");
@@ -140,14 +44,14 @@ fn join_send_leave(group: &Group) {
     };
     let (a, b, c) = lab.three();
 
-    let listening = receiver(b, group);
+    let listening = receiver(b, "ib0", group);
     eventually(SOON, "the receiver's group", || {
         is_full_member(b, group).then_some(())
     });
     assert!(underlay_groups(b).iter().any(|g| g == group.mgid));
     assert!(!underlay_groups(c).iter().any(|g| g == group.mgid));
 
-    let sending = sender(a, group);
+    let sending = sender(a, "ib0", group);
     heard(&sending, &listening, "a packet at the receiver");
     assert!(!is_full_member(a, group), "a sender need not be a member");
     assert!(
@@ -194,13 +98,13 @@ fn no_echo(group: &Group) {
         return;
     };
     let (a, b) = lab.two();
-    let (here, there) = (receiver(a, group), receiver(b, group));
+    let (here, there) = (receiver(a, "ib0", group), receiver(b, "ib0", group));
     for host in [&*a, &*b] {
         eventually(SOON, "the group", || {
             is_full_member(host, group).then_some(())
         });
     }
-    let sending = sender(a, group);
+    let sending = sender(a, "ib0", group);
     heard(&sending, &there, "a packet at the other member");
     while receive(&here).is_some() {}
     sending.0.send_to(b"once", sending.1).expect("sent");
@@ -247,8 +151,8 @@ fn a_group_joined_before_the_daemon_restarts_is_joined_again() {
     a.configure("ib0");
     b.configure("ib0");
     a.reaches(b);
-    let listening = receiver(b, &V4);
-    let sending = sender(a, &V4);
+    let listening = receiver(b, "ib0", &V4);
+    let sending = sender(a, "ib0", &V4);
     heard(&sending, &listening, "a packet before the restart");
     b.kill_daemon();
     b.start(&["--persist"]);

@@ -2,16 +2,7 @@
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, eventually};
-
-/// The MAC that stands for `address` in the kernel's neighbour table.
-fn lladdr(host: &Host, address: &str) -> String {
-    let entries = host.json(&format!("ip -j neigh show to {address} dev ib0"));
-    entries[0]["lladdr"]
-        .as_str()
-        .unwrap_or_else(|| panic!("no neighbour {address}: {entries}"))
-        .to_lowercase()
-}
+use crate::lab::{Host, Lab, SOON, eventually, neighbour};
 
 /// The daemon's entry for the neighbour that has `address`.
 fn entry(host: &Host, address: &str) -> Option<Value> {
@@ -32,7 +23,7 @@ fn kernel_and_daemon_agree_about_a_neighbour() {
     for address in [b.v4(), b.v6()] {
         assert!(a.pings(&address));
         let entry = entry(a, &address).unwrap_or_else(|| panic!("no entry for {address}"));
-        assert_eq!(entry["mac"], lladdr(a, &address));
+        assert_eq!(entry["mac"], neighbour(a, "ib0", &address));
         assert_eq!(entry["address"], there["address"]);
         assert_eq!(entry["gid"], there["gid"]);
         assert_eq!(entry["qpn"], there["qpn"]);
@@ -46,8 +37,8 @@ fn the_mac_of_a_neighbour_is_local_and_the_same_for_both_families() {
     };
     let (a, b) = lab.two();
     assert!(a.pings(&b.v4()) && a.pings(&b.v6()));
-    let mac = lladdr(a, &b.v4());
-    assert_eq!(mac, lladdr(a, &b.v6()));
+    let mac = neighbour(a, "ib0", &b.v4());
+    assert_eq!(mac, neighbour(a, "ib0", &b.v6()));
     let first = u8::from_str_radix(&mac[..2], 16).expect("hexadecimal");
     assert_eq!(first & 3, 2, "locally administered, unicast: {mac}");
 }
@@ -60,7 +51,7 @@ fn arping_is_answered_with_the_neighbours_mac() {
     let (a, b) = lab.two();
     let said = a.ok(&format!("arping -c 2 -w 5 -I ib0 {}", b.v4()));
     assert!(a.pings(&b.v4()));
-    let mac = lladdr(a, &b.v4());
+    let mac = neighbour(a, "ib0", &b.v4());
     assert!(
         said.to_lowercase().contains(&format!("[{mac}]")),
         "{mac} is not in {said}"
@@ -75,7 +66,7 @@ fn ndisc6_is_answered_with_the_neighbours_mac() {
     let (a, b) = lab.two();
     let said = a.ok(&format!("ndisc6 -1 -r 3 -w 2000 {} ib0", b.v6()));
     assert!(a.pings(&b.v6()));
-    let mac = lladdr(a, &b.v6());
+    let mac = neighbour(a, "ib0", &b.v6());
     assert!(said.to_lowercase().contains(&mac), "{mac} is not in {said}");
 }
 

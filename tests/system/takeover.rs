@@ -33,6 +33,8 @@ fn pair_with_service(lab: &mut Lab, store: usize, options: &[&str]) -> Service {
     a.ok("ip route add 10.77.0.0/16 via 10.9.0.2 dev ib0");
     a.reaches(b);
     b.reaches(a);
+    // What is no longer tentative changes no more.
+    a.await_link_local("ib0");
     service
 }
 

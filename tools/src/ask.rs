@@ -44,6 +44,9 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Neigh { interface } => {
             print(format, &connect()?.neighbours(interface)?, text::neighbours)
         }
+        Command::Guests { interface } => {
+            print(format, &connect()?.guests(interface)?, text::guests)
+        }
         Command::Mcg { interface } => print(format, &connect()?.groups(interface)?, text::groups),
         Command::Path { interface } => print(format, &connect()?.paths(interface)?, text::paths),
         Command::Res => print(format, &connect()?.resources()?, text::resources),

@@ -61,6 +61,12 @@ pub enum Command {
         #[arg(value_name = "IF")]
         interface: String,
     },
+    /// The guests behind an interface: hosts on a bridge above it, macvlans
+    Guests {
+        /// The interface
+        #[arg(value_name = "IF")]
+        interface: String,
+    },
     /// The multicast groups of an interface, in the format of debugfs' ipoib/ib0_mcg
     Mcg {
         /// The interface

@@ -4,7 +4,9 @@ mod debugfs;
 mod follow;
 mod table;
 
-use ibtap::api::{Counters, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo};
+use ibtap::api::{
+    Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo,
+};
 
 pub use debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
@@ -106,6 +108,19 @@ pub fn neighbours(neighbours: &[NeighbourInfo]) -> String {
         ]
     });
     columns(["MAC", "STATE", "IDLE", "QPN", "GID", "IP"], rows)
+}
+
+/// `ibtap guests`: a table.
+pub fn guests(guests: &[GuestInfo]) -> String {
+    let rows = guests.iter().map(|g| {
+        [
+            g.mac.to_string(),
+            g.state.to_string(),
+            seconds(g.idle_ms),
+            g.ip.to_string(),
+        ]
+    });
+    columns(["MAC", "STATE", "IDLE", "IP"], rows)
 }
 
 fn seconds(ms: u64) -> String {

@@ -226,3 +226,31 @@ fn a_number_wished_for_is_given_unless_it_is_taken_or_reserved() {
     let mut made = |number| a.endpoint_wishing(Some(Qpn::new(number)));
     assert_eq!(made(0xabcdef).qpn, first.qpn);
 }
+
+#[test]
+fn c85_full_membership_is_preferred_in_either_order() {
+    for keys in [[0x0001, 0x8001], [0x8001, 0x0001]] {
+        let cable = Cable::new(9000);
+        let table = keys.map(PKey::new).to_vec();
+        let mut node = Node::open(
+            &cable.a,
+            SoftConfig {
+                pkeys: table,
+                ..config()
+            },
+        );
+        for wished in keys {
+            let init = UdInit {
+                pkey: PKey::new(wished),
+                qkey: QKEY,
+                qpn: None,
+            };
+            let endpoint = node.port.create_ud(init).unwrap();
+            assert_eq!(
+                endpoint.pkey,
+                PKey::new(0x8001),
+                "{wished:#06x} of {keys:x?}"
+            );
+        }
+    }
+}

@@ -24,10 +24,10 @@ pub(super) enum Step {
     Packet([u8; ETHERNET_LEN], usize),
     /// A frame of this length in the scratch space.
     Frame(usize),
-    /// Kept until a guest is known.
-    Held,
     /// It was for us.
     Consumed,
+    /// Kept until a guest is known.
+    Held,
 }
 
 fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
@@ -56,8 +56,8 @@ impl Ipoib {
                 l3: &payload[ENCAP_LEN..ENCAP_LEN + len],
             },
             Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
-            Ok(Step::Held) => Incoming::Held,
             Ok(Step::Consumed) => Incoming::Consumed,
+            Ok(Step::Held) => Incoming::Held,
             Err(reason) => {
                 self.counters.drop_rx(reason);
                 Incoming::Dropped(reason)
@@ -99,8 +99,8 @@ impl Ipoib {
         let header = ip_header(ethertype, l3)?;
         let Some(destination) = self.destination(meta, &header)? else {
             let step = self.ip_to(now, meta, ethertype, l3, header, self.config.mac)?;
-            // A client that gets its address cannot be asked for it.
-            if ethertype == TYPE_IPV4 && dhcp::may_be_reply(&l3[..header.len]) {
+            // Made anew from IPv4 are DHCP replies alone, which name their client.
+            if ethertype == TYPE_IPV4 && matches!(step, Step::Frame(_)) {
                 return Ok(step);
             }
             return self.hold_for_guest(now, step, &header, l3);

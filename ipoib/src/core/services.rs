@@ -123,26 +123,27 @@ impl Ipoib {
             return None;
         }
         let message = dhcp::parse(packet, false).filter(dhcp::Message::is_reply)?;
-        let asked = self.services.clients.find(now, message.xid())?;
+        let asked = self.services.clients.find(now, message.xid());
         let named = message.client();
-        // The same number may be another client's elsewhere on the link.
-        if named.is_some_and(|mac| mac != asked) {
-            return None;
-        }
-        if let Some(ip) = message.lease() {
-            self.leased(now, ip.into(), asked);
+        // A number may be another client's elsewhere on the link: a name says more.
+        let client = named.or(asked)?;
+        if asked == Some(client)
+            && let Some(ip) = message.lease()
+        {
+            self.leased(now, ip.into(), client);
         }
         let broadcast = ethernet[0] & 1 != 0;
-        if named.is_some() && (broadcast || ethernet[..6] == asked) {
+        let arrived = broadcast || ethernet[..6] == client || !self.serves_guests();
+        if named.is_some() && arrived {
             return None;
         }
         if !broadcast {
-            ethernet[..6].copy_from_slice(&asked);
+            ethernet[..6].copy_from_slice(&client);
         }
         let out = &mut self.scratch[ETHERNET_LEN..];
         let len = if named.is_none() {
             self.counters.dhcp_translated += 1;
-            message.write_client(asked, out)?
+            message.write_client(client, out)?
         } else {
             out.get_mut(..packet.len())?.copy_from_slice(packet);
             packet.len()

@@ -115,6 +115,11 @@ fn every_method_arrives_as_its_request() {
             Request::Neighbours(ib0()),
         ),
         (
+            "Guests",
+            json!({"interface": "ib0"}),
+            Request::Guests(ib0()),
+        ),
+        (
             "Groups",
             json!({"interface": "ib0"}),
             Request::Groups(ib0()),

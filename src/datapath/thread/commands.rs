@@ -182,6 +182,11 @@ impl DataThread {
             } else {
                 Vec::new()
             },
+            guests: if tables {
+                lane.core.guests().collect()
+            } else {
+                Vec::new()
+            },
             groups: if tables {
                 lane.core.groups().collect()
             } else {

@@ -1,69 +1,40 @@
 //! A host: a namespace, programs run in it, and at most one daemon.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{Daemon, Follow, Namespace, SOON, Service, eventually, programs};
+use super::{Daemon, Done, Follow, SOON, Service, Station, eventually, programs};
 
-/// What a program said and how it ended.
-#[derive(Debug)]
-pub struct Done {
-    /// Its exit status; `None` when a signal ended it.
-    pub code: Option<i32>,
-    /// Its standard output.
-    pub out: String,
-    /// Its standard error.
-    pub err: String,
-}
-
-impl Done {
-    fn of(command: &mut Command) -> Done {
-        let output = command.output().expect("the program is installed");
-        Done {
-            code: output.status.code(),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
-    }
-}
-
-/// A program that runs beside the test and is killed when this value goes.
-pub struct Background(pub Child);
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        // Either may fail because it has ended by itself, which is as good.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// See the module.
+/// A [`Station`] with a daemon.
 pub struct Host {
     // Dropped first: a daemon must be gone before its namespace is.
     daemon: Option<Daemon>,
-    namespace: Namespace,
+    station: Station,
     scratch: PathBuf,
     number: usize,
+}
+
+impl Deref for Host {
+    type Target = Station;
+
+    fn deref(&self) -> &Station {
+        &self.station
+    }
 }
 
 impl Host {
     pub(super) fn create(number: usize, scratch: &Path) -> Host {
         Host {
             daemon: None,
-            namespace: Namespace::create(),
+            station: Station::create(&format!("host {number}")),
             scratch: scratch.to_owned(),
             number,
         }
-    }
-
-    /// Its namespace.
-    pub fn namespace(&self) -> &Namespace {
-        &self.namespace
     }
 
     /// Its IPv4 address on `ib0`.
@@ -97,69 +68,6 @@ impl Host {
         self.bring_up("eth0");
     }
 
-    /// Brings an interface up whose link-local address is not to be tentative.
-    pub fn bring_up(&self, interface: &str) {
-        self.ok(&format!(
-            "sysctl -qw net.ipv6.conf.{interface}.accept_dad=0"
-        ));
-        self.ok(&format!("ip link set {interface} up"));
-    }
-
-    /// A command that runs in the namespace and does not outlive this test.
-    fn command(&self, words: &str) -> Command {
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--pdeathsig", "KILL"])
-            .args(self.enter(words));
-        command
-    }
-
-    /// The same, ended after a minute at the latest.
-    fn limited_command(&self, words: &str) -> Command {
-        let mut command = Command::new("timeout");
-        command
-            .args(["--kill-after=2", "60"])
-            .args(["setpriv", "--pdeathsig", "KILL"])
-            .args(self.enter(words));
-        command
-    }
-
-    fn enter<'a>(&'a self, words: &'a str) -> impl Iterator<Item = &'a str> {
-        ["ip", "netns", "exec", self.namespace.name()]
-            .into_iter()
-            .chain(words.split_whitespace())
-    }
-
-    /// Runs a program; words are separated by spaces.
-    pub fn run(&self, words: &str) -> Done {
-        Done::of(&mut self.limited_command(words))
-    }
-
-    /// Runs a program that must succeed; gives back what it printed.
-    pub fn ok(&self, words: &str) -> String {
-        let done = self.run(words);
-        assert!(
-            done.code == Some(0),
-            "host {}: {words}: status {:?}\n{}{}",
-            self.number,
-            done.code,
-            done.out,
-            done.err
-        );
-        done.out
-    }
-
-    /// The same for a program that prints JSON.
-    pub fn json(&self, words: &str) -> Value {
-        let text = self.ok(words);
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words}: {e}: {text}"))
-    }
-
-    /// Runs a line of shell in the namespace.
-    pub fn run_script(&self, line: &str) -> Done {
-        Done::of(self.limited_command("sh -c").arg(line))
-    }
-
     /// Runs the daemon with exactly these options, which must make it end by itself.
     pub fn daemon_run(&self, options: &[&str]) -> Done {
         Done::of(
@@ -179,17 +87,6 @@ impl Host {
         done
     }
 
-    /// Starts a program beside the test.
-    pub fn spawn(&self, words: &str) -> Background {
-        let child = self
-            .command(words)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program is installed");
-        Background(child)
-    }
-
     /// Starts the daemon for `ib0` on `eth0` with further options, and waits until it is ready.
     pub fn start(&mut self, options: &[&str]) -> &mut Daemon {
         let mut words = vec!["--underlay", "eth0"];
@@ -206,6 +103,11 @@ impl Host {
     /// Starts another daemon beside it, whose socket is called `socket`.
     pub fn start_other(&self, socket: &str, options: &[&str]) -> Daemon {
         Daemon::start(self, &self.file(socket), options)
+    }
+
+    /// Starts the daemon with this host's socket, and waits for nothing.
+    pub fn start_unready(&self, options: &[&str]) -> Daemon {
+        Daemon::start_until(self, &self.socket(), options, "")
     }
 
     /// Starts another daemon, and waits only until its log holds `words`.
@@ -260,45 +162,6 @@ impl Host {
         self.ok(&format!("ip link set {interface} up"));
     }
 
-    /// What `ip -j link show` says of an interface.
-    pub fn link(&self, interface: &str) -> Value {
-        self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()
-    }
-
-    /// The names of all interfaces.
-    pub fn link_names(&self) -> Vec<String> {
-        let links = self.json("ip -j link show");
-        let links = links.as_array().expect("an array");
-        links
-            .iter()
-            .map(|link| link["ifname"].to_string())
-            .collect()
-    }
-
-    /// An interface's MTU.
-    pub fn mtu(&self, interface: &str) -> u64 {
-        self.link(interface)["mtu"].as_u64().expect("an MTU")
-    }
-
-    /// Whether the interface is there.
-    pub fn has_link(&self, interface: &str) -> bool {
-        self.run(&format!("ip link show dev {interface}")).code == Some(0)
-    }
-
-    /// Waits until the carrier is on, or off.
-    pub fn await_carrier(&self, interface: &str, on: bool) {
-        eventually(SOON, &format!("carrier {on} on {interface}"), || {
-            let flags = self.link(interface)["flags"].clone();
-            let lower_up = flags.as_array()?.iter().any(|flag| flag == "LOWER_UP");
-            (lower_up == on).then_some(())
-        });
-    }
-
-    /// Whether one ping of a few comes back.
-    pub fn pings(&self, address: &str) -> bool {
-        self.run(&format!("ping -c 1 -W 1 {address}")).code == Some(0)
-    }
-
     /// Waits until another host's `ib0` answers over IPv4 and IPv6.
     pub fn reaches(&self, other: &Host) {
         for address in [other.v4(), other.v6()] {
@@ -321,14 +184,6 @@ impl Host {
     /// Starts an `ibtap` that goes on until it is ended.
     pub fn follow(&self, words: &str) -> Follow {
         Follow::start(self, words)
-    }
-
-    /// Whether the interface is administratively up.
-    pub fn is_up(&self, interface: &str) -> bool {
-        let flags = self.link(interface)["flags"].clone();
-        flags
-            .as_array()
-            .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"))
     }
 
     /// Runs `ibtap --json`, which must succeed and print an array; gives back its objects.
@@ -378,28 +233,6 @@ impl Host {
             found.iter().sum()
         };
         names.iter().map(sum_of).sum()
-    }
-
-    /// The link-local address of an interface, as `ip -j addr` describes it; `None` if there is
-    /// none yet.
-    pub fn link_local(&self, interface: &str) -> Option<Value> {
-        let shown = self.json(&format!("ip -6 -j addr show dev {interface} scope link"));
-        // ip prints an empty object for each address that the filter leaves out.
-        shown[0]["addr_info"]
-            .as_array()?
-            .iter()
-            .find(|address| address["local"].is_string())
-            .cloned()
-    }
-
-    /// Waits until an interface has a link-local address that may be used.
-    pub fn await_link_local(&self, interface: &str) -> String {
-        eventually(SOON, "a usable link-local address", || {
-            let address = self.link_local(interface)?;
-            assert_eq!(address["dadfailed"], Value::Null, "{address}");
-            let usable = address["tentative"].is_null();
-            usable.then(|| address["local"].as_str().expect("a string").to_owned())
-        })
     }
 
     /// The MGIDs of an interface's groups that satisfy `keep`.

@@ -1,10 +1,10 @@
-//! iperf3 between two hosts.
+//! iperf3 between two stations.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Host, SOON, eventually};
+use super::{Host, SOON, Station, eventually};
 
 /// What both ends counted.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub fn iperf_across(
     assert!(rate.is_some_and(|rate| rate > 1e6), "{options}: {report}");
 }
 
-fn await_server(server: &Host) {
+fn await_server(server: &Station) {
     eventually(SOON, "the iperf3 server", || {
         let listening = server.ok("ss -Hltn sport = :5201");
         (!listening.trim().is_empty()).then_some(())
@@ -52,7 +52,7 @@ fn await_server(server: &Host) {
 }
 
 /// Runs iperf3 from `client` to `address` of `server`, with further client options.
-pub fn iperf(client: &Host, server: &Host, address: &str, options: &str) -> IperfReport {
+pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -> IperfReport {
     let _server = server.spawn("iperf3 -s -1 --forceflush");
     await_server(server);
     let report = client.json(&format!("iperf3 -J -c {address} {options}"));

@@ -1,24 +1,36 @@
 //! Network namespaces that stand for hosts, joined by a veth or a bridge.
 
+mod bridge;
 mod daemon;
 mod follow;
+pub mod frame;
+pub mod group;
 mod host;
 mod iperf;
 mod namespace;
 pub mod packet;
+mod pinging;
 mod programs;
+mod resolution;
 mod service;
+mod station;
+mod transfer;
 
 use std::time::{Duration, Instant};
 
+pub use bridge::{Bridged, Guest};
 pub use daemon::Daemon;
 pub use follow::Follow;
-pub use host::{Done, Host};
+pub use host::Host;
 pub use iperf::{iperf, iperf_across};
 pub use namespace::Namespace;
+pub use pinging::Pinging;
 pub use programs::ibtap;
+pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
+pub use station::{Background, Done, Station};
 use tempfile::TempDir;
+pub use transfer::arrives_whole;
 
 /// The underlay's MTU unless a test says otherwise: room for an IB MTU of 4096.
 pub const UNDERLAY_MTU: u32 = 9000;
@@ -57,6 +69,11 @@ impl Lab {
 
     /// `n` hosts on a bridge that floods multicast, all running.
     pub fn running_segment(n: usize) -> Option<Lab> {
+        Lab::running_segment_with(n, &[])
+    }
+
+    /// The same with further options for the daemons.
+    pub fn running_segment_with(n: usize, options: &[&str]) -> Option<Lab> {
         let mut lab = Lab::unconnected(n)?;
         let switch = Namespace::create();
         switch.ip("link add br0 type bridge mcast_snooping 0");
@@ -71,7 +88,7 @@ impl Lab {
         }
         lab.bring_up_underlay();
         lab._switch = Some(switch);
-        Some(lab.run())
+        Some(lab.run_with(options))
     }
 
     fn unconnected(n: usize) -> Option<Lab> {
@@ -110,9 +127,13 @@ impl Lab {
     }
 
     /// Starts a daemon on each host, configures `ib0`, and waits until all can ping the first.
-    fn run(mut self) -> Lab {
+    fn run(self) -> Lab {
+        self.run_with(&[])
+    }
+
+    fn run_with(mut self, options: &[&str]) -> Lab {
         for host in &mut self.hosts {
-            host.start(&[]);
+            host.start(options);
         }
         for host in &self.hosts {
             host.configure("ib0");

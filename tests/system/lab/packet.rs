@@ -136,20 +136,24 @@ pub fn kernel_packet(capture: &str, number: usize) -> Ud {
         .1
 }
 
-/// The frames of a classic little-endian pcap file.
-fn frames(file: &[u8]) -> Vec<Vec<u8>> {
+/// The frames of a classic little-endian pcap file, as far as it is written.
+pub fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     assert_eq!(&file[..4], [0xd4, 0xc3, 0xb2, 0xa1], "a classic pcap file");
     let mut rest = &file[24..];
     let mut frames = Vec::new();
     while let Some((header, tail)) = rest.split_at_checked(16) {
         let kept = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
-        frames.push(tail[..kept].to_vec());
-        rest = &tail[kept..];
+        let Some((frame, after)) = tail.split_at_checked(kept) else {
+            break;
+        };
+        frames.push(frame.to_vec());
+        rest = after;
     }
     frames
 }
 
-fn ud_of_frame(frame: &[u8]) -> Option<Ud> {
+/// The UD SEND_ONLY packet in an Ethernet frame with IPv6.
+pub fn ud_of_frame(frame: &[u8]) -> Option<Ud> {
     let ip = frame
         .strip_prefix(frame.get(..12)?)?
         .strip_prefix(&[0x86, 0xdd])?;

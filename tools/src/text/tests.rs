@@ -131,6 +131,22 @@ MAC                STATE      IDLE   QPN       GID              IP
 }
 
 #[test]
+fn guests_are_a_table() {
+    let guest = GuestInfo {
+        ip: "10.9.0.7".parse().unwrap(),
+        mac: LinkAddress([0x52, 0x54, 0, 0, 0, 9]),
+        state: NeighbourState::Confirmed,
+        idle_ms: 1500,
+    };
+    let expected = "\
+MAC                STATE      IDLE  IP
+52:54:00:00:00:09  confirmed  1.5s  10.9.0.7
+";
+    assert_eq!(guests(&[guest]), expected);
+    assert_eq!(guests(&[]), "");
+}
+
+#[test]
 fn resources_are_lines_as_rdma_prints_them() {
     let port = ResourcesInfo {
         port: "soft/eth0".into(),

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 9] {
+pub fn calls() -> [(&'static str, Value); 10] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
         ("Stats", json!({})),
         ("Neighbours", json!({"interface": "ib0"})),
+        ("Guests", json!({"interface": "ib0"})),
         ("Groups", json!({"interface": "ib0"})),
         ("Paths", json!({"interface": "ib0"})),
         ("Resources", json!({})),
@@ -143,7 +144,9 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         Request::Show(Selection { interface }) | Request::Stats(Selection { interface }) => {
             interface.as_ref()
         }
-        Request::Neighbours(i) | Request::Groups(i) | Request::Paths(i) => Some(&i.interface),
+        Request::Neighbours(i) | Request::Guests(i) | Request::Groups(i) | Request::Paths(i) => {
+            Some(&i.interface)
+        }
         Request::Version
         | Request::Resources
         | Request::LogLevel(_)
@@ -166,6 +169,14 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         },
         Request::Neighbours(_) => Reply::Neighbours {
             neighbours: vec![neighbour()],
+        },
+        Request::Guests(_) => Reply::Guests {
+            guests: vec![GuestInfo {
+                ip: "192.0.2.9".parse().unwrap(),
+                mac: "52:54:00:12:34:56".parse().unwrap(),
+                state: NeighbourState::Confirmed,
+                idle_ms: 1500,
+            }],
         },
         Request::Groups(_) => Reply::Groups {
             groups: vec![group()],

@@ -1,0 +1,109 @@
+//! Answers on the control socket while the daemon starts: ports may wait for their underlays, and
+//! whoever asks meanwhile should hear so and not nothing.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use crate::api::{ApiError, Reply, Request};
+use crate::control::{ControlServer, Handler, StreamId, Streamed};
+use crate::status;
+
+/// Starts the daemon, and answers the control socket on a thread of its own until that is done.
+///
+/// # Errors
+/// What the operating system says of that thread. Nothing has been started then.
+pub fn answer_while<T>(server: &mut ControlServer, start: impl FnOnce() -> T) -> io::Result<T> {
+    let (running, done) = UnixStream::pair()?;
+    thread::scope(|scope| {
+        let answering = thread::Builder::new().name("starting".into());
+        answering.spawn_scoped(scope, || answer(server, done))?;
+        let started = start();
+        // The other end becomes readable.
+        drop(running);
+        Ok(started)
+    })
+}
+
+/// Answers until `done` is readable. What goes wrong here will go wrong for the daemon, too, which
+/// says it.
+fn answer(server: &mut ControlServer, done: UnixStream) {
+    loop {
+        let is_done = {
+            let mut fds = [
+                PollFd::from_borrowed_fd(server.as_fd(), PollFlags::IN),
+                PollFd::new(&done, PollFlags::IN),
+            ];
+            match poll(&mut fds, None) {
+                Ok(_) => !fds[1].revents().is_empty(),
+                Err(rustix::io::Errno::INTR) => false,
+                Err(_) => true,
+            }
+        };
+        if is_done || server.process(&mut Starting).is_err() {
+            return;
+        }
+    }
+}
+
+/// A daemon that starts.
+struct Starting;
+
+fn refused() -> ApiError {
+    ApiError::Refused {
+        message: "ibtapd is starting, and waits for its underlays; try again, or see its log"
+            .into(),
+    }
+}
+
+impl Handler for Starting {
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        match request {
+            Request::Version => Ok(status::version()),
+            _ => Err(refused()),
+        }
+    }
+
+    fn open(&mut self, _: StreamId, _: Request) -> Result<(), ApiError> {
+        Err(refused())
+    }
+
+    fn next(&mut self, _: StreamId) -> Streamed {
+        Streamed::Last(Err(refused()))
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::{ClientError, ControlClient};
+
+    #[test]
+    fn who_asks_while_it_starts_is_told_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let mut server = ControlServer::bind(&path).unwrap();
+        let started = answer_while(&mut server, || {
+            let mut client = ControlClient::connect(&path, Duration::from_secs(20)).unwrap();
+            assert_eq!(client.version().unwrap().pid, std::process::id());
+            let error = client.show(None).unwrap_err();
+            assert!(matches!(&error, ClientError::Refused(m) if m.contains("is starting")));
+            (1, client)
+        });
+        let (one, mut client) = started.unwrap();
+        assert_eq!((one, server.clients()), (1, 1), "the client stays");
+        // The next call waits for the daemon that has started.
+        let asking = thread::spawn(move || client.version().map(|v| v.pid));
+        while !asking.is_finished() {
+            server.process(&mut Starting).unwrap();
+        }
+        assert_eq!(asking.join().unwrap().unwrap(), std::process::id());
+    }
+}

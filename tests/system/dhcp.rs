@@ -1,0 +1,429 @@
+//! DHCP, DHCPv6 and router advertisements between real programs, through the translator.
+
+mod frame;
+mod programs;
+
+use std::net::Ipv6Addr;
+
+use crate::lab::packet::frames;
+use crate::lab::{Host as Station, LINK_MTU, Lab, SOON, eventually};
+use frame::{ETHERNET, advertisement, discover, mtu_option, signature_option, udp4};
+use programs::{Capture, Client, Dnsmasq, InfinibandServer, Server, script};
+
+const DHCP: &str = "udp port 67 or udp port 68";
+
+/// Two hosts with daemons that have these options: the first without an IPv4 address, as a DHCP
+/// client finds itself, the second with its own.
+fn client_and_server(options: &[&str]) -> Option<Lab> {
+    let mut lab = Lab::pair()?;
+    let (client, server) = lab.two();
+    client.start(options);
+    server.start(options);
+    server.configure("ib0");
+    client.ok("ip link set ib0 up");
+    client.await_carrier("ib0", true);
+    Some(lab)
+}
+
+/// A station and the interface of its own that matters.
+#[derive(Clone, Copy)]
+struct At<'a>(&'a Station, &'a str);
+
+/// Starts a client, and sees it get a lease, renew it by unicast, and give it back. Leases are from
+/// 10.9.0.100 on, the server is 10.9.0.2.
+fn lease_renewal_release(
+    client: At,
+    start: impl Fn(&Station, &str) -> Client,
+    at: At,
+    server: &dyn Server,
+) {
+    let seen = Capture::start(at.0, at.1, DHCP);
+    let program = start(client.0, client.1);
+    let address = program.await_lease();
+    assert!(address.starts_with("10.9.0.1"), "{address}");
+    eventually(SOON, "the server to answer a ping", || {
+        client.0.pings("10.9.0.2").then_some(())
+    });
+    assert_eq!(program.renews(), address);
+    seen.await_fields(
+        at.0,
+        &format!(
+            "dhcp.option.dhcp == 3 && dhcp.ip.client == {address} && dhcp.flags.bc == 0 \
+             && ip.src == {address} && ip.dst == 10.9.0.2"
+        ),
+        &["frame.number"],
+    );
+    seen.await_fields(
+        at.0,
+        &format!("dhcp.option.dhcp == 5 && dhcp.ip.client == {address} && ip.dst == {address}"),
+        &["frame.number"],
+    );
+    program.release(client.0);
+    server.await_release(&address);
+}
+
+fn udhcpc(station: &Station, interface: &str) -> Client {
+    Client::udhcpc(station, interface)
+}
+
+fn dhclient(station: &Station, interface: &str) -> Client {
+    Client::dhclient(station, interface, "-4")
+}
+
+/// A client on `ib0` and dnsmasq on the other side's.
+fn on_ib0_from_dnsmasq(start: impl Fn(&Station, &str) -> Client) {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let server = Dnsmasq::v4(b, "ib0", "10.9.0.100", "10.9.0.150");
+    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+}
+
+#[test]
+fn udhcpc_leases_from_dnsmasq() {
+    on_ib0_from_dnsmasq(udhcpc);
+}
+
+#[test]
+fn dhclient_leases_from_dnsmasq() {
+    on_ib0_from_dnsmasq(dhclient);
+}
+
+/// A client on `ib0` and a server that knows of no Ethernet addresses: it gives back none, and
+/// answers nobody who does not ask for a broadcast answer.
+fn on_ib0_from_infiniband(start: impl Fn(&Station, &str) -> Client) {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    let seen = Capture::start(a, "ib0", DHCP);
+    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+    for answer in ["2", "5"] {
+        let all = format!("dhcp.option.dhcp == {answer}");
+        let restored = format!("{all} && dhcp.hw.type == 1 && dhcp.hw.len == 6");
+        let found = seen.await_fields(a, &restored, &["dhcp.hw.mac_addr", "udp.checksum.status"]);
+        assert_eq!(found.len(), seen.fields(a, &all, &["frame.number"]).len());
+        let own = a.link("ib0")["address"].as_str().expect("a MAC").to_owned();
+        for fields in found {
+            // A client identifier may have it again.
+            assert_eq!(fields[0].split(',').next(), Some(own.as_str()));
+            assert_ne!(fields[1], "0", "a wrong checksum");
+        }
+    }
+}
+
+#[test]
+fn c122_c123_udhcpc_leases_from_a_server_with_infiniband_answers() {
+    on_ib0_from_infiniband(udhcpc);
+}
+
+#[test]
+fn c122_c123_dhclient_leases_from_a_server_with_infiniband_answers() {
+    on_ib0_from_infiniband(dhclient);
+}
+
+#[test]
+fn c122_requests_arrive_asking_for_broadcast_answers() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let seen = Capture::start(b, "ib0", DHCP);
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    let program = udhcpc(a, "ib0");
+    program.await_lease();
+    for kind in ["discover", "request"] {
+        let requests = server.requests(kind);
+        assert!(!requests.is_empty(), "no {kind}");
+        for request in requests {
+            assert_eq!(request["broadcast"], true, "{request}");
+            assert_eq!(request["htype"], 1, "{request}");
+            assert_eq!(request["answer"], "255.255.255.255", "{request}");
+        }
+    }
+    // Of the server's own answers the capture sees checksums that are still to be finished.
+    let requests = seen.await_fields(b, "dhcp.type == 1", &["udp.checksum.status"]);
+    assert!(
+        requests.iter().all(|fields| fields[0] == "1"),
+        "{requests:?}"
+    );
+}
+
+/// A client of a kernel IPoIB host is served by a dnsmasq behind our interface.
+#[test]
+fn infiniband_clients_lease_from_dnsmasq() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let server = Dnsmasq::v4(b, "ib0", "10.9.0.100", "10.9.0.150");
+    // RFC 4361: type 255, an IAID, a DUID-LL of hardware type 32.
+    let id = "ff00000001000300200002c90300e77e12";
+    let said = a.ok(&format!("python3 {} ib0 {id}", script("client.py")));
+    let answers: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert_eq!(answers.len(), 2, "{said}");
+    for answer in &answers {
+        assert_eq!(answer["htype"], 32, "{said}");
+        assert_eq!(answer["hlen"], 0, "{said}");
+    }
+    let address = answers[1]["yiaddr"].as_str().expect("an address");
+    assert!(server.logged(&["DHCPACK", address]), "{said}");
+}
+
+/// The MAC of an interface.
+fn mac(station: &Station, interface: &str) -> [u8; 6] {
+    let shown = station.link(interface)["address"].clone();
+    let mut bytes = shown.as_str().expect("a MAC").split(':');
+    std::array::from_fn(|_| {
+        let byte = bytes.next().expect("six bytes");
+        u8::from_str_radix(byte, 16).expect("hexadecimal")
+    })
+}
+
+fn send(station: &Station, interface: &str, frames: &[Vec<u8>]) {
+    let hex = |frame: &Vec<u8>| -> String { frame.iter().map(|b| format!("{b:02x}")).collect() };
+    let words: Vec<String> = frames.iter().map(hex).collect();
+    station.ok(&format!(
+        "python3 {} {interface} {}",
+        script("send.py"),
+        words.join(" ")
+    ));
+}
+
+/// Sends frames on one `ib0` and expects as many on the other; gives back the latter.
+fn carried(lab: &mut Lab, filter: &str, sent: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (a, b) = lab.two();
+    let seen = Capture::start(b, "ib0", filter);
+    send(a, "ib0", sent);
+    eventually(SOON, "the frames on the other side", || {
+        let file = std::fs::read(seen.file()).ok()?;
+        let arrived = frames(&file);
+        (arrived.len() >= sent.len()).then_some(arrived)
+    })
+}
+
+/// Frames of two flows may come in another order.
+fn assert_untouched(sent: &[Vec<u8>], arrived: &[Vec<u8>]) {
+    let packets = |frames: &[Vec<u8>]| {
+        let mut packets: Vec<_> = frames.iter().map(|f| f[ETHERNET..].to_vec()).collect();
+        packets.sort();
+        packets
+    };
+    assert_eq!(packets(sent), packets(arrived));
+}
+
+/// What looks like DHCP but is not, or is not for us to change.
+fn malformed_and_foreign(mac: [u8; 6]) -> Vec<Vec<u8>> {
+    let good = discover(mac);
+    let edited = |at: usize, bytes: &[u8]| {
+        let mut message = good.clone();
+        message[at..at + bytes.len()].copy_from_slice(bytes);
+        udp4(mac, 68, 67, &message)
+    };
+    let mut wrong_sum = udp4(mac, 68, 67, &good);
+    wrong_sum[ETHERNET + 26] ^= 0x55;
+    let mut long_udp = udp4(mac, 68, 67, &good);
+    long_udp[ETHERNET + 24] += 1;
+    let mut short_udp = udp4(mac, 68, 67, &good);
+    short_udp[ETHERNET + 24..ETHERNET + 26].copy_from_slice(&[0, 7]);
+    let mut first_fragment = udp4(mac, 68, 67, &good);
+    first_fragment[ETHERNET + 6] = 0x20;
+    frame::fix_ipv4_header(&mut first_fragment);
+    vec![
+        udp4(mac, 68, 67, &[]),
+        udp4(mac, 68, 67, &good[..235]),
+        udp4(mac, 68, 67, &good[..100]),
+        // An answer, another hardware address length, a relayed request.
+        edited(0, &[2]),
+        edited(2, &[17]),
+        edited(24, &[10, 9, 0, 77]),
+        // Options that run over the end, and no end.
+        edited(240, &[53, 200]),
+        udp4(mac, 68, 67, &good[..good.len() - 1]),
+        udp4(mac, 68, 67, &good[..241]),
+        wrong_sum,
+        long_udp,
+        short_udp,
+        first_fragment,
+        // Other ports.
+        udp4(mac, 67, 67, &good),
+        udp4(mac, 68, 6767, &good),
+    ]
+}
+
+fn malformed_passes_untouched(options: &[&str]) {
+    let Some(mut lab) = client_and_server(options) else {
+        return;
+    };
+    let own = mac(lab.host(0), "ib0");
+    let sent = malformed_and_foreign(own);
+    let arrived = carried(&mut lab, "udp", &sent);
+    assert_untouched(&sent, &arrived);
+    assert_eq!(lab.host(0).counter("ib0", "dhcp_translated"), 0);
+    // The same message in good health is another matter.
+    let good = [udp4(own, 68, 67, &discover(own))];
+    let arrived = carried(&mut lab, DHCP, &good);
+    assert_ne!(good[0][ETHERNET..], arrived[0][ETHERNET..]);
+    assert_eq!(lab.host(0).counter("ib0", "dhcp_translated"), 1);
+}
+
+#[test]
+fn malformed_dhcp_passes_untouched() {
+    malformed_passes_untouched(&[]);
+}
+
+#[test]
+fn malformed_dhcp_passes_untouched_where_requests_are_rewritten() {
+    malformed_passes_untouched(&["--dhcp", "rfc4390"]);
+}
+
+#[test]
+fn nothing_is_changed_where_dhcp_is_off() {
+    let Some(mut lab) = client_and_server(&["--dhcp", "off"]) else {
+        return;
+    };
+    let own = mac(lab.host(0), "ib0");
+    let sent = [udp4(own, 68, 67, &discover(own))];
+    let arrived = carried(&mut lab, DHCP, &sent);
+    assert_untouched(&sent, &arrived);
+}
+
+#[test]
+fn c123_requests_leave_in_infiniband_form_and_answers_come_back_in_ethernets() {
+    let Some(mut lab) = client_and_server(&["--dhcp", "rfc4390"]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    for start in [udhcpc, dhclient] {
+        let wire = Capture::start(b, "eth0", "udp port 4791");
+        let seen = Capture::start(b, "ib0", DHCP);
+        lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+        drop(seen);
+        let fields = ["dhcp.hw.type", "dhcp.hw.len", "udp.checksum.status"];
+        let (inner, all) = eventually(SOON, "discover, request, renewal and release", || {
+            let inner = wire.inner();
+            let all = inner.fields(b, "dhcp.type == 1", &fields);
+            (all.len() >= 4).then_some((inner, all))
+        });
+        for fields in &all {
+            // A client identifier may have a hardware type, too.
+            assert_eq!(fields[0].split(',').next(), Some("0x20"), "{all:?}");
+            assert_eq!(fields[1], "0", "{all:?}");
+            assert_eq!(fields[2], "1", "a wrong checksum: {all:?}");
+        }
+        // RFC 4390, section 2.1: chaddr is zero and option 61 is there, once.
+        let strict = "dhcp.type == 1 && dhcp[28:16] == 00:00:00:00:00:00:00:00:00:00:00:00:00:00:00:00 \
+                      && dhcp.option.type == 61";
+        assert_eq!(inner.fields(b, strict, &["frame.number"]).len(), all.len());
+    }
+    for request in server.requests("request") {
+        assert_eq!(request["htype"], 32, "{request}");
+        assert_eq!(request["hlen"], 0, "{request}");
+        assert_ne!(request["client_id"], "", "{request}");
+    }
+}
+
+const ADVERTISED: &str = "icmpv6.type == 134";
+
+/// An address of `ib0` that `keep` accepts and that may be used.
+fn await_v6(station: &Station, interface: &str, keep: impl Fn(&Ipv6Addr) -> bool) -> String {
+    eventually(SOON, "an IPv6 address", || {
+        let shown = station.json(&format!("ip -6 -j addr show dev {interface} -tentative"));
+        shown[0]["addr_info"].as_array()?.iter().find_map(|entry| {
+            let text = entry["local"].as_str()?;
+            keep(&text.parse().ok()?).then(|| text.to_owned())
+        })
+    })
+}
+
+/// Formed from an advertised prefix, fd09::/64, and not given by DHCPv6.
+fn is_autoconfigured(address: &Ipv6Addr) -> bool {
+    address.segments()[..4] == [0xfd09, 0, 0, 0] && address.segments()[4..7] != [0, 0, 0]
+}
+
+/// One of those that dnsmasq leases.
+fn is_leased(address: &Ipv6Addr) -> bool {
+    address.segments()[..7] == [0xfd09, 0, 0, 0, 0, 0, 0]
+        && (0x100..=0x1ff).contains(&address.segments()[7])
+}
+
+/// Sees a station form an address from router advertisements, and lease one by DHCPv6, renew it and
+/// give it back.
+fn autoconfiguration_and_dhcpv6(client: At, server: &Station, dnsmasq: &Dnsmasq) {
+    let own = await_v6(client.0, client.1, is_autoconfigured);
+    eventually(SOON, "an answer to the advertised address", || {
+        server.pings(&own).then_some(())
+    });
+    client.0.await_link_local(client.1);
+    let program = Client::dhclient(client.0, client.1, "-6");
+    let leased = program.await_lease();
+    assert!(is_leased(&leased.parse().expect("an address")), "{leased}");
+    eventually(SOON, "an answer to the leased address", || {
+        server.pings(&leased).then_some(())
+    });
+    let program = program.back_when_it_is_time_to_renew(client.0, client.1, "-6");
+    assert_eq!(program.renews(), leased);
+    assert!(dnsmasq.logged(&["DHCPRENEW"]));
+    program.release(client.0);
+    dnsmasq.await_release(&leased);
+}
+
+#[test]
+fn hosts_configure_themselves_by_advertisements_and_dhcpv6() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let seen = Capture::start(a, "ib0", "icmp6");
+    // Less than the link's is the router's business.
+    let dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 2000);
+    autoconfiguration_and_dhcpv6(At(a, "ib0"), b, &dnsmasq);
+    let mtu = a.ok("sysctl -n net.ipv6.conf.ib0.mtu");
+    assert_eq!(mtu.trim(), "2000");
+    let advertised = seen.await_fields(a, ADVERTISED, &["icmpv6.opt.mtu"]);
+    assert!(advertised.iter().all(|f| f[0] == "2000"), "{advertised:?}");
+}
+
+#[test]
+fn advertised_mtus_above_the_links_are_lowered_to_it() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let seen = Capture::start(a, "ib0", "icmp6");
+    let _dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 9000);
+    await_v6(a, "ib0", is_autoconfigured);
+    let fields = ["icmpv6.opt.mtu", "icmpv6.checksum.status"];
+    let advertised = seen.await_fields(a, ADVERTISED, &fields);
+    let link = LINK_MTU.to_string();
+    for advertisement in &advertised {
+        assert_eq!(*advertisement, [&link, "1"], "{advertised:?}");
+    }
+    assert!(b.counter("ib0", "ra_mtu_clamped") > 0);
+}
+
+#[test]
+fn signed_advertisements_keep_their_mtu() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let own = mac(lab.host(0), "ib0");
+    let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x77);
+    let signed = [mtu_option(9000), signature_option()].concat();
+    let sent = [
+        advertisement(own, source, &signed),
+        advertisement(own, source, &mtu_option(9000)),
+    ];
+    let arrived = carried(&mut lab, "src fe80::77 and icmp6", &sent);
+    assert_untouched(&sent[..1], &arrived[..1]);
+    assert_eq!(
+        arrived[1][ETHERNET..],
+        advertisement(own, source, &mtu_option(LINK_MTU))[ETHERNET..]
+    );
+}

@@ -1,0 +1,370 @@
+//! DHCP clients and servers, and a look at what passes between them. None touches the machine's own
+//! configuration: each has its files in a folder that goes with the test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::lab::packet::{frames, ud_of_frame};
+use crate::lab::{Background, Host as Station, SOON, eventually};
+
+/// A script of this folder.
+pub fn script(name: &str) -> String {
+    format!("{}/tests/system/dhcp/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A new folder of a program's own.
+fn folder() -> TempDir {
+    tempfile::Builder::new()
+        .prefix("ibtap-dhcp-")
+        .tempdir()
+        .expect("a scratch directory")
+}
+
+fn path(folder: &TempDir, name: &str) -> String {
+    let path = folder.path().join(name);
+    path.to_str().expect("an ASCII path").to_owned()
+}
+
+fn lines(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// A server that is ready.
+pub trait Server {
+    /// Whether it has been told that `address` is free again.
+    fn has_back(&self, address: &str) -> bool;
+
+    /// Waits for that.
+    fn await_release(&self, address: &str) {
+        eventually(SOON, "a release at the server", || {
+            self.has_back(address).then_some(())
+        });
+    }
+}
+
+/// Dnsmasq on an interface, without DNS.
+pub struct Dnsmasq {
+    _program: Background,
+    folder: TempDir,
+}
+
+impl Dnsmasq {
+    /// Leases are for two minutes, its minimum.
+    pub fn v4(station: &Station, interface: &str, first: &str, last: &str) -> Dnsmasq {
+        let options = format!("--dhcp-range={first},{last},255.255.255.0,2m --dhcp-option=3");
+        Dnsmasq::start(station, interface, &options, "DHCP, IP range")
+    }
+
+    /// Router advertisements for SLAAC with this MTU option, and DHCPv6 with addresses from
+    /// `prefix` and 100 to 1ff.
+    pub fn v6(station: &Station, interface: &str, prefix: &str, mtu: u32) -> Dnsmasq {
+        let options = format!(
+            "--enable-ra --dhcp-range={prefix}100,{prefix}1ff,slaac,64,2m \
+             --ra-param={interface},mtu:{mtu},4"
+        );
+        Dnsmasq::start(
+            station,
+            interface,
+            &options,
+            "IPv6 router advertisement enabled",
+        )
+    }
+
+    fn start(station: &Station, interface: &str, options: &str, ready: &str) -> Dnsmasq {
+        let folder = folder();
+        let log = path(&folder, "log");
+        let program = station.spawn(&format!(
+            "dnsmasq --keep-in-foreground --conf-file=/dev/null --user=root --group=root --port=0 \
+             --interface={interface} --bind-interfaces --log-dhcp --log-facility={log} \
+             --dhcp-leasefile={} --pid-file={} --dhcp-authoritative --no-ping {options}",
+            path(&folder, "leases"),
+            path(&folder, "pid"),
+        ));
+        let dnsmasq = Dnsmasq {
+            _program: program,
+            folder,
+        };
+        eventually(SOON, "dnsmasq to be ready", || {
+            dnsmasq.logged(&[ready]).then_some(())
+        });
+        dnsmasq
+    }
+
+    /// Whether a line of its log has all of these.
+    pub fn logged(&self, words: &[&str]) -> bool {
+        lines(&self.folder.path().join("log"))
+            .iter()
+            .any(|line| words.iter().all(|word| line.contains(word)))
+    }
+}
+
+impl Server for Dnsmasq {
+    fn has_back(&self, address: &str) -> bool {
+        let leases = lines(&self.folder.path().join("leases"));
+        self.logged(&["DHCPRELEASE"]) && !leases.iter().any(|lease| lease.contains(address))
+    }
+}
+
+/// A server on a link of InfiniBand hosts: see `server.py`.
+pub struct InfinibandServer {
+    _program: Background,
+    folder: TempDir,
+}
+
+impl InfinibandServer {
+    /// Leases from `first` on, for 100 s.
+    pub fn start(station: &Station, interface: &str, own: &str, first: &str) -> InfinibandServer {
+        let folder = folder();
+        let program = station.spawn(&format!(
+            "python3 {} {} {interface} {own} {first} 100 50 80",
+            script("server.py"),
+            path(&folder, "log")
+        ));
+        let server = InfinibandServer {
+            _program: program,
+            folder,
+        };
+        eventually(SOON, "the server to be ready", || {
+            (!server.requests("ready").is_empty()).then_some(())
+        });
+        server
+    }
+
+    /// What it got of one type.
+    pub fn requests(&self, kind: &str) -> Vec<Value> {
+        lines(&self.folder.path().join("log"))
+            .iter()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|request| request["type"] == kind)
+            .collect()
+    }
+}
+
+impl Server for InfinibandServer {
+    fn has_back(&self, address: &str) -> bool {
+        self.requests("release")
+            .iter()
+            .any(|request| request["ciaddr"] == address)
+    }
+}
+
+/// A client on an interface, which it gives its addresses.
+pub struct Client {
+    program: Background,
+    folder: TempDir,
+    /// The words that make it give its lease back, where that is another call of it.
+    release: Option<String>,
+}
+
+impl Client {
+    /// Busybox's udhcpc.
+    pub fn udhcpc(station: &Station, interface: &str) -> Client {
+        let folder = folder();
+        let words = format!(
+            "udhcpc -f -i {interface} -t 30 -T 1 -A 1 -s {}",
+            events_script(&folder)
+        );
+        Client {
+            program: station.spawn(&words),
+            folder,
+            release: None,
+        }
+    }
+
+    /// ISC's dhclient, for IPv4 (`-4`) or IPv6 (`-6`).
+    pub fn dhclient(station: &Station, interface: &str, family: &str) -> Client {
+        let folder = folder();
+        // AppArmor confines the program at its usual place to its usual files.
+        let program = path(&folder, "dhclient");
+        let installed = ["/usr/sbin/dhclient", "/sbin/dhclient"];
+        let installed = installed.iter().find(|p| Path::new(p).exists());
+        fs::copy(installed.expect("isc-dhcp-client is installed"), &program).expect("a copy");
+        fs::write(folder.path().join("leases"), "").expect("a file");
+        fs::write(
+            folder.path().join("conf"),
+            "initial-interval 1; retry 1; timeout 40; supersede dhcp-renewal-time 4;\n",
+        )
+        .expect("a file");
+        Client::dhclient_in(folder, station, interface, family)
+    }
+
+    fn dhclient_in(folder: TempDir, station: &Station, interface: &str, family: &str) -> Client {
+        let program = path(&folder, "dhclient");
+        let files = format!(
+            "-cf {} -lf {} -pf {} -sf {}",
+            path(&folder, "conf"),
+            path(&folder, "leases"),
+            path(&folder, "pid"),
+            events_script(&folder)
+        );
+        Client {
+            program: station.spawn(&format!("{program} {family} -d {files} {interface}")),
+            release: Some(format!("{program} {family} -r {files} {interface}")),
+            folder,
+        }
+    }
+
+    /// Kills a dhclient and starts it again when, by its file of leases, it should have renewed its
+    /// DHCPv6 lease a moment after getting it.
+    pub fn back_when_it_is_time_to_renew(
+        self,
+        station: &Station,
+        interface: &str,
+        family: &str,
+    ) -> Client {
+        drop(self.program);
+        let file = self.folder.path().join("leases");
+        let leases = fs::read_to_string(&file).expect("its leases");
+        assert!(leases.contains("renew 60;"), "{leases}");
+        fs::write(&file, leases.replace("renew 60;", "renew 1;")).expect("a file");
+        Client::dhclient_in(self.folder, station, interface, family)
+    }
+
+    /// What its script was called for: "EVENT ADDRESS".
+    fn events(&self) -> Vec<String> {
+        lines(&self.folder.path().join("events.log"))
+    }
+
+    /// The address that it was given last for one of these events.
+    fn address_of(&self, events: &[&str]) -> Option<String> {
+        let mut seen = self.events().into_iter().rev();
+        seen.find_map(|line| {
+            let (event, address) = line.split_once(' ')?;
+            events.contains(&event).then(|| address.to_owned())
+        })
+    }
+
+    /// Waits for its first lease and gives back the address.
+    pub fn await_lease(&self) -> String {
+        eventually(SOON, "a lease", || {
+            self.address_of(&["bound", "BOUND", "REBOOT", "BOUND6"])
+        })
+    }
+
+    /// Waits until a lease is renewed, which dhclient is configured to do after 4 s.
+    pub fn renews(&self) -> String {
+        if self.release.is_none() {
+            self.signal(Signal::USR1);
+        }
+        eventually(SOON, "a renewed lease", || {
+            self.address_of(&["renew", "RENEW", "RENEW6"])
+        })
+    }
+
+    /// Gives its lease back.
+    pub fn release(&self, station: &Station) {
+        match &self.release {
+            None => self.signal(Signal::USR2),
+            Some(words) => drop(station.ok(words)),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.program.0), signal).expect("a child");
+    }
+}
+
+/// `lease.sh` in a client's own folder, beside which it writes `events.log`.
+fn events_script(folder: &TempDir) -> String {
+    let copy = path(folder, "events.sh");
+    fs::copy(script("lease.sh"), &copy).expect("a copy");
+    copy
+}
+
+/// A capture that runs until it is looked at.
+pub struct Capture {
+    _program: Background,
+    folder: TempDir,
+}
+
+impl Capture {
+    /// Captures what satisfies a filter of pcap-filter(7).
+    pub fn start(station: &Station, interface: &str, filter: &str) -> Capture {
+        let folder = folder();
+        let file = folder.path().join("pcap");
+        let program = station.spawn(&format!(
+            "tcpdump -i {interface} -U -s 0 -w {} {filter}",
+            file.display()
+        ));
+        eventually(SOON, "tcpdump to begin", || {
+            let written = fs::metadata(&file).ok()?.len();
+            (written >= 24).then_some(())
+        });
+        Capture {
+            _program: program,
+            folder,
+        }
+    }
+
+    /// The packets so far that satisfy a display filter, each as the values of these fields.
+    pub fn fields(&self, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+        dissect(&self.file(), station, filter, fields)
+    }
+
+    /// Waits for at least one such packet.
+    pub fn await_fields(
+        &self,
+        station: &Station,
+        filter: &str,
+        fields: &[&str],
+    ) -> Vec<Vec<String>> {
+        eventually(SOON, filter, || {
+            let found = self.fields(station, filter, fields);
+            (!found.is_empty()).then_some(found)
+        })
+    }
+
+    /// The file, in which tcpdump writes each packet as it comes.
+    pub fn file(&self) -> PathBuf {
+        self.folder.path().join("pcap")
+    }
+
+    /// The IP packets inside the RoCEv2 packets over IPv6 of a capture of the underlay.
+    pub fn inner(&self) -> Inner {
+        let captured = fs::read(self.file()).expect("the capture");
+        // A classic pcap file of raw IP packets (LINKTYPE_RAW, 101).
+        let mut file = captured[..20].to_vec();
+        file.extend(101u32.to_le_bytes());
+        for ud in frames(&captured).iter().filter_map(|f| ud_of_frame(f)) {
+            let Some(packet) = ud.payload.strip_prefix(&[8, 0, 0, 0]) else {
+                continue;
+            };
+            let length = u32::try_from(packet.len()).expect("a packet").to_le_bytes();
+            file.extend([[0; 4], [0; 4], length, length].concat());
+            file.extend(packet);
+        }
+        let folder = folder();
+        fs::write(folder.path().join("pcap"), file).expect("a file");
+        Inner { folder }
+    }
+}
+
+/// IPv4 packets taken out of their encapsulation.
+pub struct Inner {
+    folder: TempDir,
+}
+
+impl Inner {
+    /// As [`Capture::fields`].
+    pub fn fields(&self, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+        dissect(&self.folder.path().join("pcap"), station, filter, fields)
+    }
+}
+
+/// The packets of a capture that satisfy a display filter, each as the values of these fields.
+fn dissect(file: &Path, station: &Station, filter: &str, fields: &[&str]) -> Vec<Vec<String>> {
+    let wanted: String = fields.iter().map(|field| format!(" -e {field}")).collect();
+    let done = station.run_script(&format!(
+        "exec tshark -n -r {} -o udp.check_checksum:TRUE -Y '{filter}' -T fields{wanted}",
+        file.display()
+    ));
+    // A packet that is being written makes tshark complain after the others.
+    assert!(matches!(done.code, Some(0 | 2)), "tshark: {done:?}");
+    let split = |line: &str| line.split('\t').map(str::to_owned).collect();
+    done.out.lines().map(split).collect()
+}

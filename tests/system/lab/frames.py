@@ -1,0 +1,40 @@
+"""Sends Ethernet frames: frames.py INTERFACE FRAMES_PER_SECOND < FILE
+
+Each frame in the file follows its length, a big-endian 16-bit number.
+"""
+
+import socket
+import struct
+import sys
+import time
+
+# Sleeping is no more exact than this, in seconds: frames of that time go in one burst.
+GRAIN = 0.003
+
+
+def frames(data):
+    at = 0
+    while at < len(data):
+        (length,) = struct.unpack_from(">H", data, at)
+        yield data[at + 2 : at + 2 + length]
+        at += 2 + length
+
+
+def main():
+    interface, rate = sys.argv[1], float(sys.argv[2])
+    link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    link.bind((interface, 0))
+    burst = max(1, int(rate * GRAIN))
+    start = time.monotonic()
+    for number, frame in enumerate(frames(sys.stdin.buffer.read())):
+        if number % burst == 0:
+            time.sleep(max(0.0, start + number / rate - time.monotonic()))
+        try:
+            link.send(frame)
+        except OSError as error:
+            # A full queue is the network's way of losing frames.
+            if error.errno != 105:
+                raise
+
+
+main()

@@ -1,0 +1,224 @@
+//! A place on the network where programs run: a namespace, and what administrators ask it.
+
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Namespace, SOON, eventually};
+
+/// What a program said and how it ended.
+#[derive(Debug)]
+pub struct Done {
+    /// Its exit status; `None` when a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl Done {
+    /// Runs a program to its end.
+    pub fn of(command: &mut Command) -> Done {
+        let output = command.output().expect("the program is installed");
+        Done {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// A program that runs beside the test and is killed when this value goes.
+pub struct Background(pub Child);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Either may fail because it has ended by itself, which is as good.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// See the module.
+pub struct Station {
+    namespace: Namespace,
+    name: String,
+}
+
+impl Station {
+    /// A new one, called `name` in messages.
+    pub fn create(name: &str) -> Station {
+        Station {
+            namespace: Namespace::create(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Brings an interface up whose link-local address is not to be tentative.
+    pub fn bring_up(&self, interface: &str) {
+        self.ok(&format!(
+            "sysctl -qw net.ipv6.conf.{interface}.accept_dad=0"
+        ));
+        self.ok(&format!("ip link set {interface} up"));
+    }
+
+    /// A command that runs in the namespace and does not outlive this test.
+    pub(super) fn command(&self, words: &str) -> Command {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL"])
+            .args(self.enter(words));
+        command
+    }
+
+    /// The same, ended after a minute at the latest.
+    pub(super) fn limited_command(&self, words: &str) -> Command {
+        let mut command = Command::new("timeout");
+        command
+            .args(["--kill-after=2", "60"])
+            .args(["setpriv", "--pdeathsig", "KILL"])
+            .args(self.enter(words));
+        command
+    }
+
+    fn enter<'a>(&'a self, words: &'a str) -> impl Iterator<Item = &'a str> {
+        ["ip", "netns", "exec", self.namespace.name()]
+            .into_iter()
+            .chain(words.split_whitespace())
+    }
+
+    /// Runs a program; words are separated by spaces.
+    pub fn run(&self, words: &str) -> Done {
+        Done::of(&mut self.limited_command(words))
+    }
+
+    /// Runs a program that must succeed; gives back what it printed.
+    pub fn ok(&self, words: &str) -> String {
+        let done = self.run(words);
+        assert!(
+            done.code == Some(0),
+            "{}: {words}: status {:?}\n{}{}",
+            self.name,
+            done.code,
+            done.out,
+            done.err
+        );
+        done.out
+    }
+
+    /// The same for a program that prints JSON.
+    pub fn json(&self, words: &str) -> Value {
+        let text = self.ok(words);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("{words}: {e}: {text}"))
+    }
+
+    /// Runs a line of shell in the namespace.
+    pub fn run_script(&self, line: &str) -> Done {
+        Done::of(self.limited_command("sh -c").arg(line))
+    }
+
+    /// Starts a program beside the test.
+    pub fn spawn(&self, words: &str) -> Background {
+        self.spawn_to(words, Stdio::null())
+    }
+
+    /// The same, with its standard output.
+    pub fn spawn_to(&self, words: &str, out: Stdio) -> Background {
+        let child = self
+            .command(words)
+            .stdout(out)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program is installed");
+        Background(child)
+    }
+
+    /// What `ip -j link show` says of an interface.
+    pub fn link(&self, interface: &str) -> Value {
+        self.json(&format!("ip -s -j link show dev {interface}"))[0].clone()
+    }
+
+    /// The names of all interfaces.
+    pub fn link_names(&self) -> Vec<String> {
+        let links = self.json("ip -j link show");
+        let links = links.as_array().expect("an array");
+        links
+            .iter()
+            .map(|link| link["ifname"].to_string())
+            .collect()
+    }
+
+    /// An interface's MTU.
+    pub fn mtu(&self, interface: &str) -> u64 {
+        self.link(interface)["mtu"].as_u64().expect("an MTU")
+    }
+
+    /// Whether the interface is there.
+    pub fn has_link(&self, interface: &str) -> bool {
+        self.run(&format!("ip link show dev {interface}")).code == Some(0)
+    }
+
+    /// Waits until the carrier is on, or off.
+    pub fn await_carrier(&self, interface: &str, on: bool) {
+        eventually(SOON, &format!("carrier {on} on {interface}"), || {
+            let flags = self.link(interface)["flags"].clone();
+            let lower_up = flags.as_array()?.iter().any(|flag| flag == "LOWER_UP");
+            (lower_up == on).then_some(())
+        });
+    }
+
+    /// Whether one ping of a few comes back.
+    pub fn pings(&self, address: &str) -> bool {
+        self.run(&format!("ping -c 1 -W 1 {address}")).code == Some(0)
+    }
+
+    /// Waits until each of these addresses answers.
+    pub fn reaches_all<S: AsRef<str>>(&self, addresses: &[S]) {
+        for address in addresses {
+            let address = address.as_ref();
+            let what = format!("{}: an answer from {address}", self.name);
+            eventually(SOON, &what, || self.pings(address).then_some(()));
+        }
+    }
+
+    /// Whether the interface is administratively up.
+    pub fn is_up(&self, interface: &str) -> bool {
+        let flags = self.link(interface)["flags"].clone();
+        flags
+            .as_array()
+            .is_some_and(|flags| flags.iter().any(|flag| flag == "UP"))
+    }
+
+    /// The link-local address of an interface, as `ip -j addr` describes it; `None` if there is
+    /// none yet.
+    pub fn link_local(&self, interface: &str) -> Option<Value> {
+        let shown = self.json(&format!("ip -6 -j addr show dev {interface} scope link"));
+        // ip prints an empty object for each address that the filter leaves out.
+        shown[0]["addr_info"]
+            .as_array()?
+            .iter()
+            .find(|address| address["local"].is_string())
+            .cloned()
+    }
+
+    /// Waits until an interface has a link-local address that may be used.
+    pub fn await_link_local(&self, interface: &str) -> String {
+        eventually(SOON, "a usable link-local address", || {
+            let address = self.link_local(interface)?;
+            assert_eq!(address["dadfailed"], Value::Null, "{address}");
+            let usable = address["tentative"].is_null();
+            usable.then(|| address["local"].as_str().expect("a string").to_owned())
+        })
+    }
+}
