@@ -1,9 +1,10 @@
 //! Who has which IP address, as far as neighbours said so.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 
 use crate::neighbour::Link;
 
@@ -19,11 +20,13 @@ pub struct IpEntry {
 }
 
 /// What one address takes, its place in the map included.
-pub const ENTRY_BYTES: usize = size_of::<IpEntry>() + size_of::<(IpAddr, u32)>() + 2;
+pub const ENTRY_BYTES: usize = size_of::<IpEntry>() + size_of::<u32>() + 2;
 
 pub struct IpTable {
     slots: Vec<IpEntry>,
-    by_ip: HashMap<IpAddr, u32, RandomState>,
+    /// Slots, by the hash of their IP address.
+    by_ip: HashTable<u32>,
+    hasher: RandomState,
     max: usize,
     hand: usize,
 }
@@ -32,15 +35,34 @@ impl IpTable {
     pub fn new(max: usize) -> IpTable {
         IpTable {
             slots: Vec::with_capacity(max),
-            by_ip: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            by_ip: HashTable::with_capacity(max),
+            hasher: RandomState::default(),
             max,
             hand: 0,
         }
     }
 
     pub fn get(&self, ip: IpAddr) -> Option<IpEntry> {
-        let slot = *self.by_ip.get(&ip)?;
-        Some(self.slots[slot as usize])
+        Some(self.slots[self.slot(ip)? as usize])
+    }
+
+    fn slot(&self, ip: IpAddr) -> Option<u32> {
+        let same = |slot: &u32| self.slots[*slot as usize].ip == ip;
+        self.by_ip.find(self.hasher.hash_one(ip), same).copied()
+    }
+
+    /// Makes the entry in `slot`, which is that of `ip`, to be found.
+    fn link(&mut self, ip: IpAddr, slot: u32) {
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let hash = |slot: &u32| hasher.hash_one(slots[*slot as usize].ip);
+        self.by_ip.insert_unique(hasher.hash_one(ip), slot, hash);
+    }
+
+    /// Makes an entry that is still in its slot not to be found.
+    fn unlink(&mut self, ip: IpAddr) -> Option<u32> {
+        let same = |slot: &u32| self.slots[*slot as usize].ip == ip;
+        let found = self.by_ip.find_entry(self.hasher.hash_one(ip), same).ok()?;
+        Some(found.remove().0)
     }
 
     pub fn entries(&self) -> impl Iterator<Item = &IpEntry> {
@@ -54,8 +76,8 @@ impl IpTable {
 
     pub fn set(&mut self, ip: IpAddr, owner: Link, weak: bool) {
         let new = IpEntry { ip, owner, weak };
-        if let Some(slot) = self.by_ip.get(&ip) {
-            self.slots[*slot as usize] = new;
+        if let Some(slot) = self.slot(ip) {
+            self.slots[slot as usize] = new;
             return;
         }
         let slot = if self.slots.len() < self.max {
@@ -63,20 +85,26 @@ impl IpTable {
             self.slots.len() - 1
         } else {
             let slot = self.victim();
-            self.by_ip.remove(&self.slots[slot].ip);
+            self.unlink(self.slots[slot].ip);
             self.slots[slot] = new;
             slot
         };
-        self.by_ip.insert(ip, slot as u32);
+        self.link(ip, slot as u32);
     }
 
     pub fn remove(&mut self, ip: IpAddr) {
-        let Some(slot) = self.by_ip.remove(&ip) else {
+        let Some(slot) = self.unlink(ip) else {
             return;
         };
-        self.slots.swap_remove(slot as usize);
-        if let Some(moved) = self.slots.get(slot as usize) {
-            self.by_ip.insert(moved.ip, slot);
+        // The last entry takes the place.
+        let last = self.slots.len() as u32 - 1;
+        if slot != last {
+            let moved = self.slots[last as usize].ip;
+            self.unlink(moved);
+            self.slots.swap_remove(slot as usize);
+            self.link(moved, slot);
+        } else {
+            self.slots.pop();
         }
     }
 

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use fabric::{AddressHandle, Gid, Qpn};
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 
 use crate::Time;
 use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
@@ -43,8 +44,7 @@ pub struct Neighbour {
 
 /// One entry with its places in the two maps and one IP address must stay under this.
 const _: () = assert!(
-    size_of::<Neighbour>() + 2 * size_of::<((u128, u32), u32)>() + crate::ip_table::ENTRY_BYTES
-        < 512
+    size_of::<Neighbour>() + 2 * size_of::<(u64, u32)>() + crate::ip_table::ENTRY_BYTES < 256
 );
 
 impl Places for Vec<Neighbour> {
@@ -57,6 +57,12 @@ type Key = (u128, u32);
 
 fn key(gid: Gid, qpn: Qpn) -> Key {
     (u128::from_ne_bytes(gid.0), qpn.get())
+}
+
+impl Neighbour {
+    fn key(&self) -> Key {
+        key(self.address.gid(), self.address.qpn())
+    }
 }
 
 /// What learning did.
@@ -72,7 +78,8 @@ pub struct Learned {
 pub struct Neighbours {
     slots: Vec<Neighbour>,
     by_mac: HashMap<u64, u32, RandomState>,
-    by_address: HashMap<Key, u32, RandomState>,
+    /// Slots, by the hash of their queue pair and GID.
+    by_address: HashTable<u32>,
     free: Vec<u32>,
     confirmed: Lru,
     heard: Lru,
@@ -88,7 +95,7 @@ impl Neighbours {
         Neighbours {
             slots: Vec::with_capacity(max),
             by_mac: HashMap::with_capacity_and_hasher(max, RandomState::default()),
-            by_address: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            by_address: HashTable::with_capacity(max),
             free: Vec::new(),
             confirmed: Lru::new(),
             heard: Lru::new(),
@@ -133,8 +140,14 @@ impl Neighbours {
         self.by_mac.get(&mac_key(mac)).copied()
     }
 
+    fn hash(&self, key: &Key) -> u64 {
+        self.by_mac.hasher().hash_one(key)
+    }
+
     pub fn by_address(&self, gid: Gid, qpn: Qpn) -> Option<u32> {
-        self.by_address.get(&key(gid, qpn)).copied()
+        let wanted = key(gid, qpn);
+        let same = |slot: &u32| self.get(*slot).key() == wanted;
+        self.by_address.find(self.hash(&wanted), same).copied()
     }
 
     pub fn link(&self, slot: u32) -> Link {
@@ -325,8 +338,9 @@ impl Neighbours {
         };
         list.push(&mut self.slots, slot);
         self.by_mac.insert(mac_key(mac), slot);
-        self.by_address
-            .insert(key(address.gid(), address.qpn()), slot);
+        let hasher = self.by_mac.hasher();
+        let hash = |slot: &u32| hasher.hash_one(self.slots[*slot as usize].key());
+        self.by_address.insert_unique(hash(&slot), slot, hash);
         slot
     }
 
@@ -343,7 +357,10 @@ impl Neighbours {
         };
         list.remove(&mut self.slots, slot);
         self.by_mac.remove(&mac_key(mac));
-        self.by_address.remove(&key(address.gid(), address.qpn()));
+        let hash = self.hash(&key(address.gid(), address.qpn()));
+        if let Ok(found) = self.by_address.find_entry(hash, |s| *s == slot) {
+            found.remove();
+        }
         self.free.push(slot);
     }
 
