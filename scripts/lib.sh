@@ -89,7 +89,7 @@ need_test_tools() {
     smcroute=$(command -v smcroutectl || true)
     need_basic_tools arping=iputils-arping ndisc6=ndisc6 ethtool=ethtool tshark=tshark \
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
-        udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables \
+        udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         python3=python3 "$@"
     # Its package has a daemon run from the next boot on, which nobody asked for.
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true

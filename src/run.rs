@@ -24,7 +24,7 @@ const GID_WAIT: Duration = Duration::from_secs(10);
 
 /// The scope nibble of the broadcast group: link-local, as the kernel has it
 /// (`ipoib_main.c ipv4_bcast_addr`).
-const SCOPE: u8 = 2;
+pub const SCOPE: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT; gives the exit status. With a source, SIGHUP has it read again.
 pub fn run(config: Config, source: Option<Source>) -> u8 {
@@ -190,7 +190,8 @@ pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
     }
 }
 
-fn gid_choice(gid: GidChoice) -> soft::GidChoice {
+/// The choice of a GID in the fabric's words.
+pub fn gid_choice(gid: GidChoice) -> soft::GidChoice {
     match gid {
         GidChoice::Auto => soft::GidChoice::Auto,
         GidChoice::Ipv4 => soft::GidChoice::Ipv4,
@@ -198,7 +199,8 @@ fn gid_choice(gid: GidChoice) -> soft::GidChoice {
     }
 }
 
-fn link_mtu(mtu: LinkMtu) -> soft::LinkMtu {
+/// The link MTU in the fabric's words.
+pub fn link_mtu(mtu: LinkMtu) -> soft::LinkMtu {
     match mtu {
         LinkMtu::Auto => soft::LinkMtu::Auto,
         LinkMtu::Exact => soft::LinkMtu::Exact,

@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let mut now = 0;
     for (flags, frame) in interface::records(data) {
         now += u64::from(flags) * 50;
+        ipoib.set_stacked(flags & 1 != 0);
         match ipoib.from_tap(Time(now), &[0; 12], frame) {
             Outgoing::Rewritten { packet, .. } => assert!(packet.len() >= 4),
             Outgoing::Forward { encap, .. } => assert_eq!(encap[2..], [0, 0]),
@@ -21,5 +22,5 @@ fuzz_target!(|data: &[u8]| {
         }
         interface::drain(&mut ipoib, Time(now));
     }
-    assert!(ipoib.groups().count() <= interface::LIMITS.groups);
+    interface::check(&ipoib);
 });

@@ -155,6 +155,9 @@ impl Snooper {
         }
         let before = self.members.len();
         self.members.retain(|_, m| now < m.expires);
+        let members = &self.members;
+        self.queries
+            .retain(|q| !matches!(q, Query::Specific(group) if !members.contains_key(group)));
         let due: Vec<IpAddr> = self
             .members
             .iter_mut()

@@ -284,12 +284,10 @@ fn check(c: &Ipoib, own: [u8; 6], limits: Limits) {
     assert_eq!(addresses.len(), c.guests().count());
 }
 
-fn view(
-    c: &Ipoib,
-) -> (
-    Vec<(std::net::IpAddr, [u8; 6])>,
-    Vec<(HardwareAddress, [u8; 6])>,
-) {
+/// Whose each guest's IP address is, and the Ethernet addresses of the peers that spoke.
+type View = (Vec<(IpAddr, [u8; 6])>, Vec<(HardwareAddress, [u8; 6])>);
+
+fn view(c: &Ipoib) -> View {
     let mut guests: Vec<_> = c.guests().map(|g| (g.ip, g.mac)).collect();
     guests.sort_unstable();
     let confirmed = c.neighbours().filter(|n| n.confirmed);

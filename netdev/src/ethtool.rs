@@ -4,7 +4,9 @@
 //! net/core/rtnetlink.c), so that reading the features again at each [`rtnl::Event::LinkChanged`]
 //! is enough to follow them.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -39,15 +41,7 @@ impl Features {
     /// # Errors
     /// ENODEV if there is no such interface.
     pub fn read(name: &str) -> io::Result<Features> {
-        if name.len() > rtnl::NAME_MAX {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let socket = socket_for(name)?;
         let is_on = |command| Ok::<_, io::Error>(sys::ethtool_value(&socket, name, command)? != 0);
         Ok(Features {
             gro: is_on(ETHTOOL_GGRO)?,
@@ -57,4 +51,29 @@ impl Features {
             tx_checksum: is_on(ETHTOOL_GTXCSUM)?,
         })
     }
+}
+
+/// All features of the interface `name` by their names, such as `tx-udp-segmentation`, and whether
+/// each is on.
+///
+/// # Errors
+/// ENODEV if there is no such interface, ENOBUFS if the kernel has more features than expected.
+pub fn all_features(name: &str) -> io::Result<BTreeMap<String, bool>> {
+    let named = sys::ethtool_features(socket_for(name)?, name)?.into_iter();
+    // Bits without a feature have no name.
+    Ok(named.filter(|(name, _)| !name.is_empty()).collect())
+}
+
+/// Any socket of the network namespace will do.
+fn socket_for(name: &str) -> io::Result<OwnedFd> {
+    if name.len() > rtnl::NAME_MAX {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    Ok(socket)
 }

@@ -37,16 +37,16 @@ struct FlagsRequest {
 const _: () = assert!(size_of::<FlagsRequest>() == size_of::<libc::ifreq>());
 const _: () = assert!(offset_of!(FlagsRequest, flags) == offset_of!(libc::ifreq, ifr_ifru));
 
-/// `struct ifreq` with its data pointer, for ethtool's commands that take one number.
+/// `struct ifreq` with its data pointer, for ethtool's commands.
 #[repr(C)]
-struct ValueRequest {
+struct PointerRequest<T> {
     name: [u8; libc::IFNAMSIZ],
-    data: *mut EthtoolValue,
-    rest: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<*mut EthtoolValue>()],
+    data: *mut T,
+    rest: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<*mut u8>()],
 }
 
-const _: () = assert!(size_of::<ValueRequest>() == size_of::<libc::ifreq>());
-const _: () = assert!(offset_of!(ValueRequest, data) == offset_of!(libc::ifreq, ifr_ifru));
+const _: () = assert!(size_of::<PointerRequest<u8>>() == size_of::<libc::ifreq>());
+const _: () = assert!(offset_of!(PointerRequest<u8>, data) == offset_of!(libc::ifreq, ifr_ifru));
 
 /// `struct ethtool_value`.
 #[repr(C)]
@@ -152,7 +152,7 @@ pub(crate) fn set_carrier(tun: impl AsFd, carrier: bool) -> io::Result<()> {
 /// network namespace.
 pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::Result<u32> {
     let mut value = EthtoolValue { command, data: 0 };
-    let mut request = ValueRequest {
+    let mut request = PointerRequest {
         name: padded(name),
         data: &raw mut value,
         rest: [0; _],
@@ -160,8 +160,132 @@ pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::
     // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets
     // asserted above), and through its pointer reads and writes one `struct ethtool_value`; both
     // live to the end of this function and nothing else refers to them during the call.
-    unsafe { ioctl(socket, Updater::<ETHTOOL, ValueRequest>::new(&mut request))? };
+    unsafe {
+        ioctl(
+            socket,
+            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
+        )?;
+    }
     Ok(value.data)
+}
+
+// Commands and the string set of include/uapi/linux/ethtool.h.
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETH_SS_FEATURES: u32 = 4;
+const ETH_GSTRING_LEN: usize = 32;
+
+/// Features that there is room for; Linux 6.18 has 64 at most (NETDEV_FEATURE_COUNT).
+const FEATURES_MAX: usize = 256;
+
+/// `struct ethtool_sset_info` for one set.
+#[repr(C)]
+struct EthtoolSetInfo {
+    command: u32,
+    reserved: u32,
+    mask: u64,
+    length: u32,
+}
+
+/// `struct ethtool_gstrings` with its strings.
+#[repr(C)]
+struct EthtoolStrings {
+    command: u32,
+    set: u32,
+    length: u32,
+    strings: [[u8; ETH_GSTRING_LEN]; FEATURES_MAX],
+}
+
+/// `struct ethtool_gfeatures` with its blocks.
+#[repr(C)]
+struct EthtoolFeatures {
+    command: u32,
+    size: u32,
+    blocks: [EthtoolFeatureBlock; FEATURES_MAX / 32],
+}
+
+/// `struct ethtool_get_features_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct EthtoolFeatureBlock {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
+}
+
+/// SIOCETHTOOL with ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS and ETHTOOL_GFEATURES: the names of the
+/// kernel's features, as `ethtool -k` has them, and whether each is on. ENOBUFS from a kernel with
+/// more of them than there is room for.
+pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<(String, bool)>> {
+    let mut info = EthtoolSetInfo {
+        command: ETHTOOL_GSSET_INFO,
+        reserved: 0,
+        mask: 1 << ETH_SS_FEATURES,
+        length: 0,
+    };
+    let mut request = PointerRequest {
+        name: padded(name),
+        data: &raw mut info,
+        rest: [0; _],
+    };
+    // SAFETY: as in `ethtool_value`; through the pointer the kernel reads the head of a `struct
+    // ethtool_sset_info` and writes it back with one u32 for each set bit of the mask, of which
+    // there is one.
+    unsafe {
+        ioctl(
+            &socket,
+            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
+        )?;
+    }
+    let count = info.length as usize;
+    if count > FEATURES_MAX {
+        return Err(io::Errno::NOBUFS);
+    }
+    let mut strings = Box::new(EthtoolStrings {
+        command: ETHTOOL_GSTRINGS,
+        set: ETH_SS_FEATURES,
+        length: 0,
+        strings: [[0; _]; _],
+    });
+    let mut request = PointerRequest {
+        name: padded(name),
+        data: &raw mut *strings,
+        rest: [0; _],
+    };
+    // SAFETY: as in `ethtool_value`; the kernel writes as many strings of 32 bytes as it has
+    // features. That number is a constant of the kernel, and was found above to fit.
+    unsafe {
+        ioctl(
+            &socket,
+            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
+        )?;
+    }
+    let mut features = EthtoolFeatures {
+        command: ETHTOOL_GFEATURES,
+        size: (FEATURES_MAX / 32) as u32,
+        blocks: [EthtoolFeatureBlock::default(); _],
+    };
+    let mut request = PointerRequest {
+        name: padded(name),
+        data: &raw mut features,
+        rest: [0; _],
+    };
+    // SAFETY: as in `ethtool_value`; the kernel writes at most `size` blocks.
+    unsafe {
+        ioctl(
+            &socket,
+            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
+        )?;
+    }
+    let text = |bytes: &[u8]| {
+        let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    };
+    let is_on = |i: usize| features.blocks[i / 32].active >> (i % 32) & 1 == 1;
+    let named = strings.strings[..count].iter().enumerate();
+    Ok(named.map(|(i, name)| (text(name), is_on(i))).collect())
 }
 
 /// Owns the descriptors that a service manager opened for this process and named in its

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use namespace::{in_namespace, run};
-use netdev::ethtool::Features;
+use netdev::ethtool::{Features, all_features};
 use netdev::membership;
 use netdev::mroute::{self, MulticastRoutes};
 use netdev::tap::{Tap, TapOptions, TapQueue};
@@ -120,6 +120,34 @@ fn joined_groups_are_announced_and_listed() {
         let after = membership::read(ifindex).unwrap();
         assert!(!after.contains(&IpAddr::V4(v4)) && !after.contains(&IpAddr::V6(v6)));
         assert!(membership::read(ifindex + 1000).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn all_features_are_those_of_ethtool() {
+    in_namespace(|| {
+        run("ip link add east type veth peer name west");
+        run("ethtool -K east tx-udp-segmentation off");
+        for interface in ["east", "west"] {
+            let shown = run(&format!("ethtool -k {interface}"));
+            let features = all_features(interface).unwrap();
+            assert!(features.len() > 40, "{features:?}");
+            // The lines of single features; older words for groups of them come first.
+            let mut compared = 0;
+            for line in shown.lines() {
+                let Some((name, state)) = line.trim().split_once(": ") else {
+                    continue;
+                };
+                if let Some(on) = features.get(name) {
+                    assert_eq!(*on, state.starts_with("on"), "{interface}: {line}");
+                    compared += 1;
+                }
+            }
+            assert!(compared > 30, "only {compared} in {shown}");
+            assert_eq!(features["tx-udp-segmentation"], interface == "west");
+        }
+        let missing = all_features("nowhere").unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(libc::ENODEV));
     });
 }
 

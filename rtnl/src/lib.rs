@@ -29,7 +29,7 @@ mod transport;
 pub use address::{Address, Scope};
 pub use arguments::{NAME_MAX, name_fault};
 pub use error::Error;
-pub use link::{Link, MacvlanMode, OperState, Tun};
+pub use link::{Bridge, Link, MacvlanMode, OperState, Tun};
 pub use monitor::{Event, Group, Monitor};
 pub use requests::Requests;
 pub use stacking::Stacking;

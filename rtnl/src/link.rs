@@ -38,6 +38,10 @@ const IFLA_TUN_PERSIST: u16 = 6;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
+const IFLA_BR_MCAST_SNOOPING: u16 = 23;
+const IFLA_BR_MCAST_QUERIER: u16 = 25;
+const IFLA_BR_MCAST_QUERIER_STATE: u16 = 47;
+const BRIDGE_QUERIER_IPV6_ADDRESS: u16 = 5;
 
 /// The value of IFLA_TUN_TYPE for a TAP (kernel include/uapi/linux/if_tun.h, IFF_TAP).
 const TYPE_TAP: u8 = 2;
@@ -104,6 +108,18 @@ pub struct Tun {
     pub queues: u32,
     /// Queues that are open and detached.
     pub disabled_queues: u32,
+}
+
+/// What the kernel tells of a bridge's multicast (kernel net/bridge/br_netlink.c, br_fill_info).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Bridge {
+    /// It sends multicast only to ports that asked for it (IGMP and MLD snooping).
+    pub snooping: bool,
+    /// It asks for memberships itself.
+    pub querier: bool,
+    /// Someone asks by MLD: the bridge itself, or another querier on the segment that it hears
+    /// (Linux 5.16 and later).
+    pub mld_querier_seen: bool,
 }
 
 /// How the macvlans on one interface reach each other and the network (kernel
@@ -187,6 +203,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// More on it, if it is a TUN or TAP interface.
     pub tun: Option<Tun>,
+    /// More on it, if it is a bridge.
+    pub bridge: Option<Bridge>,
     /// Its mode, if it is a macvlan or macvtap.
     pub macvlan: Option<MacvlanMode>,
 }
@@ -255,6 +273,7 @@ fn from_header(header: &LinkHeader) -> Link {
         gro_max_size: 0,
         tx_queue_len: 0,
         tun: None,
+        bridge: None,
         macvlan: None,
     }
 }
@@ -302,9 +321,26 @@ fn set_info(link: &mut Link, nested: &[u8]) {
     let data = data.unwrap_or_default();
     match link.kind.as_deref() {
         Some("tun") => link.tun = Some(tun(data)),
+        Some("bridge") => link.bridge = Some(bridge(data)),
         Some("macvlan" | "macvtap") => link.macvlan = macvlan_mode(data),
         _ => {}
     }
+}
+
+fn bridge(nested: &[u8]) -> Bridge {
+    let mut bridge = Bridge::default();
+    for (kind, value) in attributes(nested) {
+        match kind {
+            IFLA_BR_MCAST_SNOOPING => bridge.snooping = u8_of(value) == Some(1),
+            IFLA_BR_MCAST_QUERIER => bridge.querier = u8_of(value) == Some(1),
+            IFLA_BR_MCAST_QUERIER_STATE => {
+                bridge.mld_querier_seen =
+                    attributes(value).any(|(kind, _)| kind == BRIDGE_QUERIER_IPV6_ADDRESS);
+            }
+            _ => {}
+        }
+    }
+    bridge
 }
 
 fn macvlan_mode(nested: &[u8]) -> Option<MacvlanMode> {

@@ -213,6 +213,43 @@ fn users_of_every_group_are_counted() {
 }
 
 #[test]
+fn a_bridge_tells_how_it_handles_multicast() {
+    in_namespace(|| {
+        run("ip link add br0 type bridge");
+        let mut requests = Requests::new().unwrap();
+        let bridge = requests.link_by_name("br0").unwrap().bridge.unwrap();
+        assert!(bridge.snooping && !bridge.querier && !bridge.mld_querier_seen);
+        run("ip link set br0 type bridge mcast_snooping 0");
+        let bridge = requests.link_by_name("br0").unwrap().bridge.unwrap();
+        assert!(!bridge.snooping);
+        run("ip link set br0 type bridge mcast_snooping 1 mcast_querier 1");
+        let bridge = requests.link_by_name("br0").unwrap().bridge.unwrap();
+        assert!(bridge.snooping && bridge.querier && bridge.mld_querier_seen);
+        assert_eq!(requests.link_by_name("lo").unwrap().bridge, None);
+    });
+}
+
+#[test]
+fn the_interface_below_is_known_where_it_is_near() {
+    in_namespace(|| {
+        run("ip link add east type veth peer name west");
+        run("ip link add link east name above type macvlan");
+        let mut requests = Requests::new().unwrap();
+        let mut link = |name| requests.link_by_name(name).unwrap();
+        let (east, west) = (link("east"), link("west"));
+        assert_eq!(link("above").link, Some(east.index));
+        assert_eq!(west.link, Some(east.index));
+        assert_eq!(link("lo").link, None);
+        let far = format!("far{}", std::process::id());
+        run(&format!("ip netns add {far}"));
+        run(&format!("ip link set west netns {far}"));
+        let lower = requests.link_by_name("east").unwrap().link;
+        run(&format!("ip netns del {far}"));
+        assert_eq!(lower, None, "an index of another namespace says nothing");
+    });
+}
+
+#[test]
 fn a_tap_tells_its_mode() {
     in_namespace(|| {
         run("ip tuntap add dev t0 mode tap multi_queue vnet_hdr");

@@ -14,6 +14,7 @@ mod checklist;
 mod config;
 mod control;
 mod dhcp;
+mod doctor;
 mod echo;
 mod hostile;
 mod iperf;

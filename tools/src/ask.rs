@@ -20,11 +20,7 @@ const RELOAD_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Asks, and prints the answer; gives the exit status.
 pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
-    let format = match (cli.json, cli.pretty) {
-        (false, _) => Format::Text,
-        (true, false) => Format::Json,
-        (true, true) => Format::PrettyJson,
-    };
+    let format = Format::of(cli);
     let connect = || ControlClient::connect(&cli.socket, TIMEOUT);
     let patient = || ControlClient::connect(&cli.socket, RELOAD_TIMEOUT);
     let printed = match command {
@@ -57,8 +53,8 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
             })
         }
         Command::Version => version(format, connect),
-        Command::Decode(_) | Command::Generate { .. } => {
-            unreachable!("neither asks a daemon: main has run it")
+        Command::Doctor(_) | Command::Decode(_) | Command::Generate { .. } => {
+            unreachable!("none only asks a daemon: main has run it")
         }
     };
     printed.map(|()| EXIT_OK)

@@ -7,11 +7,14 @@ use ibtap::api::{LogLevel, PING_SIZE};
 use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
+use crate::doctor::DoctorArgs;
+
 pub const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
 system refused, 3 no daemon answers. decode: 1 also where an ICRC is bad or a
 packet malformed, 2 where the file cannot be read. ping: 1 also where nobody
-answers. reload: 2 also where something cannot change without a restart.";
+answers. reload: 2 also where something cannot change without a restart.
+doctor: 2 where something keeps ibtap from working, with a daemon or without.";
 
 /// Shows and controls the IPoIB interfaces of a running ibtapd.
 ///
@@ -102,6 +105,7 @@ pub enum Command {
     Reload,
     /// The versions of this program and of the daemon
     Version,
+    Doctor(DoctorArgs),
     Decode(DecodeArgs),
     /// Write man pages and shell completions of ibtap and ibtapd below a directory
     #[command(hide = true)]

@@ -85,6 +85,22 @@ The file cannot be read.
 .BR tshark (1)
 "#;
 
+const DOCTOR_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Nothing was found that keeps ibtap from working.
+.TP
+.B 1
+The command line is wrong, or the daemon serves no such interface.
+.TP
+.B 2
+Something keeps ibtap from working: a line that begins with FAIL says what.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR ibtapd (8),
+.BR nft (8)
+"#;
+
 /// Writes everything below `directory`, which is laid out like `/usr/share`.
 pub fn write(directory: &Path) -> Result<(), Failure> {
     try_write(directory).map_err(|error| {
@@ -117,9 +133,10 @@ fn try_write(directory: &Path) -> io::Result<()> {
 fn pages(command: &Command, sections: &str, directory: &Path) -> io::Result<()> {
     page(command, sections, directory)?;
     for sub in command.get_subcommands().filter(|s| !s.is_hide_set()) {
-        // It reads a file and asks no daemon.
+        // These do other things than to ask the daemon.
         let sections = match sub.get_name() {
             "decode" => DECODE_SECTIONS,
+            "doctor" => DOCTOR_SECTIONS,
             _ => sections,
         };
         pages(sub, sections, directory)?;
@@ -185,6 +202,7 @@ mod tests {
             "ibtap-stats.8",
             "ibtap-log.8",
             "ibtap-decode.8",
+            "ibtap-doctor.8",
         ] {
             assert!(names.iter().any(|n| n == expected), "{expected}: {names:?}");
         }

@@ -1,12 +1,14 @@
 //! `ibtap`: asks a running `ibtapd`, and reads captures.
 //!
 //! Exit status: 0 success, 1 wrong usage or no such interface, 2 refused, 3 no daemon answers.
-//! `ibtap decode` has its own: see [`tools::decode`].
+//! `ibtap decode` has its own: see [`tools::decode`]. `ibtap doctor` exits with 2 if it finds what
+//! keeps ibtap from working.
 
 #![forbid(unsafe_code)]
 
 mod ask;
 mod cli;
+mod doctor;
 mod follow;
 mod generate;
 mod output;
@@ -16,7 +18,7 @@ use std::process::ExitCode;
 
 use cli::{Cli, Command};
 use ibtap::args::EXIT_OK;
-use output::Failure;
+use output::{Failure, Format};
 use tools::decode;
 
 fn main() -> ExitCode {
@@ -37,6 +39,7 @@ fn run(cli: Cli) -> Result<u8, Failure> {
             generate::write(&directory)?;
             Ok(EXIT_OK)
         }
+        Command::Doctor(args) => doctor::run(&args, &cli.socket, Format::of(&cli)),
         Command::Decode(args) => Ok(decode::run(&args, cli.json)),
         command => ask::run(&cli, &command),
     }

@@ -6,6 +6,8 @@ use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
 use ibtap::control::ClientError;
 use serde::Serialize;
 
+use crate::cli::Cli;
+
 /// Why a command fails.
 #[derive(Debug)]
 pub enum Failure {
@@ -56,6 +58,17 @@ pub enum Format {
     Json,
     /// An array, indented.
     PrettyJson,
+}
+
+impl Format {
+    /// What the command line asks for.
+    pub fn of(cli: &Cli) -> Format {
+        match (cli.json, cli.pretty) {
+            (false, _) => Format::Text,
+            (true, false) => Format::Json,
+            (true, true) => Format::PrettyJson,
+        }
+    }
 }
 
 /// Prints `items` as JSON, or the text made from them.

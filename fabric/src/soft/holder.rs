@@ -6,10 +6,12 @@
 use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
+use super::socket::probe;
 use super::wire::ROCE_V2_PORT;
 
 /// The lock, held as long as it lives.
@@ -27,8 +29,8 @@ pub enum Locked {
     Os(io::Error),
 }
 
-fn lock_name(underlay: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("ibtap/roce/{underlay}"))
+fn lock_name(underlay: &str) -> String {
+    format!("ibtap/roce/{underlay}")
 }
 
 impl Lock {
@@ -37,8 +39,9 @@ impl Lock {
     /// # Errors
     /// Who has it.
     pub fn take(underlay: &str) -> Result<Lock, Locked> {
-        let name = lock_name(underlay).map_err(Locked::Os)?;
-        match UnixListener::bind_addr(&name) {
+        let name = lock_name(underlay);
+        let address = SocketAddr::from_abstract_name(&name).map_err(Locked::Os)?;
+        match UnixListener::bind_addr(&address) {
             Ok(listener) => Ok(Lock {
                 _listener: listener,
             }),
@@ -48,10 +51,67 @@ impl Lock {
     }
 }
 
-fn holder(name: &SocketAddr) -> Option<i32> {
-    let stream = UnixStream::connect_addr(name).ok()?;
-    let pid = socket_peercred(&stream).ok()?.pid;
+/// Asks the kernel who listens. It does not wait: nobody accepts there, so that each question takes
+/// a place in the listener's queue for good, and the one after the last would wait for ever.
+fn holder(name: &str) -> Option<i32> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).ok()?;
+    connect(&socket, &address).ok()?;
+    let pid = socket_peercred(&socket).ok()?.pid;
     Some(pid.as_raw_nonzero().get())
+}
+
+/// Who keeps an underlay's RoCEv2 port from being opened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PortUser {
+    /// Nobody.
+    Free,
+    /// An `ibtapd`; its process, where that can be seen from here.
+    Daemon(Option<u32>),
+    /// A process, with its name.
+    Process(u32, String),
+    /// Nobody who can be seen from here: the kernel's `rdma_rxe`, a process of another container,
+    /// or one that this user may not look at.
+    Unseen,
+}
+
+/// Finds out who uses the port of an underlay in the calling thread's network namespace, and
+/// leaves no trace: a daemon's lock is looked up and not asked, and only a port without one is
+/// tried.
+///
+/// # Errors
+/// Those of the socket that tries the port.
+pub fn port_user(underlay: &str, ifindex: u32) -> io::Result<PortUser> {
+    if let Some(inode) = lock_inode(underlay) {
+        return Ok(PortUser::Daemon(process_of(inode).map(|(pid, _)| pid)));
+    }
+    match probe(ifindex) {
+        Ok(()) => Ok(PortUser::Free),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => Ok(socket_inode()
+            .and_then(process_of)
+            .map_or(PortUser::Unseen, |(pid, name)| PortUser::Process(pid, name))),
+        Err(e) => Err(e),
+    }
+}
+
+/// The inode of the listening socket that is the underlay's lock.
+fn lock_inode(underlay: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/thread-self/net/unix").ok()?;
+    unix_inode(&text, &lock_name(underlay))
+}
+
+/// Looks for an abstract name in the text of /proc/net/unix (proc_net(5)). The listener has
+/// __SO_ACCEPTCON among its flags; those who have asked it bear its name, too.
+fn unix_inode(text: &str, name: &str) -> Option<u64> {
+    const ACCEPTS: u32 = 1 << 16;
+    text.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let inode = fields.nth(2)?.parse().ok()?;
+        let found = fields.next()?.strip_prefix('@')?;
+        (flags & ACCEPTS != 0 && found == name).then_some(inode)
+    })
 }
 
 /// One sentence on who has the port, and what to do.
@@ -109,6 +169,42 @@ fn process_of(inode: u64) -> Option<(u32, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An underlay that nobody else's test asks about.
+    fn name(test: &str) -> String {
+        format!("{test}-{}", std::process::id())
+    }
+
+    #[test]
+    fn asking_for_the_holder_again_and_again_never_waits() {
+        let name = name("again");
+        let _lock = Lock::take(&name).unwrap();
+        // More than the queue of a listener takes (std: 128).
+        for _ in 0..200 {
+            assert!(matches!(Lock::take(&name), Err(Locked::By(_))));
+        }
+    }
+
+    #[test]
+    fn the_locks_holder_is_found_without_asking_it() {
+        let name = name("found");
+        assert_eq!(lock_inode(&name), None);
+        let _lock = Lock::take(&name).unwrap();
+        let process = lock_inode(&name).and_then(process_of);
+        assert_eq!(process.map(|(pid, _)| pid), Some(std::process::id()));
+    }
+
+    #[test]
+    fn the_table_of_unix_sockets_is_searched_for_the_listener() {
+        let text = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03  4711 @ibtap/roce/eth0\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01  4712 @ibtap/roce/eth0\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01  4713 @ibtap/roce/eth1\n\
+            0000000000000000: 00000002 00000000 00000000 0002 01  4714\n";
+        assert_eq!(unix_inode(text, "ibtap/roce/eth0"), Some(4712));
+        assert_eq!(unix_inode(text, "ibtap/roce/eth"), None);
+        assert_eq!(unix_inode("", "ibtap/roce/eth0"), None);
+    }
 
     #[test]
     fn the_socket_table_is_searched_by_port() {

@@ -27,5 +27,7 @@ mod watch;
 mod worker;
 
 pub use config::SoftConfig;
+pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
-pub use underlay::{GidChoice, LinkMtu};
+pub use underlay::{GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
+pub use watch::see;

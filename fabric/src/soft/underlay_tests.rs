@@ -32,6 +32,7 @@ fn link(mtu: u32) -> Link {
         gro_max_size: 65536,
         tx_queue_len: 1000,
         tun: None,
+        bridge: None,
         macvlan: None,
     }
 }

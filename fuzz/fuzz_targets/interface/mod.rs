@@ -47,15 +47,30 @@ pub fn records(mut data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
+/// What must hold at all times.
+#[allow(dead_code, reason = "one of the targets looks at other things")]
+pub fn check(ipoib: &Ipoib) {
+    assert!(ipoib.neighbours().count() <= LIMITS.neighbours);
+    assert!(ipoib.groups().count() <= LIMITS.groups);
+    assert!(ipoib.guests().count() <= LIMITS.guests);
+    for peer in ipoib.neighbours() {
+        assert!(ipoib.guests().all(|guest| guest.mac != peer.mac));
+    }
+}
+
 /// Does what a data thread does after each packet.
 pub fn drain(ipoib: &mut Ipoib, now: Time) {
     if ipoib.next_deadline().is_some_and(|at| at <= now) {
         ipoib.handle_timeout(now);
     }
     while ipoib.poll_transmit(now).is_some() {}
+    while let Some(frame) = ipoib.poll_tap(now) {
+        assert!(frame.len() >= 34, "an Ethernet header and one of IP or ARP");
+    }
     while let Some(held) = ipoib.pop_released() {
         let _ = ipoib.from_tap(now, &held.prefix, &held.frame);
     }
     let _ = ipoib.drain_updates().count();
+    while ipoib.pop_event().is_some() {}
     while ipoib.pop_released_ah().is_some() {}
 }

@@ -558,7 +558,8 @@ impl Ipoib {
                 mac,
                 ip,
                 strong: true,
-                broadcast: false,
+                // It will tell the link itself when it has made sure that nobody else has it.
+                broadcast: true,
                 answer: false,
             };
             self.take_in(now, mac, said);

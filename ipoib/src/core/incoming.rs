@@ -99,8 +99,8 @@ impl Ipoib {
         let header = ip_header(ethertype, l3)?;
         let Some(destination) = self.destination(meta, &header)? else {
             let step = self.ip_to(now, meta, ethertype, l3, header, self.config.mac)?;
-            // Made anew from IPv4 are DHCP replies alone, which name their client.
-            if ethertype == TYPE_IPV4 && matches!(step, Step::Frame(_)) {
+            // A client that gets its address cannot be asked for it.
+            if ethertype == TYPE_IPV4 && dhcp::may_be_reply(&l3[..header.len]) {
                 return Ok(step);
             }
             return self.hold_for_guest(now, step, &header, l3);

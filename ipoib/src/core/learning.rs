@@ -184,9 +184,6 @@ impl Ipoib {
                     self.supersede(old, new);
                 }
             }
-            Update::Dhcp { xid, client } => {
-                self.services.clients.remember(now, *xid, *client);
-            }
             Update::Forgotten { address } => {
                 if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
                     self.neighbours.forget(slot);
@@ -203,6 +200,9 @@ impl Ipoib {
             Update::Probing { ip, mac } => self.apply_probing(now, *ip, *mac),
             Update::Conflict { ip } => self.conflicts.keep(now, *ip),
             Update::SignedNd => self.told_signed = true,
+            Update::Dhcp { xid, client } => {
+                self.services.clients.remember(now, *xid, *client);
+            }
         }
     }
 }

@@ -197,6 +197,13 @@ fn a_reply_that_comes_to_another_replica_is_translated_there() {
     let m = meta(address(0xb, 0x4b), two.local().gid());
     let got = receive(&mut two, &m, &payload(0x0800, &bare_reply(5))).unwrap();
     assert_eq!(got[..6], CLIENT);
+    // What it was given is known of it from now on.
+    let leased = two.guests().next().map(|g| (g.mac, g.weak));
+    assert_eq!(leased, Some((CLIENT, false)));
+    assert!(
+        two.drain_updates()
+            .any(|u| matches!(u, Update::Guest { mac: CLIENT, .. }))
+    );
     assert_eq!(got[14..], dhcp_frame(5)[14..]);
     let named = &dhcp_frame(5)[14..];
     let got = receive(&mut two, &m, &payload(0x0800, named)).unwrap();

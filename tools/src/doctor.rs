@@ -1,0 +1,311 @@
+//! `ibtap doctor`: why it does not work, and what to do.
+//!
+//! Each check is a module: `gather` looks at the system and gives facts, `judge` makes findings of
+//! facts and looks at nothing. Everything is looked at in the network namespace of the daemon that
+//! answers, if there is one.
+
+mod daemon;
+mod finding;
+mod firewall;
+mod gid;
+mod host;
+mod modules;
+mod multicast;
+mod namespace;
+mod port;
+mod rights;
+mod target;
+#[cfg(test)]
+mod tests;
+mod underlay;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use ibtap::api::InterfaceInfo;
+use ibtap::args::{EXIT_OK, EXIT_REFUSED};
+use ibtap::config::{Config, values::parse_interface};
+use ibtap::control::ClientError;
+use ibtap::run::SCOPE;
+use rtnl::Requests;
+
+use crate::output::{Failure, Format, print};
+use daemon::View;
+use finding::{Finding, Level, any_failed};
+use target::Target;
+
+/// A machine under load may take a while to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Find out why it does not work, and what to do
+///
+/// Looks at rights, underlay, GID, port, firewall and multicast, and asks the daemon if one runs.
+/// Changes nothing; sends a ping to all hosts on each interface.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// Only this interface of the daemon's [default: all]
+    #[arg(value_name = "IF")]
+    pub interface: Option<String>,
+
+    /// Check this underlay [default: the daemon's, the configuration's, or a likely one]
+    #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
+    pub underlay: Option<String>,
+
+    /// Check this configuration file and its underlays
+    #[arg(long, short, value_name = "FILE", conflicts_with = "underlay")]
+    pub config: Option<PathBuf>,
+}
+
+/// Checks everything, prints what was found, and gives the exit status: refused if something keeps
+/// ibtap from working.
+///
+/// # Errors
+/// No such interface; stdout cannot be written to.
+pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failure> {
+    let findings = examine(args, socket)?;
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    print(format, &findings, |all| finding::text(all, colour))?;
+    Ok(if any_failed(&findings) {
+        EXIT_REFUSED
+    } else {
+        EXIT_OK
+    })
+}
+
+fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
+    let mut findings = Vec::new();
+    let rehearsal = args.underlay.is_some() || args.config.is_some();
+    let view = match daemon::gather(socket, TIMEOUT, args.interface.as_deref()) {
+        Ok(view) => Some(view),
+        Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
+        Err(error) => {
+            findings.push(daemon::judge_absence(&error, rehearsal));
+            None
+        }
+    };
+    let process = view.as_ref().and_then(|v| v.pid);
+    findings.extend(view.iter().flat_map(daemon::judge));
+    findings.extend(rights::judge(&rights::gather(process)));
+    findings.extend(modules::judge(modules::gather()));
+    findings.extend(process.and_then(namespace::enter));
+    if any_failed_in(&findings, namespace::CHECK) {
+        return Ok(findings);
+    }
+    match Requests::new() {
+        Ok(requests) => Site { view, requests }.examine(args, &mut findings),
+        Err(error) => findings.push(unreadable(&error)),
+    }
+    Ok(findings)
+}
+
+fn any_failed_in(findings: &[Finding], check: &str) -> bool {
+    let mut of_check = findings.iter().filter(|f| f.check == check);
+    of_check.any(|f| f.level == Level::Fail)
+}
+
+fn unreadable(error: &rtnl::Error) -> Finding {
+    Finding::new("netlink", Level::Fail, "", error.to_string())
+        .advise("a container or a seccomp filter without AF_NETLINK? run this on the host")
+}
+
+/// The network namespace that is looked at, and the daemon that serves it.
+struct Site {
+    view: Option<View>,
+    requests: Requests,
+}
+
+impl Site {
+    fn examine(mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) {
+        let targets = self.targets(args, findings);
+        let mut walls = Vec::new();
+        for target in &targets {
+            match self.underlay(target, findings) {
+                Ok(wall) => walls.extend(wall),
+                Err(error) => findings.push(unreadable(&error)),
+            }
+        }
+        if !walls.is_empty() {
+            findings.extend(firewall::judge(&firewall::gather(), &walls));
+        }
+        for interface in targets.iter().flat_map(|t| &t.interfaces) {
+            match self.interface(interface) {
+                Ok(found) => findings.extend(found),
+                Err(error) => findings.push(unreadable(&error)),
+            }
+        }
+    }
+
+    /// What is to be checked.
+    fn targets(&mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Vec<Target> {
+        let file = match &args.config {
+            Some(file) => config(file, findings),
+            None => None,
+        };
+        let served: &[InterfaceInfo] = self.view.as_ref().map_or(&[], |v| &v.interfaces);
+        let started = || self.view.as_ref().and_then(|v| target::of_process(v.pid?));
+        let started = started();
+        let of_daemon = target::of_daemon(served, file.as_ref().or(started.as_ref()));
+        if let Some(underlay) = &args.underlay {
+            let known = of_daemon.into_iter().find(|t| t.underlay == *underlay);
+            return vec![known.unwrap_or_else(|| target::of_name(underlay))];
+        }
+        if args.config.is_some() {
+            let of_file = file.map(|c| target::of_config(&c, args.interface.as_deref()));
+            return merge(of_file.unwrap_or_default(), of_daemon);
+        }
+        if self.view.is_some() {
+            return of_daemon;
+        }
+        self.likely(args, findings)
+    }
+
+    /// What a daemon would be started for, most likely.
+    fn likely(&mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) -> Vec<Target> {
+        if let Some(file) = target::of_unit() {
+            let config = config(&file, findings);
+            let targets = config.map(|c| target::of_config(&c, args.interface.as_deref()));
+            return targets.unwrap_or_default();
+        }
+        let links = self.requests.links().unwrap_or_default();
+        match target::guess(&links) {
+            Some(link) => {
+                findings.push(
+                    Finding::new(
+                        "underlay",
+                        Level::Note,
+                        &link.name,
+                        "taken for the underlay",
+                    )
+                    .advise("if it is another: --underlay IF, or --config FILE"),
+                );
+                vec![target::of_name(&link.name)]
+            }
+            None => {
+                findings.push(
+                    Finding::new(
+                        "underlay",
+                        Level::Warn,
+                        "",
+                        "no Ethernet interface was found",
+                    )
+                    .advise("name one: --underlay IF, or --config FILE"),
+                );
+                Vec::new()
+            }
+        }
+    }
+
+    /// Checks an underlay; gives what its firewall has to let through, if it is there.
+    fn underlay(
+        &mut self,
+        target: &Target,
+        findings: &mut Vec<Finding>,
+    ) -> Result<Option<firewall::Site>, rtnl::Error> {
+        let name = target.underlay.as_str();
+        let facts = underlay::gather(name, &mut self.requests)?;
+        findings.extend(underlay::judge(&facts, target));
+        findings.extend(gid::judge(name, &facts.seen, target.port.gid));
+        let Some(link) = &facts.seen.link else {
+            return Ok(None);
+        };
+        let served = !target.interfaces.is_empty();
+        let port = port::Facts {
+            user: fabric::soft::port_user(name, link.index),
+            daemon: self.view.as_ref().map(|v| (v.pid, served)),
+            rxe: modules::gather().rdma_rxe,
+        };
+        findings.push(port::judge(name, &port));
+        let multicast = self.multicast(target);
+        findings.extend(multicast::judge(name, &multicast));
+        Ok(wall(target, &facts, multicast.peers.is_some()))
+    }
+
+    fn multicast(&mut self, target: &Target) -> multicast::Facts {
+        let name = &target.underlay;
+        let peers = target.port.peers.len();
+        let groups = target.interfaces.iter().filter(|i| i.carrier);
+        multicast::Facts {
+            groups: groups.map(|i| (i.name.clone(), i.broadcast)).collect(),
+            joined: multicast::joined(name),
+            peers: (peers != 0 || target.port.gid.is_ipv4()).then_some(peers),
+            bridges: multicast::bridges(name, &mut self.requests),
+        }
+    }
+
+    /// Checks an interface that a daemon serves.
+    fn interface(&mut self, interface: &InterfaceInfo) -> Result<Vec<Finding>, rtnl::Error> {
+        let Some(view) = &self.view else {
+            return Ok(Vec::new());
+        };
+        let none = Vec::new();
+        let neighbours = view.neighbours.get(&interface.name).unwrap_or(&none);
+        let host = host::gather(interface, neighbours.len(), &mut self.requests)?;
+        let mut findings = host::judge(interface, &host);
+        findings.extend(gid::duplicates(interface, neighbours));
+        let stats = view.stats.iter().find(|s| s.name == interface.name);
+        if let Some(stats) = stats {
+            findings.extend(daemon::judge_counters(stats));
+            let up = host.link.filter(|link| link.is_usable());
+            let heard = multicast::Heard {
+                neighbours: neighbours.len(),
+                multicast: stats.multicast,
+                received: stats.rx_packets,
+                probe: up.and_then(|link| multicast::probe(link.index).ok()),
+            };
+            if interface.carrier {
+                findings.push(multicast::judge_heard(&interface.name, heard));
+            }
+        }
+        Ok(findings)
+    }
+}
+
+/// Reads a configuration, and says so.
+fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
+    let subject = file.display().to_string();
+    match Config::from_file(file) {
+        Ok(config) => {
+            let found = format!("{} interfaces are described", config.devices.len());
+            findings.push(Finding::new("config", Level::Ok, subject, found));
+            Some(config)
+        }
+        Err(error) => {
+            findings.push(
+                Finding::new("config", Level::Fail, subject, error.to_string())
+                    .advise("docs/ibtapd.example.toml shows every key"),
+            );
+            None
+        }
+    }
+}
+
+/// The file's underlays, with the interfaces that a daemon serves on them.
+fn merge(of_file: Vec<Target>, of_daemon: Vec<Target>) -> Vec<Target> {
+    of_file
+        .into_iter()
+        .map(|mut target| {
+            let served = of_daemon.iter().find(|t| t.underlay == target.underlay);
+            target.interfaces = served.map(|t| t.interfaces.clone()).unwrap_or_default();
+            target
+        })
+        .collect()
+}
+
+/// What a firewall sees of a port; nothing while it has no address.
+fn wall(target: &Target, facts: &underlay::Facts, copies: bool) -> Option<firewall::Site> {
+    let choice = ibtap::run::gid_choice(target.port.gid);
+    let mtu = fabric::soft::LinkMtu::Exact;
+    let usable = fabric::soft::evaluate(&target.underlay, &facts.seen, choice, mtu, None).ok()?;
+    let address = usable.address;
+    let own = facts.seen.addresses.iter().find(|a| a.ip == address)?;
+    let served = target.interfaces.first().map(|i| i.broadcast);
+    let broadcast = served.unwrap_or_else(|| ipoib::broadcast_mgid(fabric::PKey::DEFAULT, SCOPE));
+    Some(firewall::Site {
+        interface: target.underlay.clone(),
+        address,
+        prefix_len: own.prefix_len,
+        broadcast: (!copies).then(|| broadcast.to_ip()),
+    })
+}

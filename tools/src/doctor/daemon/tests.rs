@@ -1,0 +1,121 @@
+use std::io;
+
+use fabric::{Gid, PKey, QKey, Qpn};
+use ibtap::api::{LinkAddress, LogLevel, Mode};
+
+use super::*;
+
+/// An interface as a healthy daemon shows it.
+pub fn interface() -> InterfaceInfo {
+    InterfaceInfo {
+        name: "ib0".into(),
+        ifindex: 5,
+        port: "soft/eth0".into(),
+        underlay: Some("eth0".into()),
+        state: PortState::Active,
+        reason: None,
+        carrier: true,
+        mode: Mode::Datagram,
+        pkey: PKey::DEFAULT,
+        qkey: QKey::IPOIB_DEFAULT,
+        qpn: Qpn::new(0x1234),
+        gid: Gid([0xfe; 16]),
+        address: LinkAddress([0; 20]),
+        mac: LinkAddress([2; 6]),
+        broadcast: Gid([0xff; 16]),
+        mtu: 4092,
+        link_mtu: 4096,
+        queues: 2,
+        persist: false,
+        dhcp: ibtap::api::DhcpMode::default(),
+        reflect: false,
+        pid: 7,
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
+}
+
+fn view() -> View {
+    View {
+        version: VersionInfo {
+            product: "ibtapd".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: 7,
+            log_level: LogLevel::Info,
+        },
+        pid: Some(7),
+        interfaces: vec![interface()],
+        stats: Vec::new(),
+        neighbours: BTreeMap::new(),
+    }
+}
+
+fn levels(view: &View) -> Vec<(&'static str, Level)> {
+    judge(view).iter().map(|f| (f.check, f.level)).collect()
+}
+
+#[test]
+fn a_daemon_that_serves_an_active_interface() {
+    let expected = [
+        ("daemon", Level::Ok),
+        ("interface", Level::Ok),
+        ("neighbours", Level::Note),
+    ];
+    assert_eq!(levels(&view()), expected);
+}
+
+#[test]
+fn another_version_and_a_port_that_is_down() {
+    let mut v = view();
+    v.version.version = "0.0.9".into();
+    v.interfaces[0].state = PortState::Down;
+    v.interfaces[0].reason = Some("eth0 is down".into());
+    let findings = judge(&v);
+    assert_eq!(findings[0].level, Level::Warn);
+    assert_eq!(findings[1].level, Level::Fail);
+    assert!(findings[1].found.contains("eth0 is down"), "{findings:?}");
+    v.interfaces.clear();
+    assert_eq!(judge(&v)[1].level, Level::Warn);
+}
+
+#[test]
+fn a_daemon_that_is_not_there_fails_unless_it_is_only_to_be() {
+    let error = |kind: io::ErrorKind| ClientError::Unreachable {
+        path: "/run/x.sock".into(),
+        source: kind.into(),
+    };
+    let absent = judge_absence(&error(io::ErrorKind::NotFound), false);
+    assert_eq!(absent.level, Level::Fail);
+    assert!(absent.advice.unwrap().contains("systemctl start ibtapd"));
+    let rehearsed = judge_absence(&error(io::ErrorKind::NotFound), true);
+    assert_eq!(rehearsed.level, Level::Warn);
+    let denied = judge_absence(&error(io::ErrorKind::PermissionDenied), false);
+    assert!(denied.advice.unwrap().contains("as root"));
+}
+
+#[test]
+fn a_table_that_fills_up() {
+    assert_eq!(neighbours("ib0", 3).level, Level::Ok);
+    assert_eq!(neighbours("ib0", 16000).level, Level::Warn);
+}
+
+#[test]
+fn another_queue_pair_with_our_gid_is_a_duplicate() {
+    use ibtap::api::NeighbourState;
+
+    let ours = interface();
+    let neighbour = |gid, qpn| NeighbourInfo {
+        mac: LinkAddress([2; 6]),
+        address: LinkAddress([0; 20]),
+        gid,
+        qpn: Qpn::new(qpn),
+        ips: Vec::new(),
+        state: NeighbourState::Confirmed,
+        idle_ms: 0,
+        queuelen: None,
+    };
+    let other = Gid([0xfd; 16]);
+    let duplicates = |n| crate::doctor::gid::duplicates(&ours, &[n]).len();
+    assert_eq!(duplicates(neighbour(other, 9)), 0);
+    assert_eq!(duplicates(neighbour(ours.gid, 0x1234)), 0, "ourselves");
+    assert_eq!(duplicates(neighbour(ours.gid, 9)), 1);
+}

@@ -1,0 +1,132 @@
+//! What a check has found, and how the user is told.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing.
+    Note,
+    /// Something works badly, or may.
+    Warn,
+    /// This keeps ibtap from working.
+    Fail,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The check, such as `underlay`.
+    pub check: &'static str,
+    /// The verdict.
+    pub level: Level,
+    /// What was checked: an interface, a file, a process.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// What was seen.
+    pub found: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Finding {
+    /// A finding that calls for nothing.
+    pub fn new(
+        check: &'static str,
+        level: Level,
+        subject: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Finding {
+        Finding {
+            check,
+            level,
+            subject: subject.into(),
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    /// The same with what to do.
+    pub fn advise(mut self, advice: impl Into<String>) -> Finding {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+/// Whether something keeps ibtap from working.
+pub fn any_failed(findings: &[Finding]) -> bool {
+    findings.iter().any(|f| f.level == Level::Fail)
+}
+
+/// A line for each finding, and one more where there is something to do.
+pub fn text(findings: &[Finding], colour: bool) -> String {
+    let mut text = String::new();
+    for f in findings {
+        let (word, code) = match f.level {
+            Level::Ok => ("ok", "32"),
+            Level::Note => ("note", "36"),
+            Level::Warn => ("warn", "33"),
+            Level::Fail => ("FAIL", "31;1"),
+        };
+        let word = format!("{word:<4}");
+        let word = if colour {
+            format!("\x1b[{code}m{word}\x1b[m")
+        } else {
+            word
+        };
+        let space = if f.subject.is_empty() { "" } else { " " };
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{word}  {}{space}{}: {}", f.check, f.subject, f.found);
+        if let Some(advice) = &f.advice {
+            let _ = writeln!(text, "      -> {advice}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings() -> Vec<Finding> {
+        vec![
+            Finding::new("underlay", Level::Ok, "eth0", "up"),
+            Finding::new("rights", Level::Warn, "", "not root").advise("sudo"),
+        ]
+    }
+
+    #[test]
+    fn a_line_and_what_to_do_below_it() {
+        assert_eq!(
+            text(&findings(), false),
+            "ok    underlay eth0: up\nwarn  rights: not root\n      -> sudo\n"
+        );
+        let coloured = text(&findings(), true);
+        assert!(
+            coloured.contains("\x1b[33mwarn\x1b[m  rights"),
+            "{coloured}"
+        );
+    }
+
+    #[test]
+    fn json_leaves_out_what_does_not_apply() {
+        let json = serde_json::to_value(findings()).unwrap();
+        assert_eq!(json[0]["level"], "ok");
+        assert!(json[0].get("advice").is_none());
+        assert!(json[1].get("subject").is_none());
+    }
+
+    #[test]
+    fn only_a_failure_fails() {
+        let mut all = findings();
+        assert!(!any_failed(&all));
+        all[0].level = Level::Fail;
+        assert!(any_failed(&all));
+    }
+}

@@ -1,0 +1,113 @@
+//! The port's GID: an address of the underlay that can be used, and that nobody else has.
+
+use std::net::IpAddr;
+
+use fabric::soft::Seen;
+use ibtap::api::{InterfaceInfo, NeighbourInfo};
+use ibtap::config::GidChoice;
+use rtnl::Address;
+
+use super::finding::{Finding, Level};
+
+const CHECK: &str = "gid";
+
+/// Judges the address that is to be the GID.
+pub fn judge(name: &str, seen: &Seen, choice: GidChoice) -> Vec<Finding> {
+    if seen.link.is_none() {
+        return Vec::new();
+    }
+    let candidates: Vec<&Address> = seen
+        .addresses
+        .iter()
+        .filter(|a| is_meant(choice, a.ip))
+        .collect();
+    if let Some(usable) = candidates.iter().find(|a| a.is_usable()) {
+        let found = format!("{} can be used", usable.ip);
+        return vec![Finding::new(CHECK, Level::Ok, name, found)];
+    }
+    let fail = |found: String| Finding::new(CHECK, Level::Fail, name, found);
+    vec![match candidates.first() {
+        Some(a) if a.dadfailed => {
+            fail(format!("another host on the link has the address {}", a.ip)).advise(format!(
+                "change one of them: ip link set {name} address MAC gives another link-local \
+                 address; or choose another address with --gid"
+            ))
+        }
+        // An address of an interface that is down is tentative until it is up.
+        Some(a) if !is_up(seen) => fail(format!("{} cannot be used while {name} is down", a.ip))
+            .advise(format!("ip link set {name} up")),
+        Some(a) => Finding::new(
+            CHECK,
+            Level::Warn,
+            name,
+            format!("{} is still checked for duplicates", a.ip),
+        )
+        .advise("wait two seconds and run this again"),
+        None => missing(name, seen, choice),
+    }]
+}
+
+fn is_up(seen: &Seen) -> bool {
+    seen.link.as_ref().is_some_and(|link| link.up)
+}
+
+fn is_meant(choice: GidChoice, ip: IpAddr) -> bool {
+    match (choice, ip) {
+        (GidChoice::Auto, IpAddr::V6(a)) => a.is_unicast_link_local(),
+        (GidChoice::Ipv4, a) => a.is_ipv4(),
+        (GidChoice::Auto, _) => false,
+        (GidChoice::Address(wanted), a) => a == wanted,
+    }
+}
+
+fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
+    let fail = |found: String| Finding::new(CHECK, Level::Fail, name, found);
+    match choice {
+        GidChoice::Ipv4 => fail("it has no IPv4 address".into()).advise(format!(
+            "ip address add ADDRESS/LENGTH dev {name}, or leave gid out to use IPv6"
+        )),
+        GidChoice::Address(a) => fail(format!("it does not have the address {a}")).advise(format!(
+            "ip address add {a}/LENGTH dev {name}, or choose another with --gid"
+        )),
+        GidChoice::Auto => {
+            let finding = |why| fail(format!("it has no IPv6 link-local address: {why}"));
+            if seen.ipv6_disabled {
+                finding("IPv6 is switched off (disable_ipv6)").advise(format!(
+                    "sysctl net.ipv6.conf.{name}.disable_ipv6=0, or use --gid"
+                ))
+            } else if seen.no_link_local {
+                finding("none is made (addr_gen_mode none)").advise(format!(
+                    "ip link set {name} addrgenmode eui64, or use --gid"
+                ))
+            } else if !is_up(seen) {
+                finding("the interface is down").advise(format!("ip link set {name} up"))
+            } else {
+                finding("it was removed, or IPv6 is switched off in the kernel").advise(format!(
+                    "ip link set {name} down; ip link set {name} up; without IPv6 in the kernel: \
+                     --gid ipv4 --peers ADDRESS,..."
+                ))
+            }
+        }
+    }
+}
+
+/// Other hosts that claim the GID of an interface's port.
+pub fn duplicates(interface: &InterfaceInfo, neighbours: &[NeighbourInfo]) -> Vec<Finding> {
+    let claims = |n: &&NeighbourInfo| n.gid == interface.gid && n.qpn != interface.qpn;
+    let finding = |n: &NeighbourInfo| {
+        Finding::new(
+            CHECK,
+            Level::Fail,
+            &interface.name,
+            format!(
+                "queue pair {} of another host has the GID {} too",
+                n.qpn, n.gid
+            ),
+        )
+        .advise(
+            "two hosts with one MAC or one address: change it on one of them (cloned virtual \
+             machines often share both)",
+        )
+    };
+    neighbours.iter().filter(claims).map(finding).collect()
+}

@@ -1,0 +1,126 @@
+//! A ping to all hosts (ff02::1) through an interface. It goes the whole way of a multicast packet:
+//! the host's stack, the TAP, the group's MGID, the underlay, and back from every host that hears.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{
+    set_ipv6_multicast_hops, set_ipv6_multicast_if, set_ipv6_multicast_loop,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto, recvfrom, sendto,
+    socket_with,
+};
+
+/// All nodes (RFC 4291, 2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+// ICMPv6 types (RFC 4443, 4.1 and 4.2).
+const ECHO_REQUEST: u8 = 128;
+const ECHO_REPLY: u8 = 129;
+
+/// How long answers are waited for; the first alone is enough.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long others may follow the first answer.
+const OTHERS: Duration = Duration::from_millis(300);
+
+/// Requests that are sent: the first may wait for addresses to be resolved.
+const REQUESTS: u16 = 2;
+
+/// What a ping to all has brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Hosts that answered.
+    pub answers: usize,
+}
+
+/// Pings all hosts through an interface and waits for answers, two seconds at most.
+///
+/// # Errors
+/// Those of a raw socket: EPERM without CAP_NET_RAW, EADDRNOTAVAIL without an address on the
+/// interface.
+pub fn probe(ifindex: u32) -> io::Result<Probe> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(
+        AddressFamily::INET6,
+        SocketType::RAW,
+        flags,
+        Some(ipproto::ICMPV6),
+    )?;
+    set_ipv6_multicast_if(&socket, ifindex)?;
+    set_ipv6_multicast_loop(&socket, false)?;
+    set_ipv6_multicast_hops(&socket, 1)?;
+    let identifier = (std::process::id() as u16).to_be_bytes();
+    let mut heard = BTreeSet::new();
+    for sequence in 0..REQUESTS {
+        send(&socket, ifindex, identifier, sequence)?;
+        collect(&socket, ifindex, identifier, &mut heard)?;
+        if !heard.is_empty() {
+            break;
+        }
+    }
+    Ok(Probe {
+        answers: heard.len(),
+    })
+}
+
+fn send(socket: &OwnedFd, ifindex: u32, identifier: [u8; 2], sequence: u16) -> io::Result<()> {
+    let [s0, s1] = sequence.to_be_bytes();
+    // The kernel writes the checksum (RFC 3542, 3.1).
+    let request = [ECHO_REQUEST, 0, 0, 0, identifier[0], identifier[1], s0, s1];
+    let all = SocketAddrV6::new(ALL_NODES, 0, 0, ifindex);
+    sendto(socket, &request, SendFlags::empty(), &all)?;
+    Ok(())
+}
+
+/// Adds who answers until nobody does any more.
+fn collect(
+    socket: &OwnedFd,
+    ifindex: u32,
+    identifier: [u8; 2],
+    heard: &mut BTreeSet<Ipv6Addr>,
+) -> io::Result<()> {
+    let mut deadline = Instant::now() + PATIENCE / REQUESTS.into();
+    while wait(socket, deadline)? {
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 64];
+        let (answer, from) = match recvfrom(socket, &mut buffer, RecvFlags::empty()) {
+            Ok(((answer, _), _, from)) => (answer, from),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        // Every ICMPv6 packet of the host comes here.
+        let is_ours =
+            matches!(answer, [ECHO_REPLY, 0, _, _, i0, i1, ..] if [*i0, *i1] == identifier);
+        let from = from.and_then(|a| SocketAddrV6::try_from(a).ok());
+        // A global address has no scope; the request went out on this interface alone.
+        let is_near = |a: &SocketAddrV6| [0, ifindex].contains(&a.scope_id());
+        if let Some(from) = from.filter(|a| is_ours && is_near(a)) {
+            if heard.is_empty() {
+                deadline = deadline.min(Instant::now() + OTHERS);
+            }
+            heard.insert(*from.ip());
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is there to be read before the deadline.
+fn wait(socket: &OwnedFd, deadline: Instant) -> io::Result<bool> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Ok(false);
+    }
+    let timeout = Timespec::try_from(left).ok();
+    match poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref()) {
+        Ok(0) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(rustix::io::Errno::INTR) => Ok(true),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,124 @@
+//! UDP port 4791 of an underlay: free, or whose.
+
+use std::io;
+
+use fabric::soft::PortUser;
+
+use super::finding::{Finding, Level};
+
+const CHECK: &str = "port 4791";
+
+/// What is to be judged.
+#[derive(Debug)]
+pub struct Facts {
+    /// Who uses it.
+    pub user: io::Result<PortUser>,
+    /// The process of the daemon that answers, where it can be seen, and whether it serves this
+    /// underlay.
+    pub daemon: Option<(Option<u32>, bool)>,
+    /// The kernel's rdma_rxe is loaded.
+    pub rxe: bool,
+}
+
+/// Judges.
+pub fn judge(name: &str, facts: &Facts) -> Finding {
+    let finding = |level, found: String| Finding::new(CHECK, level, name, found);
+    let user = match &facts.user {
+        Ok(user) => user,
+        Err(e) => {
+            return finding(Level::Warn, format!("cannot be tried: {e}"))
+                .advise("run this as root");
+        }
+    };
+    let is_ours = matches!(facts.daemon, Some((_, true)));
+    match user {
+        PortUser::Free if is_ours => finding(
+            Level::Warn,
+            "is free, although ibtapd serves this underlay".into(),
+        )
+        .advise("ibtapd has lost its sockets, or works in another namespace: see its log"),
+        PortUser::Free => finding(Level::Ok, "is free".into()),
+        PortUser::Daemon(pid) if is_ours => {
+            finding(Level::Ok, format!("is ibtapd's{}", process(*pid)))
+        }
+        PortUser::Daemon(pid) => finding(
+            Level::Fail,
+            format!("another ibtapd{} serves this underlay", process(*pid)),
+        )
+        .advise("ask it with --socket PATH; or stop it, or choose another underlay"),
+        PortUser::Process(pid, command) => finding(
+            Level::Fail,
+            format!("is taken by process {pid} ({command})"),
+        )
+        .advise("stop it, or choose another underlay"),
+        PortUser::Unseen if facts.rxe => finding(
+            Level::Fail,
+            "is taken by the kernel's rdma_rxe, most likely".into(),
+        )
+        .advise("rdma link show; rdma link delete NAME; or use another network namespace"),
+        PortUser::Unseen => finding(
+            Level::Fail,
+            "is taken by no process that can be seen from here".into(),
+        )
+        .advise("run this as root; if that shows none either, look in other containers (ss -ulpn)"),
+    }
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (process {pid})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(user: PortUser, daemon: Option<(Option<u32>, bool)>, rxe: bool) -> Finding {
+        let user = Ok(user);
+        judge("eth0", &Facts { user, daemon, rxe })
+    }
+
+    #[test]
+    fn free_is_right_without_a_daemon_only() {
+        assert_eq!(judged(PortUser::Free, None, false).level, Level::Ok);
+        let other = Some((Some(7), false));
+        assert_eq!(judged(PortUser::Free, other, false).level, Level::Ok);
+        let ours = Some((Some(7), true));
+        assert_eq!(judged(PortUser::Free, ours, false).level, Level::Warn);
+    }
+
+    #[test]
+    fn our_daemon_may_have_it_and_no_other() {
+        let ours = judged(PortUser::Daemon(Some(7)), Some((Some(7), true)), false);
+        assert_eq!(ours.level, Level::Ok);
+        let other = judged(PortUser::Daemon(Some(8)), None, false);
+        assert_eq!(other.level, Level::Fail);
+        assert!(other.found.contains("process 8"), "{}", other.found);
+    }
+
+    #[test]
+    fn whoever_has_it_is_named() {
+        let f = judged(PortUser::Process(9, "python3".into()), None, false);
+        assert_eq!(f.level, Level::Fail);
+        assert!(f.found.contains("process 9 (python3)"), "{}", f.found);
+        let f = judged(PortUser::Unseen, None, true);
+        assert!(f.found.contains("rdma_rxe"), "{}", f.found);
+        assert!(f.advice.unwrap().contains("rdma link delete"));
+        let f = judged(PortUser::Unseen, None, false);
+        assert_eq!(f.level, Level::Fail);
+        assert!(!f.found.contains("rxe"));
+    }
+
+    #[test]
+    fn not_knowing_is_no_failure() {
+        let user = Err(io::ErrorKind::PermissionDenied.into());
+        let f = judge(
+            "eth0",
+            &Facts {
+                user,
+                daemon: None,
+                rxe: false,
+            },
+        );
+        assert_eq!(f.level, Level::Warn);
+    }
+}

@@ -1,0 +1,252 @@
+//! What the kernel lets ibtapd do: capabilities, /dev/net/tun, locked memory, its version.
+
+use std::fs;
+use std::io;
+
+use super::finding::{Finding, Level};
+
+const CHECK: &str = "rights";
+const TUN: &str = "/dev/net/tun";
+
+/// The bit of CAP_NET_ADMIN (include/uapi/linux/capability.h).
+const CAP_NET_ADMIN: u64 = 1 << 12;
+
+/// Linux versions, as docs/operations.md says what they are needed for.
+const LINUX_NEEDED: (u32, u32) = (5, 1);
+const LINUX_WITH_USO: (u32, u32) = (6, 2);
+
+/// Locked memory that queues in pinned memory take, about, in bytes.
+const MEMLOCK_WANTED: u64 = 64 << 20;
+
+/// What is to be judged.
+#[derive(Debug)]
+pub struct Facts {
+    /// Effective capabilities of this process.
+    pub own: Option<u64>,
+    /// The daemon that answers, and its effective capabilities.
+    pub daemon: Option<(u32, Option<u64>)>,
+    /// Whether /dev/net/tun opens.
+    pub tun: io::Result<()>,
+    /// RLIMIT_MEMLOCK of the daemon, else of this process, in bytes; `u64::MAX` is no limit.
+    pub memlock: Option<u64>,
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub release: String,
+}
+
+/// Looks; `daemon` is the daemon's process in this process namespace.
+pub fn gather(daemon: Option<u32>) -> Facts {
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let process = daemon.map_or_else(|| "self".to_owned(), |pid| pid.to_string());
+    Facts {
+        own: effective(&read("/proc/thread-self/status".into())),
+        daemon: daemon.map(|pid| (pid, effective(&read(format!("/proc/{pid}/status"))))),
+        tun: fs::File::options()
+            .read(true)
+            .write(true)
+            .open(TUN)
+            .map(drop),
+        memlock: memlock(&read(format!("/proc/{process}/limits"))),
+        release: read("/proc/sys/kernel/osrelease".into()).trim().to_owned(),
+    }
+}
+
+/// CapEff of proc_pid_status(5).
+fn effective(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|l| l.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// The soft limit of proc_pid_limits(5).
+fn memlock(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|l| l.strip_prefix("Max locked memory"))?;
+    match line.split_ascii_whitespace().next()? {
+        "unlimited" => Some(u64::MAX),
+        bytes => bytes.parse().ok(),
+    }
+}
+
+/// Judges.
+pub fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![capabilities(facts), tun(facts)];
+    findings.extend(kernel(&facts.release));
+    findings.extend(facts.memlock.map(locked_memory));
+    findings
+}
+
+fn capabilities(facts: &Facts) -> Finding {
+    let has = |caps: Option<u64>| caps.is_some_and(|c| c & CAP_NET_ADMIN != 0);
+    match facts.daemon {
+        Some((pid, caps)) if has(caps) => Finding::new(
+            CHECK,
+            Level::Ok,
+            format!("process {pid}"),
+            "ibtapd has CAP_NET_ADMIN",
+        ),
+        Some((pid, Some(_))) => Finding::new(
+            CHECK,
+            Level::Warn,
+            format!("process {pid}"),
+            "ibtapd runs without CAP_NET_ADMIN: it can neither follow changes nor make interfaces again",
+        )
+        .advise("start it as root, or with AmbientCapabilities=CAP_NET_ADMIN as the unit does"),
+        Some((pid, None)) => Finding::new(
+            CHECK,
+            Level::Note,
+            format!("process {pid}"),
+            "the capabilities of ibtapd cannot be seen from here",
+        ),
+        None if has(facts.own) => {
+            Finding::new(CHECK, Level::Ok, "", "CAP_NET_ADMIN is there for ibtapd")
+        }
+        None => Finding::new(
+            CHECK,
+            Level::Warn,
+            "",
+            "this user has no CAP_NET_ADMIN, which ibtapd needs; some checks need root, too",
+        )
+        .advise("run this and ibtapd as root; in a container: --cap-add NET_ADMIN"),
+    }
+}
+
+fn tun(facts: &Facts) -> Finding {
+    let Err(error) = &facts.tun else {
+        return Finding::new(CHECK, Level::Ok, TUN, "opens");
+    };
+    // A daemon that runs has it open already.
+    let level = if facts.daemon.is_some() {
+        Level::Note
+    } else {
+        Level::Fail
+    };
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "run ibtapd as root, or change the device's mode; in a container: --device /dev/net/tun"
+        }
+        _ => "modprobe tun; in a container: --device /dev/net/tun",
+    };
+    Finding::new(CHECK, level, TUN, format!("does not open: {error}")).advise(advice)
+}
+
+fn kernel(release: &str) -> Option<Finding> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let version = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    let subject = format!("Linux {release}");
+    Some(if version < LINUX_NEEDED {
+        Finding::new(CHECK, Level::Fail, subject, "is too old")
+            .advise("use Linux 5.1 or later, which has SO_BINDTOIFINDEX and UDP_GRO")
+    } else if version < LINUX_WITH_USO {
+        let found = "works, but hands over large UDP sends in packets";
+        Finding::new(CHECK, Level::Note, subject, found)
+            .advise("Linux 6.2 and later let ib0 take large UDP sends whole")
+    } else {
+        Finding::new(CHECK, Level::Ok, subject, "has all that is made use of")
+    })
+}
+
+fn locked_memory(bytes: u64) -> Finding {
+    let found = if bytes < MEMLOCK_WANTED {
+        format!(
+            "{} KiB may be locked: enough for the software fabric (adapters want LimitMEMLOCK=infinity)",
+            bytes >> 10
+        )
+    } else {
+        "enough may be locked".to_owned()
+    };
+    Finding::new(CHECK, Level::Ok, "memlock", found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            own: Some(u64::MAX),
+            daemon: None,
+            tun: Ok(()),
+            memlock: Some(u64::MAX),
+            release: "6.8.0-31-generic".into(),
+        }
+    }
+
+    fn worst(facts: &Facts) -> (Level, String) {
+        let findings = judge(facts);
+        let worst = findings.iter().max_by_key(|f| f.level).unwrap();
+        (worst.level, worst.found.clone())
+    }
+
+    #[test]
+    fn all_is_there() {
+        assert_eq!(worst(&facts()).0, Level::Ok);
+        assert_eq!(judge(&facts()).len(), 4);
+    }
+
+    #[test]
+    fn no_capability() {
+        let mut f = facts();
+        f.own = Some(!CAP_NET_ADMIN);
+        let (level, found) = worst(&f);
+        assert_eq!(level, Level::Warn);
+        assert!(found.contains("CAP_NET_ADMIN"), "{found}");
+        // Who asks a daemon that has it needs none.
+        f.daemon = Some((7, Some(CAP_NET_ADMIN)));
+        assert_eq!(worst(&f).0, Level::Ok);
+        f.daemon = Some((7, Some(0)));
+        assert_eq!(worst(&f).0, Level::Warn);
+        f.daemon = Some((7, None));
+        assert_eq!(worst(&f).0, Level::Note);
+    }
+
+    #[test]
+    fn no_tun_is_fatal_unless_a_daemon_has_it_open() {
+        let mut f = facts();
+        f.tun = Err(io::ErrorKind::NotFound.into());
+        let finding = judge(&f).into_iter().find(|f| f.subject == TUN).unwrap();
+        assert_eq!(finding.level, Level::Fail);
+        assert!(finding.advice.unwrap().contains("modprobe tun"));
+        f.daemon = Some((7, Some(CAP_NET_ADMIN)));
+        assert_eq!(worst(&f).0, Level::Note);
+    }
+
+    #[test]
+    fn versions_are_numbers() {
+        for (release, level) in [
+            ("4.19.0", Level::Fail),
+            ("5.0.21", Level::Fail),
+            ("5.1.0", Level::Note),
+            ("5.10.0-28-amd64", Level::Note),
+            ("6.1.0", Level::Note),
+            ("6.2", Level::Ok),
+            ("6.18.44-x", Level::Ok),
+            ("10.0", Level::Ok),
+        ] {
+            assert_eq!(kernel(release).unwrap().level, level, "{release}");
+        }
+        assert_eq!(kernel("unknown"), None);
+    }
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        assert_eq!(
+            effective("Name:\tx\nCapEff:\t00000000000010ff\n"),
+            Some(0x10ff)
+        );
+        assert_eq!(effective(""), None);
+        let line = "Max locked memory         8388608              8388608              bytes";
+        assert_eq!(memlock(line), Some(8 << 20));
+        assert_eq!(
+            memlock("Max locked memory  unlimited unlimited bytes"),
+            Some(u64::MAX)
+        );
+        let mut f = facts();
+        f.memlock = Some(8 << 20);
+        let found = judge(&f).pop().unwrap().found;
+        assert!(found.starts_with("8192 KiB may be locked"), "{found}");
+        let here = gather(None);
+        assert!(here.own.is_some() && here.memlock.is_some() && !here.release.is_empty());
+    }
+}
