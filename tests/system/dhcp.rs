@@ -6,9 +6,13 @@ mod programs;
 use std::net::Ipv6Addr;
 
 use crate::lab::packet::frames;
-use crate::lab::{Host as Station, LINK_MTU, Lab, SOON, eventually};
+use crate::lab::{Guest, Host, LINK_MTU, Lab, SOON, Station, eventually};
 use frame::{ETHERNET, advertisement, discover, mtu_option, signature_option, udp4};
 use programs::{Capture, Client, Dnsmasq, InfinibandServer, Server, script};
+
+/// The first and the last address that the servers lease.
+const FIRST: &str = "10.9.0.150";
+const LAST: &str = "10.9.0.159";
 
 const DHCP: &str = "udp port 67 or udp port 68";
 
@@ -29,27 +33,28 @@ fn client_and_server(options: &[&str]) -> Option<Lab> {
 #[derive(Clone, Copy)]
 struct At<'a>(&'a Station, &'a str);
 
-/// Starts a client, and sees it get a lease, renew it by unicast, and give it back. Leases are from
-/// 10.9.0.100 on, the server is 10.9.0.2.
+/// Starts a client, and sees it get a lease, renew it by unicast, and give it back. The server is at
+/// `own` and gives leases from 10.9.0.150 on.
 fn lease_renewal_release(
     client: At,
     start: impl Fn(&Station, &str) -> Client,
     at: At,
+    own: &str,
     server: &dyn Server,
 ) {
     let seen = Capture::start(at.0, at.1, DHCP);
     let program = start(client.0, client.1);
     let address = program.await_lease();
-    assert!(address.starts_with("10.9.0.1"), "{address}");
+    assert!(address.starts_with("10.9.0.15"), "{address}");
     eventually(SOON, "the server to answer a ping", || {
-        client.0.pings("10.9.0.2").then_some(())
+        client.0.pings(own).then_some(())
     });
     assert_eq!(program.renews(), address);
     seen.await_fields(
         at.0,
         &format!(
             "dhcp.option.dhcp == 3 && dhcp.ip.client == {address} && dhcp.flags.bc == 0 \
-             && ip.src == {address} && ip.dst == 10.9.0.2"
+             && ip.src == {address} && ip.dst == {own}"
         ),
         &["frame.number"],
     );
@@ -76,8 +81,8 @@ fn on_ib0_from_dnsmasq(start: impl Fn(&Station, &str) -> Client) {
         return;
     };
     let (a, b) = lab.two();
-    let server = Dnsmasq::v4(b, "ib0", "10.9.0.100", "10.9.0.150");
-    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+    let server = Dnsmasq::v4(b, "ib0", FIRST, LAST);
+    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &b.v4(), &server);
 }
 
 #[test]
@@ -97,9 +102,9 @@ fn on_ib0_from_infiniband(start: impl Fn(&Station, &str) -> Client) {
         return;
     };
     let (a, b) = lab.two();
-    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), FIRST);
     let seen = Capture::start(a, "ib0", DHCP);
-    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+    lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &b.v4(), &server);
     for answer in ["2", "5"] {
         let all = format!("dhcp.option.dhcp == {answer}");
         let restored = format!("{all} && dhcp.hw.type == 1 && dhcp.hw.len == 6");
@@ -131,7 +136,7 @@ fn c122_requests_arrive_asking_for_broadcast_answers() {
     };
     let (a, b) = lab.two();
     let seen = Capture::start(b, "ib0", DHCP);
-    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), FIRST);
     let program = udhcpc(a, "ib0");
     program.await_lease();
     for kind in ["discover", "request"] {
@@ -151,17 +156,62 @@ fn c122_requests_arrive_asking_for_broadcast_answers() {
     );
 }
 
-/// A client of a kernel IPoIB host is served by a dnsmasq behind our interface.
+/// Two hosts with daemons, the first with a bridge over `ib0` and a guest behind it that has no
+/// address.
+fn guest_and_server() -> Option<(Lab, Guest)> {
+    let mut lab = Lab::running_pair()?;
+    let a = lab.host(0);
+    a.bridge();
+    let guest = Guest::attach_bare(a, 1);
+    Some((lab, guest))
+}
+
+fn guest_leases(guest: &Guest, at: At, own: &str) {
+    let server = Dnsmasq::v4(at.0, at.1, FIRST, LAST);
+    for start in [udhcpc, dhclient] {
+        lease_renewal_release(At(guest, "eth0"), start, at, own, &server);
+    }
+}
+
 #[test]
-fn infiniband_clients_lease_from_dnsmasq() {
-    let Some(mut lab) = client_and_server(&[]) else {
+fn guests_lease_from_dnsmasq_on_ib0() {
+    let Some((mut lab, guest)) = guest_and_server() else {
         return;
     };
-    let (a, b) = lab.two();
-    let server = Dnsmasq::v4(b, "ib0", "10.9.0.100", "10.9.0.150");
+    let b = lab.host(1);
+    guest_leases(&guest, At(b, "ib0"), &b.v4());
+}
+
+#[test]
+fn guests_lease_from_dnsmasq_in_a_guest() {
+    let Some((mut lab, guest)) = guest_and_server() else {
+        return;
+    };
+    let b: &Host = lab.host(1);
+    b.bridge();
+    let server = Guest::attach(b, 2);
+    guest_leases(&guest, At(&server, "eth0"), &server.v4());
+}
+
+#[test]
+fn guests_lease_from_a_server_with_infiniband_answers() {
+    let Some((mut lab, guest)) = guest_and_server() else {
+        return;
+    };
+    let b = lab.host(1);
+    let own = b.v4();
+    let server = InfinibandServer::start(b, "ib0", &own, FIRST);
+    for start in [udhcpc, dhclient] {
+        lease_renewal_release(At(&guest, "eth0"), start, At(b, "ib0"), &own, &server);
+    }
+}
+
+/// A client of a kernel IPoIB host on the first host's `ib0` leases from dnsmasq.
+fn infiniband_client_leases(client: &Station, at: At) {
+    let server = Dnsmasq::v4(at.0, at.1, FIRST, LAST);
     // RFC 4361: type 255, an IAID, a DUID-LL of hardware type 32.
     let id = "ff00000001000300200002c90300e77e12";
-    let said = a.ok(&format!("python3 {} ib0 {id}", script("client.py")));
+    let said = client.ok(&format!("python3 {} ib0 {id}", script("client.py")));
     let answers: Vec<serde_json::Value> = said
         .lines()
         .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -173,6 +223,26 @@ fn infiniband_clients_lease_from_dnsmasq() {
     }
     let address = answers[1]["yiaddr"].as_str().expect("an address");
     assert!(server.logged(&["DHCPACK", address]), "{said}");
+}
+
+#[test]
+fn infiniband_clients_lease_from_dnsmasq() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    infiniband_client_leases(a, At(b, "ib0"));
+}
+
+#[test]
+fn infiniband_clients_lease_from_dnsmasq_in_a_guest() {
+    let Some(mut lab) = client_and_server(&[]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    b.bridge();
+    let server = Guest::attach(b, 2);
+    infiniband_client_leases(a, At(&server, "eth0"));
 }
 
 /// The MAC of an interface.
@@ -299,11 +369,11 @@ fn c123_requests_leave_in_infiniband_form_and_answers_come_back_in_ethernets() {
         return;
     };
     let (a, b) = lab.two();
-    let server = InfinibandServer::start(b, "ib0", &b.v4(), "10.9.0.100");
+    let server = InfinibandServer::start(b, "ib0", &b.v4(), FIRST);
     for start in [udhcpc, dhclient] {
         let wire = Capture::start(b, "eth0", "udp port 4791");
         let seen = Capture::start(b, "ib0", DHCP);
-        lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &server);
+        lease_renewal_release(At(a, "ib0"), start, At(b, "ib0"), &b.v4(), &server);
         drop(seen);
         let fields = ["dhcp.hw.type", "dhcp.hw.len", "udp.checksum.status"];
         let (inner, all) = eventually(SOON, "discover, request, renewal and release", || {
@@ -426,4 +496,18 @@ fn signed_advertisements_keep_their_mtu() {
         arrived[1][ETHERNET..],
         advertisement(own, source, &mtu_option(LINK_MTU))[ETHERNET..]
     );
+}
+
+#[test]
+fn guests_configure_themselves_by_advertisements_and_dhcpv6() {
+    let Some((mut lab, guest)) = guest_and_server() else {
+        return;
+    };
+    let b = lab.host(1);
+    // A guest whose own link would carry what the advertisement says.
+    guest.ok("ip link set eth0 mtu 9000");
+    let dnsmasq = Dnsmasq::v6(b, "ib0", "fd09::", 9000);
+    autoconfiguration_and_dhcpv6(At(&guest, "eth0"), b, &dnsmasq);
+    let mtu = guest.ok("sysctl -n net.ipv6.conf.eth0.mtu");
+    assert_eq!(mtu.trim(), LINK_MTU.to_string());
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::lab::packet::{frames, ud_of_frame};
-use crate::lab::{Background, Host as Station, SOON, eventually};
+use crate::lab::{Background, SOON, Station, eventually};
 
 /// A script of this folder.
 pub fn script(name: &str) -> String {
