@@ -12,6 +12,8 @@ pub const INFINIBAND_ARP_LEN: usize = 56;
 
 /// Operation codes (RFC 826, RFC 903).
 pub const REQUEST: u16 = 1;
+/// See [`REQUEST`].
+pub const REPLY: u16 = 2;
 
 const HARDWARE_ETHERNET: u16 = 1;
 const HARDWARE_INFINIBAND: u16 = 32;

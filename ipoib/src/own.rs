@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Time;
 use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
-use crate::arp::{Arp, ETHERNET_ARP_LEN, INFINIBAND_ARP_LEN, REQUEST};
+use crate::arp::{Arp, ETHERNET_ARP_LEN, INFINIBAND_ARP_LEN, REPLY, REQUEST};
 use crate::multicast::{group_mac, solicited_node};
 use crate::nd::{
     INFINIBAND_OPTION_LEN, OPTION_SOURCE, OPTION_TARGET, put_hardware_address, put_mac,
@@ -213,6 +213,45 @@ pub fn write_host_announcement(out: &mut Vec<u8>, mac: Mac, ip: IpAddr) {
     }
 }
 
+/// For the host's side: tells `to`, who sends to the Ethernet address `stale`, that a guest has the
+/// IP address: an ARP reply or an unsolicited advertisement. False when the IP addresses are not of
+/// one family.
+pub fn write_host_correction(out: &mut Vec<u8>, stale: Mac, guest: Holder, to: Holder) -> bool {
+    match (guest.ip, to.ip) {
+        (IpAddr::V4(ip), IpAddr::V4(to_ip)) => {
+            ethernet_header(out, to.mac, stale, TYPE_ARP);
+            let mut packet = [0; ETHERNET_ARP_LEN];
+            Arp {
+                operation: REPLY,
+                sender: guest.mac,
+                sender_ip: ip,
+                target: to.mac,
+                target_ip: to_ip,
+            }
+            .write(&mut packet);
+            out.extend_from_slice(&packet);
+        }
+        (IpAddr::V6(ip), IpAddr::V6(to_ip)) => {
+            let option = host_option(OPTION_TARGET, guest.mac);
+            let nd = Nd {
+                destination: to_ip,
+                ..advertisement(ip, &option)
+            };
+            write_host_nd(out, stale, &nd);
+            out[..6].copy_from_slice(&to.mac);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// An IP address and the Ethernet address that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub ip: IpAddr,
+    pub mac: Mac,
+}
+
 /// A frame of our own for the host's side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostSide {
@@ -223,6 +262,12 @@ pub enum HostSide {
         target: IpAddr,
         source: IpAddr,
         mac: Mac,
+    },
+    /// A guest has the IP address that `to` sends to at the Ethernet address `stale`.
+    Correct {
+        stale: Mac,
+        guest: Holder,
+        to: Holder,
     },
 }
 

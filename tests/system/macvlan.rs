@@ -229,7 +229,7 @@ fn macvlans_come_and_go_beside_a_ping() {
     };
     let (a, b) = lab.two();
     let pinging = Pinging::start(a, &b.v4());
-    for _ in 0..3 {
+    for _ in 0..10 {
         let container = Container::create(a, 1, "bridge");
         container.reaches_all(&addresses(b));
         container.ok("ip link del eth0");

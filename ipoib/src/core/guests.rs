@@ -21,7 +21,9 @@ use crate::counters::DropReason;
 use crate::event::Event;
 use crate::guests::{Guest, Standing};
 use crate::nd::{self, Kind};
-use crate::own::{HostSide, write_host_announcement, write_host_question};
+use crate::own::{
+    Holder, HostSide, write_host_announcement, write_host_correction, write_host_question,
+};
 use crate::resolve::{ASK_HOST_SIDE, Resolver};
 use crate::wire::{
     ETHERNET_LEN, IpHeader, NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, array, be16, ip_header,
@@ -45,6 +47,9 @@ const QUEUE_MAX: usize = 256;
 const ASK_AGAIN_MS: u64 = 2000;
 const ASK_ANEW_MS: u64 = 120_000;
 const ASKED_MAX: usize = 256;
+/// For so long after a move somebody may still have the former Ethernet address: Linux believes an
+/// entry for up to 45 s, and uses it for 8 s more while it asks.
+const STALE_MS: u64 = 120_000;
 
 /// A guest without an address asks for one.
 struct Probe {
@@ -61,6 +66,9 @@ pub(super) struct HostSideState {
     probes: VecDeque<Probe>,
     /// Hints that were followed by a question, and when, oldest first.
     asked: VecDeque<(IpAddr, Time)>,
+    /// Until then others on the host's side may have a peer's Ethernet address for an IP address
+    /// that moved to a guest.
+    stale_until: Time,
     /// The frame that [`Ipoib::poll_tap`] gave out.
     frame: Vec<u8>,
 }
@@ -72,6 +80,7 @@ impl HostSideState {
             queue: VecDeque::new(),
             probes: VecDeque::new(),
             asked: VecDeque::new(),
+            stale_until: Time(0),
             frame: Vec::new(),
         }
     }
@@ -354,7 +363,7 @@ impl Ipoib {
             self.publish(Update::GuestForgotten { ip: evicted.ip });
         }
         self.counters.guests_learned += 1;
-        self.settle(ip);
+        self.settle(now, ip);
         if said.strong || mac != self.config.mac {
             self.tell(Event::GuestLearned { ip, mac });
         }
@@ -362,7 +371,10 @@ impl Ipoib {
     }
 
     /// An address is a guest's now: no peer has it, and nobody waits for it.
-    fn settle(&mut self, ip: IpAddr) {
+    fn settle(&mut self, now: Time, ip: IpAddr) {
+        if self.neighbours.by_ip(ip).is_some() {
+            self.host_side.stale_until = now.after(STALE_MS);
+        }
         self.neighbours.ips.remove(ip);
         self.resolver.resolved(ip);
         self.host_side.resolver.resolved(ip);
@@ -464,6 +476,40 @@ impl Ipoib {
             .is_some_and(|g| g.is_real() && recent(g))
     }
 
+    /// Refuses a frame that goes to a peer while its IP address has moved from there to a guest, and
+    /// tells the sender where the guest is. Others learn that from the guest's broadcasts, but
+    /// neighbour discovery is multicast, which they need not hear.
+    #[inline]
+    pub(super) fn is_not_stale(
+        &mut self,
+        now: Time,
+        tap: &Tap<'_>,
+        ethertype: u16,
+    ) -> Result<(), DropReason> {
+        if now >= self.host_side.stale_until {
+            return Ok(());
+        }
+        let (source, destination) = endpoints(ethertype, tap.l3());
+        let stale = tap.destination();
+        match self.guests.get(destination).map(|guest| guest.mac) {
+            Some(mac) if mac != stale && self.is_at_guest(now, destination) => {
+                self.host_side.push(HostSide::Correct {
+                    stale,
+                    guest: Holder {
+                        ip: destination,
+                        mac,
+                    },
+                    to: Holder {
+                        ip: source,
+                        mac: tap.source(),
+                    },
+                });
+                Err(DropReason::ToGuest)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether a guest has an address, and no hint may take it away.
     pub(super) fn is_guests(&self, ip: IpAddr) -> bool {
         self.guests.get(ip).is_some_and(Guest::is_real)
@@ -513,7 +559,7 @@ impl Ipoib {
                 self.last_guest = None;
             }
         }
-        self.settle(ip);
+        self.settle(now, ip);
     }
 
     /// Another replica heard of a guest.
@@ -677,6 +723,9 @@ impl Ipoib {
         let frame = &mut self.host_side.frame;
         match message {
             HostSide::Announce { ip, mac } => write_host_announcement(frame, mac, ip),
+            HostSide::Correct { stale, guest, to } => {
+                return write_host_correction(frame, stale, guest, to);
+            }
             HostSide::Ask {
                 target,
                 source,

@@ -141,6 +141,7 @@ impl Ipoib {
                 .ip_group(now, mac, endpoints(ethertype, tap.l3()).1)
                 .map(Some);
         }
+        self.is_not_stale(now, &tap, ethertype)?;
         if let Some(to) = self.peer(now, mac) {
             return Ok(Some(to));
         }

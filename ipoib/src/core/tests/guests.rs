@@ -540,6 +540,64 @@ fn an_address_moves_from_a_peer_to_a_guest() {
     assert!(sent(&mut c, 0).is_empty());
 }
 
+/// Another guest still has the peer's Ethernet address for what is behind the same host now.
+#[test]
+fn a_guest_that_sends_to_where_an_address_was_is_told_where_it_is() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP1);
+    teach(&mut c, b(), IP_B);
+    let to_peer = frame(peer, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));
+    guest_asks(&mut c, 10, G1, IP1, IP1);
+    tap_frames(&mut c, 10);
+    let to_guest = Sent::Dropped(DropReason::ToGuest);
+    assert_eq!(send(&mut c, Time(20), &to_peer), to_guest);
+    let reply = arp(2, &G1, IP1, &G2, IP2);
+    assert_eq!(tap_frames(&mut c, 20), [frame(G2, peer, 0x0806, &reply)]);
+    // What is right needs no correction, nor does what goes to the peer itself.
+    let right = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    assert_eq!(send(&mut c, Time(21), &right), to_guest);
+    let other = frame(peer, G2, 0x0800, &ipv4(IP2, IP_B, b""));
+    assert!(matches!(send(&mut c, Time(22), &other), Sent::Forward(..)));
+    assert!(tap_frames(&mut c, 22).is_empty());
+    // Nobody believes the former address for so long.
+    assert!(matches!(
+        send(&mut c, Time(200_000), &to_peer),
+        Sent::Forward(..)
+    ));
+}
+
+#[test]
+fn the_same_over_ipv6_also_by_a_replica_that_did_not_see_the_move() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut c, b(), IP_B);
+    let na = icmpv6(
+        "fd00::11",
+        "ff02::1",
+        &nd(136, "fd00::11", &ib_option(2, b())),
+    );
+    let m = meta(b(), group(&c, "ff02::1"));
+    receive(&mut c, &m, &payload(0x86dd, &na)).unwrap();
+    c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    let ns = nd(135, "fd00::12", &mac_option(1, G1));
+    let ns = icmpv6("fd00::11", "ff02::1:ff00:12", &ns);
+    let ns = frame(group_mac_of("ff02::1:ff00:12"), G1, 0x86dd, &ns);
+    send(&mut c, Time(10), &ns);
+    tap_frames(&mut c, 10);
+    c.drain_updates().for_each(|u| sibling.apply(Time(10), &u));
+    let echo = icmpv6("fd00::12", "fd00::11", &[128, 0, 0, 0, 0, 0, 0, 0]);
+    let stale = frame(peer, G2, 0x86dd, &echo);
+    let mut advertisement = nd(136, "fd00::11", &mac_option(2, G1));
+    advertisement[4] = 0x20;
+    let correction = icmpv6("fd00::11", "fd00::12", &advertisement);
+    for replica in [&mut c, &mut sibling] {
+        let fate = send(replica, Time(20), &stale);
+        assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
+        let expected = frame(G2, peer, 0x86dd, &correction);
+        assert_eq!(tap_frames(replica, 20).pop(), Some(expected));
+    }
+}
+
 #[test]
 fn an_address_that_goes_to_and_fro_is_held_still_and_told_once() {
     let mut c = a();
