@@ -83,7 +83,7 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
-    next_routes: Instant,
+    routes_changed: bool,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -104,6 +104,10 @@ impl Daemon {
             Group::Ipv6Address,
             Group::Ipv4Multicast,
             Group::Ipv6Multicast,
+            Group::Ipv4MulticastRoute,
+            Group::Ipv6MulticastRoute,
+            Group::Ipv4Netconf,
+            Group::Ipv6Netconf,
         ])?;
         let (reports_sender, reports) = unbounded();
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
@@ -123,7 +127,7 @@ impl Daemon {
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
-            next_routes: Instant::now(),
+            routes_changed: false,
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -325,6 +329,7 @@ impl Daemon {
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
                 self.membership_changed.extend(self.by_index(ifindex));
             }
+            Event::MulticastRouting => self.routes_changed = true,
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
                 ids.into_iter().for_each(|id| self.reread(id));

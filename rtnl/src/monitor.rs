@@ -15,6 +15,12 @@ use crate::transport::{DATAGRAM_MAX, Message, messages, receive};
 // Message types of kernel include/uapi/linux/rtnetlink.h; those for groups are of 2025.
 const RTM_NEWMULTICAST: u16 = 56;
 const RTM_DELMULTICAST: u16 = 57;
+const RTM_DELNETCONF: u16 = 81;
+
+/// Families of multicast routes (kernel include/uapi/linux/rtnetlink.h, RTNL_FAMILY_IPMR and
+/// RTNL_FAMILY_IP6MR).
+const FAMILY_IPMR: u8 = 128;
+const FAMILY_IP6MR: u8 = 129;
 
 /// Room for notifications that wait, in bytes. The kernel's default holds a few hundred, which a
 /// script that makes many interfaces overruns.
@@ -33,6 +39,14 @@ pub enum Group {
     Ipv4Multicast,
     /// IPv6 multicast groups that the host joins and leaves; kernels of 2025 and later.
     Ipv6Multicast,
+    /// IPv4 multicast routes; kernels with multicast routing.
+    Ipv4MulticastRoute,
+    /// IPv6 multicast routes; kernels with multicast routing.
+    Ipv6MulticastRoute,
+    /// IPv4 settings of interfaces, multicast forwarding among them.
+    Ipv4Netconf,
+    /// IPv6 settings of interfaces, multicast forwarding among them.
+    Ipv6Netconf,
 }
 
 impl Group {
@@ -43,11 +57,15 @@ impl Group {
             Group::Ipv6Address => libc::RTNLGRP_IPV6_IFADDR,
             Group::Ipv4Multicast => 37,
             Group::Ipv6Multicast => 38,
+            Group::Ipv4MulticastRoute => libc::RTNLGRP_IPV4_MROUTE,
+            Group::Ipv6MulticastRoute => libc::RTNLGRP_IPV6_MROUTE,
+            Group::Ipv4Netconf => libc::RTNLGRP_IPV4_NETCONF,
+            Group::Ipv6Netconf => libc::RTNLGRP_IPV6_NETCONF,
         }
     }
 
     fn is_optional(self) -> bool {
-        matches!(self, Group::Ipv4Multicast | Group::Ipv6Multicast)
+        !matches!(self, Group::Link | Group::Ipv4Address | Group::Ipv6Address)
     }
 }
 
@@ -83,6 +101,8 @@ pub enum Event {
         /// The group.
         group: IpAddr,
     },
+    /// A multicast route was added or removed, or an interface forwards multicast now or no longer.
+    MulticastRouting,
     /// Notifications were lost: read everything again.
     Overrun,
 }
@@ -185,6 +205,11 @@ fn event(message: &Message<'_>) -> Option<Event> {
             .map(|(ifindex, group)| Event::MulticastAdded { ifindex, group }),
         RTM_DELMULTICAST => address::decode_multicast(payload)
             .map(|(ifindex, group)| Event::MulticastRemoved { ifindex, group }),
+        libc::RTM_NEWROUTE | libc::RTM_DELROUTE => payload
+            .first()
+            .filter(|family| matches!(**family, FAMILY_IPMR | FAMILY_IP6MR))
+            .map(|_| Event::MulticastRouting),
+        libc::RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::MulticastRouting),
         _ => None,
     }
 }

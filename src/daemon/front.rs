@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipoib::Event;
 use netdev::mroute;
@@ -11,10 +11,6 @@ use rtnl::Stacking;
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId, now};
-
-/// How often the kernel's multicast routes are read where there are any: it announces them to
-/// routing daemons alone.
-const ROUTES_POLL: Duration = Duration::from_millis(500);
 
 /// Addresses whose conflicts are remembered, so that each is logged once.
 const CONFLICTS_MAX: usize = 1024;
@@ -169,19 +165,12 @@ impl Daemon {
 
     /// How long until [`Daemon::tick`] has something to do.
     pub(super) fn next_tick(&self) -> Option<Duration> {
-        let routes = self
-            .routes_anywhere()
-            .then(|| self.next_routes.saturating_duration_since(Instant::now()));
         let now = now();
         let behind = self
             .devices
             .values()
             .filter_map(|(_, d)| d.behind.wait(now));
-        behind.chain(routes).min()
-    }
-
-    fn routes_anywhere(&self) -> bool {
-        self.devices.values().any(|(_, d)| d.behind.is_routing())
+        behind.min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -194,8 +183,7 @@ impl Daemon {
                 self.membership_changed.insert(*id);
             }
         }
-        if self.routes_anywhere() && Instant::now() >= self.next_routes {
-            self.next_routes = Instant::now() + ROUTES_POLL;
+        if std::mem::take(&mut self.routes_changed) {
             let ids: BTreeSet<DeviceId> = self.devices.keys().copied().collect();
             ids.into_iter().for_each(|id| self.read_routes(id));
         }
