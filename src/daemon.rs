@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{FabricError, PortEvent, PortState};
 use ipoib::HardwareAddress;
+use log::Level;
 use rtnl::{Event, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -512,8 +513,15 @@ impl Daemon {
         let mut joined = wanted;
         for (group, e) in refused {
             joined.remove(&group);
+            // The first says what is the matter; thousands may follow.
+            let first = device.refused.is_empty();
             if device.refused.insert(group) {
-                log::warn!("{}: multicast join failed for {group}: {e}", device.name);
+                let level = if first { Level::Warn } else { Level::Debug };
+                log::log!(
+                    level,
+                    "{}: multicast join failed for {group}: {e}",
+                    device.name
+                );
             }
         }
         for group in new.iter().filter(|group| joined.contains(group)) {

@@ -320,17 +320,24 @@ impl Device {
     /// interface have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> BTreeSet<Gid> {
         let (pkey, scope) = (self.spec.pkey, self.spec.scope);
-        let mut wanted: BTreeSet<Gid> = host
-            .iter()
-            .chain(&ALL_HOSTS)
-            .copied()
-            .chain(self.behind.groups())
-            .filter_map(|ip| ipoib::mgid(ip, pkey, scope))
-            .collect();
+        let mgid = |ip| ipoib::mgid(ip, pkey, scope);
+        let own = host.iter().chain(&ALL_HOSTS).copied();
+        let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
         wanted.insert(ipoib::broadcast_mgid(pkey, scope));
+        for group in self.behind.groups().filter_map(mgid) {
+            if wanted.len() >= GROUPS_WITH_BEHIND_MAX {
+                break;
+            }
+            wanted.insert(group);
+        }
         wanted
     }
 }
+
+/// A port attaches to 8192 groups. Hosts behind an interface may ask for any number; they get no
+/// more than this together with its own host, whose groups come first, so that those always find
+/// room.
+const GROUPS_WITH_BEHIND_MAX: usize = 6144;
 
 /// 224.0.0.1 and ff02::1.
 const ALL_HOSTS: [IpAddr; 2] = [

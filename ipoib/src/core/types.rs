@@ -24,7 +24,8 @@ impl Time {
 pub struct Limits {
     /// Neighbours. Twice as many IP addresses are kept.
     pub neighbours: usize,
-    /// Multicast groups, joined and send-only.
+    /// Multicast groups, joined and send-only: more than a port attaches to, so that there is always
+    /// room for sending.
     pub groups: usize,
     /// Destinations that are being asked for.
     pub unresolved: usize,
@@ -38,7 +39,7 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             neighbours: 16384,
-            groups: 4096,
+            groups: 12_288,
             unresolved: 256,
             held_per_neighbour: 3,
             guests: 8192,
