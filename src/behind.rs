@@ -57,6 +57,10 @@ impl Behind {
     /// Something was stacked on the interface, or taken off. Queries are sent while there is
     /// something: what has joined before is asked to say so again.
     pub fn set_stacked(&mut self, now: Time, stacked: bool) {
+        if self.stacked && !stacked {
+            self.addresses.clear();
+            self.guests = false;
+        }
         self.stacked = stacked;
         self.update_querying(now);
     }

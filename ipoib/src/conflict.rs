@@ -4,9 +4,16 @@
 use std::net::IpAddr;
 
 use crate::Time;
+use crate::address::Mac;
 
-/// Changes of owner that are followed in one [`WINDOW_MS`].
-const CHANGES_MAX: u8 = 3;
+/// What changes of owner may cost together in one [`WINDOW_MS`].
+const COST_MAX: u8 = 7;
+/// An owner that had the address before comes back: two hosts claim it.
+const COST_RETURN: u8 = 3;
+/// An owner that is new: a bridge, say, that took the Ethernet address of another port.
+const COST_NEW: u8 = 1;
+/// Former owners that are remembered.
+const FORMER_MAX: usize = 4;
 /// The time in which changes are counted, and for which an owner is kept after too many.
 const WINDOW_MS: u64 = 10_000;
 /// Addresses whose changes are counted. Where more change at the same time, nobody is told of it.
@@ -29,7 +36,9 @@ pub enum Verdict {
 struct Entry {
     ip: IpAddr,
     since: Time,
-    changes: u8,
+    cost: u8,
+    /// Who had it in this window, the last one first.
+    former: [Option<Mac>; FORMER_MAX],
     kept_until: Time,
     known: bool,
 }
@@ -47,28 +56,32 @@ pub struct Conflicts {
 }
 
 impl Conflicts {
-    /// An address is about to change its owner.
-    pub fn change(&mut self, now: Time, ip: IpAddr) -> Verdict {
+    /// An address is about to change from one owner to another.
+    pub fn change(&mut self, now: Time, ip: IpAddr, from: Mac, to: Mac) -> Verdict {
         let Some(entry) = self.entry(now, ip) else {
             return Verdict::FollowQuietly;
         };
         if now < entry.kept_until {
             return Verdict::Keep { first: false };
         }
-        if entry.changes >= CHANGES_MAX {
+        if entry.pay(from, to) > COST_MAX {
             let first = !entry.known;
             entry.keep(now);
             return Verdict::Keep { first };
         }
-        entry.changes += 1;
         Verdict::Follow
     }
 
     /// Another replica followed a change.
-    pub fn note(&mut self, now: Time, ip: IpAddr) {
+    pub fn note(&mut self, now: Time, ip: IpAddr, from: Mac, to: Mac) {
         if let Some(entry) = self.entry(now, ip) {
-            entry.changes = entry.changes.saturating_add(1);
+            entry.pay(from, to);
         }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.entries.clear();
     }
 
     /// Another replica keeps the present owner.
@@ -85,8 +98,7 @@ impl Conflicts {
         };
         let entry = &mut self.entries[at];
         if entry.since.after(WINDOW_MS) <= now {
-            entry.since = now;
-            entry.changes = 0;
+            entry.begin(now);
         }
         Some(entry)
     }
@@ -95,7 +107,8 @@ impl Conflicts {
         let new = Entry {
             ip,
             since: now,
-            changes: 0,
+            cost: 0,
+            former: [None; FORMER_MAX],
             kept_until: now,
             known: false,
         };
@@ -119,8 +132,26 @@ impl Entry {
     fn keep(&mut self, now: Time) {
         self.known = true;
         self.kept_until = now.after(WINDOW_MS);
-        self.since = self.kept_until;
-        self.changes = 0;
+        self.begin(self.kept_until);
+    }
+
+    fn begin(&mut self, now: Time) {
+        self.since = now;
+        self.cost = 0;
+        self.former = [None; FORMER_MAX];
+    }
+
+    /// Adds what a change costs; gives the sum.
+    fn pay(&mut self, from: Mac, to: Mac) -> u8 {
+        let returns = self.former.contains(&Some(to));
+        self.cost = self
+            .cost
+            .saturating_add(if returns { COST_RETURN } else { COST_NEW });
+        if !self.former.contains(&Some(from)) {
+            self.former.rotate_right(1);
+            self.former[0] = Some(from);
+        }
+        self.cost
     }
 }
 
@@ -128,15 +159,32 @@ impl Entry {
 mod tests {
     use super::*;
 
+    const A: Mac = [2, 0, 0, 0, 0, 0xa];
+    const B: Mac = [2, 0, 0, 0, 0, 0xb];
+
     fn ip(n: u16) -> IpAddr {
         let [a, b] = n.to_be_bytes();
         IpAddr::from([10, 0, a, b])
     }
 
+    /// The address goes to and fro between two hosts.
+    fn swap(c: &mut Conflicts, now: u64, to_b: bool) -> Verdict {
+        let (from, to) = if to_b { (A, B) } else { (B, A) };
+        c.change(Time(now), ip(1), from, to)
+    }
+
     #[test]
     fn three_changes_are_followed_then_the_owner_is_kept_and_told_of_once() {
         let mut c = Conflicts::default();
-        let mut at = |now| c.change(Time(now), ip(1));
+        let mut to_b = false;
+        let mut at = |now| {
+            to_b = !to_b;
+            let verdict = swap(&mut c, now, to_b);
+            if matches!(verdict, Verdict::Keep { .. }) {
+                to_b = !to_b;
+            }
+            verdict
+        };
         assert_eq!([0, 1, 2].map(&mut at), [Verdict::Follow; 3]);
         assert_eq!(at(3), Verdict::Keep { first: true });
         assert_eq!(at(10_002), Verdict::Keep { first: false });
@@ -149,25 +197,37 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_with_ever_new_ethernet_addresses_is_followed_longer_and_not_for_ever() {
+        let mut c = Conflicts::default();
+        let mac = |n| [2, 0, 0, 0, 1, n];
+        let verdicts = (0..8).map(|n| c.change(Time(0), ip(1), mac(n), mac(n + 1)));
+        let verdicts: Vec<Verdict> = verdicts.collect();
+        assert_eq!(verdicts[..7], [Verdict::Follow; 7]);
+        assert_eq!(verdicts[7], Verdict::Keep { first: true });
+    }
+
+    #[test]
     fn replicas_count_together() {
         let (mut one, mut two) = (Conflicts::default(), Conflicts::default());
-        for now in 0..3 {
-            assert_eq!(one.change(Time(now), ip(1)), Verdict::Follow);
-            two.note(Time(now), ip(1));
+        for (now, to_b) in [(0, true), (1, false), (2, true)] {
+            assert_eq!(swap(&mut one, now, to_b), Verdict::Follow);
+            let (from, to) = if to_b { (A, B) } else { (B, A) };
+            two.note(Time(now), ip(1), from, to);
         }
-        assert_eq!(two.change(Time(4), ip(1)), Verdict::Keep { first: true });
+        assert_eq!(swap(&mut two, 4, false), Verdict::Keep { first: true });
         one.keep(Time(4), ip(1));
-        assert_eq!(one.change(Time(5), ip(1)), Verdict::Keep { first: false });
+        assert_eq!(swap(&mut one, 5, false), Verdict::Keep { first: false });
     }
 
     #[test]
     fn memory_is_bounded_and_a_flood_is_quiet() {
         let mut c = Conflicts::default();
+        let mut at = |now, n| c.change(Time(now), ip(n), A, B);
         for n in 0..ENTRIES_MAX as u16 {
-            assert_eq!(c.change(Time(0), ip(n)), Verdict::Follow);
+            assert_eq!(at(0, n), Verdict::Follow);
         }
-        assert_eq!(c.change(Time(0), ip(999)), Verdict::FollowQuietly);
-        assert_eq!(c.change(Time(10_000), ip(999)), Verdict::Follow);
+        assert_eq!(at(0, 999), Verdict::FollowQuietly);
+        assert_eq!(at(10_000, 999), Verdict::Follow);
         assert_eq!(c.entries.len(), ENTRIES_MAX);
     }
 }

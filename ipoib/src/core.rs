@@ -141,8 +141,11 @@ impl Ipoib {
     }
 
     /// Says whether something is stacked on the interface, so that there may be guests that nobody
-    /// has heard of yet.
+    /// has heard of yet. When nothing is any more, guests are forgotten.
     pub fn set_stacked(&mut self, stacked: bool) {
+        if self.stacked && !stacked {
+            self.forget_guests();
+        }
         self.stacked = stacked;
     }
 

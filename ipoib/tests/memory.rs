@@ -53,6 +53,8 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
+            // The room for groups is reserved, however many neighbours there are.
+            groups: 64,
             ..Limits::default()
         },
     });

@@ -19,7 +19,7 @@ use crate::arp::{Arp, REQUEST};
 use crate::conflict::Verdict;
 use crate::counters::DropReason;
 use crate::event::Event;
-use crate::guests::{Guest, Standing};
+use crate::guests::{Guest, Guests, Standing};
 use crate::nd::{self, Kind};
 use crate::own::{
     Holder, HostSide, write_host_announcement, write_host_correction, write_host_question,
@@ -391,6 +391,18 @@ impl Ipoib {
         }
     }
 
+    /// Nothing is stacked on the interface any more: whoever was behind it is not.
+    pub(super) fn forget_guests(&mut self) {
+        let own = self.config.mac;
+        let former = std::mem::replace(
+            &mut self.guests,
+            Guests::new(self.config.limits.guests, own),
+        );
+        former.iter().for_each(|guest| self.guest_gone(guest));
+        self.conflicts.clear();
+        self.last_guest = None;
+    }
+
     fn guest_gone(&mut self, guest: &Guest) {
         self.last_guest = None;
         if guest.is_real() {
@@ -433,7 +445,7 @@ pub(super) enum Change {
 impl Ipoib {
     /// An address changes from `one` to `other`, unless it does that too often.
     pub(super) fn may_change(&mut self, now: Time, ip: IpAddr, one: Mac, other: Mac) -> Change {
-        match self.conflicts.change(now, ip) {
+        match self.conflicts.change(now, ip, one, other) {
             Verdict::Follow => Change::Told,
             Verdict::FollowQuietly => Change::Quiet,
             Verdict::Keep { first } => {
@@ -460,11 +472,11 @@ impl Ipoib {
         true
     }
 
-    /// Another replica gave an address to a peer.
-    pub(super) fn guest_lost(&mut self, now: Time, ip: IpAddr) {
+    /// Another replica gave an address to the peer that `peer` stands for.
+    pub(super) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
-        if self.guests.forget(ip).is_some_and(|g| g.is_real()) {
-            self.conflicts.note(now, ip);
+        if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
+            self.conflicts.note(now, ip, guest.mac, peer);
         }
     }
 
@@ -543,8 +555,9 @@ impl Ipoib {
         self.make_way(mac);
         let known = self.guests.get(ip).filter(|g| g.is_real()).copied();
         let owner = self.neighbours.strong_owner(ip);
-        if known.is_some_and(|g| g.mac != mac) || owner.is_some() {
-            self.conflicts.note(now, ip);
+        let owner = owner.map(|slot| self.neighbours.get(slot).mac);
+        if let Some(former) = known.map(|g| g.mac).or(owner).filter(|m| *m != mac) {
+            self.conflicts.note(now, ip, former, mac);
         }
         match known {
             Some(g) if g.mac == mac && (weak || !g.is_weak()) => {

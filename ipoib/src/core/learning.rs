@@ -104,7 +104,8 @@ impl Ipoib {
 
     /// Another replica followed the claim.
     fn apply_claim(&mut self, now: Time, ip: IpAddr, slot: u32) {
-        self.guest_lost(now, ip);
+        let peer = self.neighbours.get(slot).mac;
+        self.guest_lost(now, ip, peer);
         self.claim(ip, slot, false);
     }
 

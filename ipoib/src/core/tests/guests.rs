@@ -742,3 +742,19 @@ fn too_many_events_are_lost_and_counted() {
     assert_eq!(events(&mut c).len(), 1024);
     assert_eq!(c.counters().events_lost, 2000 - 1024);
 }
+
+/// A bridge was taken away; its address is the interface's own now, with another Ethernet address.
+#[test]
+fn without_anything_stacked_there_are_no_guests() {
+    let mut c = a();
+    c.set_stacked(true);
+    for (now, mac) in [(0, G1), (1, G2), (2, G1)] {
+        guest_asks(&mut c, now, mac, IP1, IP1);
+    }
+    assert_eq!(goes_to(&mut c, 3, IP1), Some(G1));
+    c.set_stacked(false);
+    assert_eq!(c.guests().count(), 0);
+    assert_eq!(goes_to(&mut c, 4, IP1), Some(MAC_A));
+    let gone = |e: &Event| matches!(e, Event::GuestForgotten { .. });
+    assert!(std::iter::from_fn(|| c.pop_event()).any(|e| gone(&e)));
+}
