@@ -83,6 +83,7 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
+    stacking_changed: BTreeSet<DeviceId>,
     routes_changed: bool,
 }
 
@@ -127,6 +128,7 @@ impl Daemon {
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
+            stacking_changed: BTreeSet::new(),
             routes_changed: false,
         };
         for spec in specs {
@@ -301,7 +303,7 @@ impl Daemon {
                 if let Some(id) = self.by_index(link.index) {
                     self.link_changed(id, &link);
                 }
-                self.restack(Some(&link));
+                self.note_stacking(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
                 if let Some(id) = self.by_index(index) {
@@ -310,7 +312,7 @@ impl Daemon {
                     );
                     self.forget(id);
                 }
-                self.restack(None);
+                self.note_stacking(None);
             }
             Event::AddressAdded(a) => {
                 if a.is_usable() {
@@ -321,8 +323,10 @@ impl Daemon {
             }
             Event::AddressRemoved(a) => {
                 for id in self.reached_by(a.ifindex) {
-                    if let Some((_, device)) = self.devices.get_mut(&id) {
-                        device.addresses.remove(&a.ip);
+                    if let Some((at, device)) = self.devices.get_mut(&id)
+                        && device.addresses.remove(&a.ip)
+                    {
+                        self.ports[*at].tell_first(Command::Withdraw(id, a.ip));
                     }
                 }
             }
@@ -426,7 +430,7 @@ impl Daemon {
         if bridged {
             self.read_addresses(id);
         }
-        self.sync_groups(id);
+        self.membership_changed.insert(id);
     }
 
     fn read_addresses(&mut self, id: DeviceId) {

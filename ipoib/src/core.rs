@@ -278,6 +278,11 @@ impl Ipoib {
         }
     }
 
+    /// The host no longer has an address: what is still to be announced of it is not.
+    pub fn withdraw(&mut self, ip: IpAddr) {
+        self.announcer.withdraw(ip);
+    }
+
     /// The multicast GID of an IP group on this link.
     pub fn mgid_for(&self, group: IpAddr) -> Option<Gid> {
         mgid(group, self.config.pkey, self.config.scope)

@@ -292,6 +292,11 @@ impl Announcer {
         self.add(ip, REPEATS, PENDING_MAX);
     }
 
+    /// An address is not here any more: announced again, it would be taken from where it is now.
+    pub fn withdraw(&mut self, ip: IpAddr) {
+        self.pending.retain(|p| p.ip != ip);
+    }
+
     /// An address of a guest: now, and once again if it was a peer's. A flood of guests floods
     /// neither the link nor the host's own announcements.
     pub fn announce_guest(&mut self, now: Time, ip: IpAddr, again: bool) {

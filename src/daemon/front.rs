@@ -92,19 +92,15 @@ impl Daemon {
         }
     }
 
-    /// A link changed or went: something may be stacked on one of ours now, or no longer.
-    pub(super) fn restack(&mut self, link: Option<&rtnl::Link>) {
+    /// A link changed or went: something may be stacked on one of ours now, or no longer. Looked at
+    /// once for all changes that came together.
+    pub(super) fn note_stacking(&mut self, link: Option<&rtnl::Link>) {
         let concerned = |device: &crate::device::Device| match link {
             Some(link) => link.index == device.ifindex || link.link == Some(device.ifindex),
             None => device.behind.is_stacked(),
         };
-        let ids: Vec<DeviceId> = self
-            .devices
-            .iter()
-            .filter(|(_, (_, d))| concerned(d))
-            .map(|(id, _)| *id)
-            .collect();
-        ids.into_iter().for_each(|id| self.read_stacking(id));
+        let concerned = self.devices.iter().filter(|(_, (_, d))| concerned(d));
+        self.stacking_changed.extend(concerned.map(|(id, _)| *id));
     }
 
     /// Looks at what is stacked on an interface, and whether the host routes multicast.
@@ -175,6 +171,9 @@ impl Daemon {
 
     /// Lets time pass for what is behind the interfaces.
     pub(super) fn tick(&mut self) {
+        for id in std::mem::take(&mut self.stacking_changed) {
+            self.read_stacking(id);
+        }
         let now = now();
         for (id, (at, device)) in &mut self.devices {
             let port = &self.ports[*at];

@@ -34,6 +34,8 @@ pub enum Command {
     SetJoined(DeviceId, Vec<Gid>),
     /// Tell the link about an address of the host.
     Announce(DeviceId, IpAddr),
+    /// Tell the link no more about an address, which the host no longer has.
+    Withdraw(DeviceId, IpAddr),
     /// Whether something is stacked on the TAP: a bridge, macvlans.
     SetStacked(DeviceId, bool),
     /// Whether the host routes multicast.

@@ -403,9 +403,16 @@ impl Ipoib {
         self.last_guest = None;
     }
 
+    fn withdraw_guest(&mut self, guest: &Guest) {
+        if guest.mac != self.config.mac {
+            self.announcer.withdraw(guest.ip);
+        }
+    }
+
     fn guest_gone(&mut self, guest: &Guest) {
         self.last_guest = None;
         if guest.is_real() {
+            self.withdraw_guest(guest);
             self.tell(Event::GuestForgotten { ip: guest.ip });
         }
     }
@@ -476,6 +483,7 @@ impl Ipoib {
     pub(super) fn guest_lost(&mut self, now: Time, ip: IpAddr, peer: Mac) {
         self.last_guest = None;
         if let Some(guest) = self.guests.forget(ip).filter(Guest::is_real) {
+            self.withdraw_guest(&guest);
             self.conflicts.note(now, ip, guest.mac, peer);
         }
     }
@@ -591,7 +599,9 @@ impl Ipoib {
 
     pub(super) fn apply_guest_forgotten(&mut self, ip: IpAddr) {
         self.last_guest = None;
-        self.guests.forget(ip);
+        if let Some(guest) = self.guests.forget(ip) {
+            self.withdraw_guest(&guest);
+        }
     }
 
     pub(super) fn apply_probing(&mut self, now: Time, ip: IpAddr, mac: Mac) {

@@ -758,3 +758,20 @@ fn without_anything_stacked_there_are_no_guests() {
     let gone = |e: &Event| matches!(e, Event::GuestForgotten { .. });
     assert!(std::iter::from_fn(|| c.pop_event()).any(|e| gone(&e)));
 }
+
+/// It would be taken back from where it is now.
+#[test]
+fn an_address_that_has_gone_is_not_announced_again() {
+    let mut c = a();
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    c.announce(ip);
+    assert_eq!(sent(&mut c, 0).len(), 1);
+    c.withdraw(ip);
+    assert!(sent(&mut c, 1000).is_empty());
+    // A guest's, which was a peer's and moves back at once.
+    let peer = teach(&mut c, b(), IP1);
+    guest_answers(&mut c, 2000, G1, IP1, peer);
+    assert!(!sent(&mut c, 2000).is_empty());
+    peer_asks(&mut c, 2001, b(), IP1);
+    assert!(sent(&mut c, 3500).is_empty());
+}
