@@ -71,7 +71,8 @@ impl OpenTrain {
     }
 
     /// Whether the open train can go on with these packets: the same destination, the same size
-    /// (a single shorter packet may end a train), and room for all of them.
+    /// (a single shorter packet may end a train), and room for all of them. Packets that fill more
+    /// than a train of their own, as those of a guest's largest sends do, go on where there is any.
     fn takes(
         &self,
         fabric: &mut dyn Worker,
@@ -86,10 +87,10 @@ impl OpenTrain {
                 .is_some_and(|len| len <= o.ticket.payload),
             _ => packets.full_len() == o.ticket.payload,
         };
-        o.from == from
-            && o.to == *to
-            && fits
-            && fabric.resume(o.ticket).room() >= packets.remaining()
+        let room = fabric.resume(o.ticket).room();
+        let left = packets.remaining();
+        let has_room = room >= left || (room > 0 && left > o.ticket.count + room);
+        o.from == from && o.to == *to && fits && has_room
     }
 
     fn start(
@@ -116,7 +117,8 @@ impl OpenTrain {
     }
 
     /// Fills the open train; true if it must be sent before the rest can go on. What does not fit
-    /// one train is spread over equal ones: two of 8 travel faster than one of 15 and one of 1.
+    /// one train is spread over equal ones: two of 8 travel faster than one of 15 and one of 1. A
+    /// train that has packets already is filled up: then there is much to send.
     fn fill(&mut self, fabric: &mut dyn Worker, packets: &mut dyn Packets) -> bool {
         let Some(o) = &mut self.open else {
             return false;
@@ -124,7 +126,10 @@ impl OpenTrain {
         let mut train = fabric.resume(o.ticket);
         let room = train.room();
         let left = packets.remaining();
-        let mut quota = left.div_ceil(left.div_ceil(room.max(1)).max(1));
+        let mut quota = match o.ticket.count {
+            0 => left.div_ceil(left.div_ceil(room.max(1)).max(1)),
+            _ => room,
+        };
         while quota > 0
             && let Some(len) = packets.next_len()
             && let Some(out) = train.next(len)

@@ -194,12 +194,35 @@ fn what_does_not_fit_one_train_is_cut_into_equal_ones() {
 }
 
 #[test]
+fn sends_that_are_larger_than_a_train_fill_trains_together() {
+    let (mut fabric, mut train) = (Recorder::new(15), OpenTrain::default());
+    for _ in 0..4 {
+        train.push(&mut fabric, FROM, &to(7), &mut Cut::new(100, 100, 16));
+    }
+    train.flush(&mut fabric);
+    let counts: Vec<usize> = fabric.sent.iter().map(|t| t.1.len()).collect();
+    assert_eq!(counts, [8, 15, 15, 15, 11]);
+}
+
+#[test]
+fn sends_that_fit_a_train_have_one_each() {
+    let (mut fabric, mut train) = (Recorder::new(15), OpenTrain::default());
+    for _ in 0..3 {
+        train.push(&mut fabric, FROM, &to(7), &mut Cut::new(100, 100, 14));
+    }
+    train.flush(&mut fabric);
+    let counts: Vec<usize> = fabric.sent.iter().map(|t| t.1.len()).collect();
+    assert_eq!(counts, [14, 14, 14]);
+}
+
+#[test]
 fn every_packet_leaves_once_and_in_order_for_any_sizes() {
     for capacity in 1..7 {
         for count in 1..20 {
             let (mut fabric, mut train) = (Recorder::new(capacity), OpenTrain::default());
             train.push(&mut fabric, FROM, &to(7), &mut Single(Some(&[200; 30])));
             train.push(&mut fabric, FROM, &to(7), &mut Cut::new(30, 9, count));
+            train.push(&mut fabric, FROM, &to(7), &mut Cut::new(30, 30, count));
             train.flush(&mut fabric);
             let numbers: Vec<u8> = fabric
                 .sent
@@ -207,7 +230,8 @@ fn every_packet_leaves_once_and_in_order_for_any_sizes() {
                 .flat_map(|t| &t.1)
                 .map(|p| p[0])
                 .collect();
-            let expected: Vec<u8> = std::iter::once(200).chain(0..count as u8).collect();
+            let counted = (0..count as u8).chain(0..count as u8);
+            let expected: Vec<u8> = std::iter::once(200).chain(counted).collect();
             assert_eq!(numbers, expected, "capacity {capacity}, count {count}");
             assert!(fabric.sizes().iter().all(|t| t.len() <= capacity));
         }
