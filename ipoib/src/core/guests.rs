@@ -47,6 +47,10 @@ const QUEUE_MAX: usize = 256;
 const ASK_AGAIN_MS: u64 = 2000;
 const ASK_ANEW_MS: u64 = 120_000;
 const ASKED_MAX: usize = 256;
+/// Clashes that are followed in so long a time. An accident is one in 2^40: whoever takes one peer's
+/// Ethernet address after another forges them, or there is a loop.
+const CLASHES_MAX: u8 = 8;
+const CLASHES_MS: u64 = 10_000;
 /// For so long after a move somebody may still have the former Ethernet address: Linux believes an
 /// entry for up to 45 s, and uses it for 8 s more while it asks.
 const STALE_MS: u64 = 120_000;
@@ -69,6 +73,8 @@ pub(super) struct HostSideState {
     /// Until then others on the host's side may have a peer's Ethernet address for an IP address
     /// that moved to a guest.
     stale_until: Time,
+    /// Clashes that were followed since then.
+    clashes: (Time, u8),
     /// The frame that [`Ipoib::poll_tap`] gave out.
     frame: Vec<u8>,
 }
@@ -81,6 +87,7 @@ impl HostSideState {
             probes: VecDeque::new(),
             asked: VecDeque::new(),
             stale_until: Time(0),
+            clashes: (Time(0), 0),
             frame: Vec::new(),
         }
     }
@@ -108,6 +115,17 @@ impl HostSideState {
         }
         self.asked.push_back((ip, now));
         true
+    }
+
+    /// Whether a peer may be given another Ethernet address once more.
+    fn may_clash(&mut self, now: Time) -> bool {
+        let (since, used) = &mut self.clashes;
+        if since.after(CLASHES_MS) <= now {
+            (*since, *used) = (now, 0);
+        }
+        let left = *used < CLASHES_MAX;
+        *used += u8::from(left);
+        left
     }
 
     fn remember_probe(&mut self, now: Time, ip: Ipv4Addr, mac: Mac) {
@@ -261,7 +279,8 @@ impl Ipoib {
             && !self.guests.knows(source)
             && let Some(slot) = self.neighbours.by_mac(source)
         {
-            if said.is_some_and(|s| self.neighbours.owns(slot, s.ip)) {
+            let looped = said.is_some_and(|s| self.neighbours.owns(slot, s.ip));
+            if looped || !self.host_side.may_clash(now) {
                 return Err(DropReason::Looped);
             }
             self.clash(slot);
@@ -511,8 +530,10 @@ impl Ipoib {
         }
         let (source, destination) = endpoints(ethertype, tap.l3());
         let stale = tap.destination();
-        match self.guests.get(destination).map(|guest| guest.mac) {
-            Some(mac) if mac != stale && self.is_at_guest(now, destination) => {
+        // A hint moves nothing away from a peer.
+        let said = |guest: &&Guest| guest.is_real() && !guest.is_weak();
+        match self.guests.get(destination).filter(said).map(|g| g.mac) {
+            Some(mac) if mac != stale => {
                 self.host_side.push(HostSide::Correct {
                     stale,
                     guest: Holder {
@@ -704,10 +725,16 @@ impl Ipoib {
 impl Ipoib {
     /// Whether a frame from the TAP goes back to it, too, where the interface reflects: it is for a
     /// guest, or for a group (IEEE 802.1Qbg's reflective relay, which macvlans in VEPA mode need).
+    /// A peer's own frame has come back through a loop already, and does not once more.
     pub fn is_reflected(&self, frame: &[u8]) -> bool {
-        frame.first_chunk::<6>().is_some_and(|mac| {
-            mac[0] & 1 != 0 || (*mac != self.config.mac && self.guests.knows(*mac))
-        })
+        let Some((to, rest)) = frame.split_first_chunk::<6>() else {
+            return false;
+        };
+        let looped = rest
+            .first_chunk::<6>()
+            .is_some_and(|from| self.neighbours.by_mac(*from).is_some());
+        let wanted = to[0] & 1 != 0 || (*to != self.config.mac && self.guests.knows(*to));
+        wanted && !looped
     }
 
     /// The next Ethernet frame of our own for the host: a question for a guest, a correction, or a

@@ -775,3 +775,58 @@ fn an_address_that_has_gone_is_not_announced_again() {
     peer_asks(&mut c, 2001, b(), IP1);
     assert!(sent(&mut c, 3500).is_empty());
 }
+
+#[test]
+fn a_hint_does_not_keep_frames_from_a_peer() {
+    let mut c = a();
+    c.set_stacked(true);
+    // Known from data only, as after a restart; the host still knows its Ethernet address.
+    let f = arrive(&mut c, 0, 0x0800, &ipv4(IP_B, [224, 0, 0, 5], b"data"));
+    let peer: Mac = f.unwrap()[6..12].try_into().unwrap();
+    let to_peer = frame(peer, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], IP_B, b"data"));
+    assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));
+    // One packet with a forged or routed source.
+    let forged = ipv4(IP_B, [10, 0, 0, 3], b"data");
+    send(&mut c, T0, &frame([2, 9, 9, 9, 9, 9], G1, 0x0800, &forged));
+    assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));
+}
+
+#[test]
+fn what_comes_back_is_not_reflected_again() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let f = frame(MAC_BROADCAST, peer, 0x0806, &[]);
+    assert!(!c.is_reflected(&f));
+}
+
+#[test]
+fn a_guest_that_takes_one_peers_address_after_another_is_stopped() {
+    let mut c = a();
+    let mut peer = teach(&mut c, b(), IP_B);
+    for n in 0..100 {
+        let claim = frame(
+            MAC_BROADCAST,
+            peer,
+            0x0800,
+            &ipv4(IP1, [10, 0, 0, 255], b"x"),
+        );
+        send(&mut c, Time(n), &claim);
+        peer = c.neighbours().next().unwrap().mac;
+    }
+    assert!(
+        c.counters().mac_clashes <= 8,
+        "{}",
+        c.counters().mac_clashes
+    );
+    assert!(c.counters().tx_dropped(DropReason::Looped) >= 92);
+    // Later it is a clash like any other.
+    let before = c.counters().mac_clashes;
+    let claim = frame(
+        MAC_BROADCAST,
+        peer,
+        0x0800,
+        &ipv4(IP1, [10, 0, 0, 255], b"x"),
+    );
+    send(&mut c, Time(10_100), &claim);
+    assert_eq!(c.counters().mac_clashes, before + 1);
+}
