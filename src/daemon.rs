@@ -85,6 +85,8 @@ pub struct Daemon {
     inherited: Inherited,
     stacking_changed: BTreeSet<DeviceId>,
     routes_changed: bool,
+    /// Groups that were reported with the host's own Ethernet address, by itself or by others.
+    maybe_own: BTreeSet<(DeviceId, IpAddr)>,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -130,6 +132,7 @@ impl Daemon {
             inherited: Inherited::take(),
             stacking_changed: BTreeSet::new(),
             routes_changed: false,
+            maybe_own: BTreeSet::new(),
         };
         for spec in specs {
             if let Err(e) = daemon.add_port(spec) {
@@ -262,7 +265,9 @@ impl Daemon {
         }
         let mut count = [0; 8];
         let _ = rustix::io::read(&*self.reports_wake, &mut count);
-        while let Ok(report) = self.reports.try_recv() {
+        // What comes meanwhile wakes us again: a flood must not keep us from everything else.
+        let waiting = self.reports.len();
+        for report in self.reports.clone().try_iter().take(waiting) {
             match report {
                 Report::TapGone(id) => self.forget(id),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
@@ -270,6 +275,7 @@ impl Daemon {
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
+        self.sort_out_reports();
         self.tick();
         self.sync_changed_groups();
         self.send_pings();

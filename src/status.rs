@@ -260,6 +260,7 @@ fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) ->
         counters.add([
             ("wakeups", snapshot.worker.wakeups),
             ("rx_unserved", snapshot.worker.unserved),
+            ("reports_lost", snapshot.worker.reports_lost),
         ]);
         counters.add(snapshot.worker.fabric.iter().copied());
         stats.workers.push(WorkerStats {

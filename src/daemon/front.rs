@@ -11,6 +11,7 @@ use rtnl::Stacking;
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId, now};
+use crate::device::Device;
 
 /// Addresses whose conflicts are remembered, so that each is logged once.
 const CONFLICTS_MAX: usize = 1024;
@@ -28,6 +29,7 @@ impl Daemon {
             Event::GroupJoined { mac, group } => return self.group_joined(id, mac, group),
             Event::GroupLeft { group, .. } => {
                 device.behind.left(now, group);
+                self.maybe_own.remove(&(id, group));
                 false
             }
             Event::GroupSeen { group } => device.behind.seen(now, group),
@@ -76,16 +78,31 @@ impl Daemon {
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
-        let maybe_own = mac == device.mac && !device.behind.is_member(group);
-        if maybe_own && !device.host_groups.contains(&group) {
-            self.sync_groups(id);
+        if mac != device.mac || device.behind.is_member(group) {
+            self.joined_behind(id, group);
+        } else if !device.host_groups.contains(&group) {
+            self.maybe_own.insert((id, group));
         }
+    }
+
+    /// Finds out which of the reports with the host's Ethernet address were its own. Its groups are
+    /// read once for all of them: one forged report names hundreds of groups.
+    pub(super) fn sort_out_reports(&mut self) {
+        let reported = std::mem::take(&mut self.maybe_own);
+        let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
+        ids.into_iter().for_each(|id| self.sync_groups(id));
+        for (id, group) in reported {
+            let of_host = |(_, device): &(usize, Device)| device.host_groups.contains(&group);
+            if !self.devices.get(&id).is_some_and(of_host) {
+                self.joined_behind(id, group);
+            }
+        }
+    }
+
+    fn joined_behind(&mut self, id: DeviceId, group: IpAddr) {
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
         };
-        if maybe_own && device.host_groups.contains(&group) {
-            return;
-        }
         if device.behind.joined(now(), group) {
             log::debug!("{}: a host behind it joined {group}", device.name);
             self.membership_changed.insert(id);
@@ -95,7 +112,7 @@ impl Daemon {
     /// A link changed or went: something may be stacked on one of ours now, or no longer. Looked at
     /// once for all changes that came together.
     pub(super) fn note_stacking(&mut self, link: Option<&rtnl::Link>) {
-        let concerned = |device: &crate::device::Device| match link {
+        let concerned = |device: &Device| match link {
             Some(link) => link.index == device.ifindex || link.link == Some(device.ifindex),
             None => device.behind.is_stacked(),
         };

@@ -87,6 +87,8 @@ pub struct WorkerSnapshot {
     pub wakeups: u64,
     /// Datagrams for an endpoint that was being made or ended.
     pub unserved: u64,
+    /// Events that the control thread was not told of, since too many waited.
+    pub reports_lost: u64,
     /// The provider's counters.
     pub fabric: Vec<(&'static str, u64)>,
 }

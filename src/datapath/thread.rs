@@ -36,6 +36,11 @@ const BURST: usize = 64;
 /// Arrivals taken from the fabric before others get their turn.
 const DEPTH: usize = 8;
 
+/// Reports that may wait for the control thread; more are lost and counted. A forged membership
+/// report of one frame names hundreds of groups, which the data threads read faster than the control
+/// thread can act on.
+const REPORTS_MAX: usize = 16_384;
+
 /// A data thread before and while it runs.
 pub struct DataThread {
     index: usize,
@@ -61,6 +66,8 @@ pub struct DataThread {
     wakeups: u64,
     /// Datagrams for endpoints that have no lane here.
     unserved: u64,
+    /// Events that the control thread was not told of.
+    reports_lost: u64,
 }
 
 /// What a data thread is made from.
@@ -115,6 +122,7 @@ impl DataThread {
             watched: false,
             wakeups: 0,
             unserved: 0,
+            reports_lost: 0,
         })
     }
 
@@ -210,7 +218,13 @@ impl DataThread {
                         now,
                         &self.buffer[..len],
                     );
-                    if lane.reflect && lane.core.is_reflected(&self.buffer[VNET_HEADER_LEN..len]) {
+                    if lane.reflect
+                        && lane.core.is_reflected(
+                            self.buffer[..len]
+                                .get(VNET_HEADER_LEN..)
+                                .unwrap_or_default(),
+                        )
+                    {
                         receive::write_raw(lane, &self.buffer[..len]);
                     }
                     let news = lane.core.has_updates() || lane.core.has_events();
@@ -315,6 +329,10 @@ impl DataThread {
         };
         let mut told = false;
         while let Some(event) = lane.core.pop_event() {
+            if !may_wait(&event, self.reports.len()) {
+                self.reports_lost += 1;
+                continue;
+            }
             let round_trip = match event {
                 Event::Echo { stamp, .. } => nanoseconds().saturating_sub(stamp),
                 _ => 0,
@@ -357,6 +375,17 @@ impl DataThread {
         // Full only when the control thread has been woken 2^64 times without looking.
         let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
     }
+}
+
+/// Whether an event is told while so many reports wait. Guests always are: each frame makes two
+/// events of them at most, and what was learned and not forgotten would count for ever. All else is
+/// said again, or is for people.
+fn may_wait(event: &Event, waiting: usize) -> bool {
+    let of_guest = matches!(
+        event,
+        Event::GuestLearned { .. } | Event::GuestForgotten { .. }
+    );
+    of_guest || waiting < REPORTS_MAX
 }
 
 fn lane_token(i: usize) -> epoll::EventData {
@@ -406,4 +435,19 @@ fn nanoseconds() -> u64 {
 pub fn now() -> Time {
     let t = clock_gettime(ClockId::Monotonic);
     Time(t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_memberships_does_not_pile_up_and_hides_no_guest() {
+        let (mac, ip) = ([2; 6], std::net::IpAddr::from([239, 1, 2, 3]));
+        let joined = Event::GroupJoined { mac, group: ip };
+        assert!(may_wait(&joined, 0) && may_wait(&joined, REPORTS_MAX - 1));
+        assert!(!may_wait(&joined, REPORTS_MAX));
+        assert!(may_wait(&Event::GuestLearned { ip, mac }, REPORTS_MAX));
+        assert!(may_wait(&Event::GuestForgotten { ip }, REPORTS_MAX));
+    }
 }

@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::lab::frame::{self, icmpv6_checksum, igmp_report, mld_report, solicitation};
+use crate::lab::frame::{
+    self, icmpv6_checksum, igmp_report, igmp_report_of_many, mld_report, solicitation,
+};
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::packet::{ROCE_PORT, Ud};
 use crate::lab::{Host, Lab, Pinging, SOON, eventually, iperf};
@@ -413,6 +415,37 @@ fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
     }
     a.reaches(b);
     b.reaches(a);
+}
+
+/// Each report names as many groups as fit, with the host's own Ethernet address, so that the host's
+/// own groups must be looked at for every one.
+#[test]
+fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let own = frame::mac(b.link("ib0")["address"].as_str().expect("a MAC"));
+    let memory = b.daemon().resident_kib();
+    let before = b.counter("ib0", "reports_snooped");
+    let ping = Pinging::start(a, &b.v4());
+    let reports: Vec<_> = (0..10_000u32)
+        .map(|n| {
+            let group = |i: u32| Ipv4Addr::from(0xe600_0000 + n * 180 + i);
+            let groups: Vec<Ipv4Addr> = (0..180).map(group).collect();
+            igmp_report_of_many(own, Ipv4Addr::new(10, 9, 1, 1), &groups)
+        })
+        .collect();
+    b.send_frames("ib0", 10_000, &reports);
+    ping.stop().lost_at_most(2);
+    // The control thread answers, and joins what is new, all the same.
+    let snooped = b.counter("ib0", "reports_snooped") - before;
+    assert!(snooped > 5000, "{snooped} reports snooped");
+    let listening = receiver(b, "ib0", &V4);
+    eventually(SOON, "the group", || is_full_member(b, &V4).then_some(()));
+    heard(&sender(a, "ib0", &V4), &listening, "a packet of the group");
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 64 << 10, "resident memory grew by {grown} KiB");
 }
 
 /// A signature covers the options (RFC 3971): such a message cannot be rewritten, so it goes as it

@@ -15,7 +15,12 @@ use super::{DataThread, lane_interest, lane_token, nanoseconds};
 
 impl DataThread {
     pub(super) fn commands(&mut self, now: Time) {
-        while let Ok(command) = self.inbox.receiver.try_recv() {
+        // What comes meanwhile wakes us again: siblings that learn from a flood must not keep this
+        // thread from its own packets.
+        for _ in 0..self.inbox.receiver.len() {
+            let Ok(command) = self.inbox.receiver.try_recv() else {
+                return;
+            };
             self.command(command, now);
         }
     }
@@ -199,6 +204,7 @@ impl DataThread {
                 worker: self.index,
                 wakeups: self.wakeups,
                 unserved: self.unserved,
+                reports_lost: self.reports_lost,
                 fabric: self.fabric.counters(),
             },
             devices: devices.collect(),

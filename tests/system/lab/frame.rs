@@ -80,6 +80,21 @@ pub fn igmp_report(from: Mac, source: Ipv4Addr, group: Ipv4Addr) -> Vec<u8> {
     frame
 }
 
+/// An IGMPv3 report of joins to many groups (RFC 3376, 4.2).
+pub fn igmp_report_of_many(from: Mac, source: Ipv4Addr, groups: &[Ipv4Addr]) -> Vec<u8> {
+    let mut igmp = vec![0x22, 0, 0, 0, 0, 0];
+    igmp.extend((groups.len() as u16).to_be_bytes());
+    for group in groups {
+        igmp.extend([4, 0, 0, 0]);
+        igmp.extend(group.octets());
+    }
+    let sum = checksum(&igmp);
+    igmp[2..4].copy_from_slice(&sum);
+    let mut frame = ethernet([1, 0, 0x5e, 0, 0, 22], from, IPV4);
+    frame.extend(ipv4(2, 1, source, Ipv4Addr::new(224, 0, 0, 22), &igmp));
+    frame
+}
+
 /// An MLDv1 membership report behind a router alert (RFC 2710).
 pub fn mld_report(from: Mac, source: Ipv6Addr, group: Ipv6Addr) -> Vec<u8> {
     let mut mld = vec![131, 0, 0, 0, 0, 0, 0, 0];
