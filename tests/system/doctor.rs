@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, eventually, ibtap};
+use crate::lab::{Bridged, Host, Lab, SOON, eventually, ibtap};
 
 /// What the doctor says in the host's namespace, and its exit status.
 fn doctor(host: &Host, options: &str) -> (Vec<Value>, i32) {
@@ -261,20 +261,24 @@ fn the_commands_of_iptables_are_understood() {
     assert_eq!(status, 0, "{findings:#?}");
 }
 
+/// What a switch does that snoops and has forgotten the groups; unicast goes on.
+fn lose_multicast(host: &Host) {
+    let rules = host.file("rules.nft");
+    let text = "table inet switch {\n chain pre {\n type filter hook prerouting priority 0; policy accept;\n \
+                iifname eth0 ip6 daddr ff10::/12 udp dport 4791 drop\n }\n}\n";
+    std::fs::write(&rules, text).expect("a file");
+    host.ok(&format!("nft -f {}", rules.display()));
+}
+
 #[test]
 fn a_network_without_multicast_is_noticed() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
     let (a, b) = lab.two();
-    // What a switch does that snoops and has forgotten the groups; unicast goes on.
-    let rules = b.file("rules.nft");
-    let text = "table inet switch {\n chain pre {\n type filter hook prerouting priority 0; policy accept;\n \
-                iifname eth0 ip6 daddr ff10::/12 udp dport 4791 drop\n }\n}\n";
-    std::fs::write(&rules, text).expect("a file");
     let (findings, _) = doctor(a, "");
     assert_eq!(told(&findings, "multicast", "warn"), None, "not yet");
-    b.ok(&format!("nft -f {}", rules.display()));
+    lose_multicast(b);
     assert!(a.pings(&b.v4()), "unicast goes on");
     let (findings, status) = doctor(a, "");
     assert_eq!(status, 0, "{findings:#?}");
@@ -334,4 +338,22 @@ fn peers_and_keys_of_the_running_daemon_are_known() {
     });
     assert!(found.contains("rx_pkey_violations"), "{found}");
     assert!(advice.contains("P_Key"), "{advice}");
+}
+
+#[test]
+fn a_bridge_over_the_interface_is_healthy_unless_multicast_is_not() {
+    let Some(mut bridged) = Bridged::start(&[]) else {
+        return;
+    };
+    bridged.all_reach_all();
+    let (a, b, c) = bridged.lab.three();
+    let (findings, status) = doctor(a, "");
+    assert_eq!(status, 0, "{findings:#?}");
+    assert_eq!(told(&findings, "multicast", "warn"), None, "{findings:#?}");
+    // The host's own guests, who hear it through the bridge, do not make good for the fabric.
+    lose_multicast(b);
+    lose_multicast(c);
+    let (findings, _) = doctor(a, "");
+    let (found, _) = told(&findings, "multicast", "warn").expect("a warning");
+    assert!(found.contains("none answers"), "{found}");
 }

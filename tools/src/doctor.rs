@@ -42,7 +42,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Find out why it does not work, and what to do
 ///
 /// Looks at rights, underlay, GID, port, firewall and multicast, and asks the daemon if one runs.
-/// Changes nothing; sends a ping to all hosts on each interface.
+/// Changes nothing; sends a ping or an echo to all hosts on each interface.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Only this interface of the daemon's [default: all]
@@ -94,7 +94,12 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
         return Ok(findings);
     }
     match Requests::new() {
-        Ok(requests) => Site { view, requests }.examine(args, &mut findings),
+        Ok(requests) => Site {
+            view,
+            requests,
+            socket,
+        }
+        .examine(args, &mut findings),
         Err(error) => findings.push(unreadable(&error)),
     }
     Ok(findings)
@@ -111,12 +116,13 @@ fn unreadable(error: &rtnl::Error) -> Finding {
 }
 
 /// The network namespace that is looked at, and the daemon that serves it.
-struct Site {
+struct Site<'a> {
     view: Option<View>,
     requests: Requests,
+    socket: &'a Path,
 }
 
-impl Site {
+impl Site<'_> {
     fn examine(mut self, args: &DoctorArgs, findings: &mut Vec<Finding>) {
         let targets = self.targets(args, findings);
         let mut walls = Vec::new();
@@ -241,18 +247,23 @@ impl Site {
         };
         let none = Vec::new();
         let neighbours = view.neighbours.get(&interface.name).unwrap_or(&none);
-        let host = host::gather(interface, neighbours.len(), &mut self.requests)?;
+        let mut host = host::gather(interface, neighbours.len(), &mut self.requests)?;
+        host.guests = view.guests.get(&interface.name).copied().unwrap_or(0);
         let mut findings = host::judge(interface, &host);
         findings.extend(gid::duplicates(interface, neighbours));
         let stats = view.stats.iter().find(|s| s.name == interface.name);
         if let Some(stats) = stats {
             findings.extend(daemon::judge_counters(stats));
             let up = host.link.filter(|link| link.is_usable());
+            let ask = |link: rtnl::Link| match link.master {
+                Some(_) => multicast::echo(self.socket, &interface.name),
+                None => multicast::probe(link.index).ok(),
+            };
             let heard = multicast::Heard {
                 neighbours: neighbours.len(),
                 multicast: stats.multicast,
                 received: stats.rx_packets,
-                probe: up.and_then(|link| multicast::probe(link.index).ok()),
+                probe: up.and_then(ask),
             };
             if interface.carrier {
                 findings.push(multicast::judge_heard(&interface.name, heard));

@@ -32,6 +32,8 @@ pub struct View {
     pub stats: Vec<InterfaceStats>,
     /// Their neighbours.
     pub neighbours: BTreeMap<String, Vec<NeighbourInfo>>,
+    /// How many guests' addresses each has behind it.
+    pub guests: BTreeMap<String, usize>,
 }
 
 /// Asks for everything.
@@ -46,9 +48,12 @@ pub fn gather(
     let mut client = ControlClient::connect(socket, timeout)?;
     let interfaces = client.show(interface)?;
     let mut neighbours = BTreeMap::new();
+    let mut guests = BTreeMap::new();
     for interface in &interfaces {
         let known = client.neighbours(&interface.name)?;
         neighbours.insert(interface.name.clone(), known);
+        let behind = client.guests(&interface.name)?.len();
+        guests.insert(interface.name.clone(), behind);
     }
     Ok(View {
         version: client.version()?,
@@ -56,6 +61,7 @@ pub fn gather(
         stats: client.stats(interface)?,
         interfaces,
         neighbours,
+        guests,
     })
 }
 

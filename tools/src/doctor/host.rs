@@ -21,6 +21,8 @@ pub struct Facts {
     pub master: Option<Link>,
     /// Neighbours that ibtapd knows on it.
     pub neighbours: usize,
+    /// Addresses of guests that ibtapd knows behind it.
+    pub guests: usize,
     /// The kernel's limits for neighbours, IPv4's and IPv6's, where they can be read.
     pub gc_thresh3: Vec<(&'static str, usize)>,
 }
@@ -112,6 +114,10 @@ fn addresses(name: &str, link: &Link, facts: &Facts) -> Finding {
                 "addresses belong on {above}: ip address add {} dev {above}; ip address flush dev {name}",
                 configured.first().map_or("ADDRESS", String::as_str)
             ))
+        }
+        None if configured.is_empty() && facts.guests > 0 => {
+            let found = format!("has no address; guests behind it have {}", facts.guests);
+            Finding::new(CHECK, Level::Ok, name, found)
         }
         None if configured.is_empty() && link.up => Finding::new(
             CHECK,

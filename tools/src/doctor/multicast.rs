@@ -10,7 +10,7 @@ use fabric::Gid;
 use rtnl::{Bridge, Link, Requests};
 
 use super::finding::{Finding, Level};
-pub use probe::{Probe, probe};
+pub use probe::{Probe, echo, probe};
 
 const CHECK: &str = "multicast";
 
@@ -36,7 +36,7 @@ pub struct Heard {
     pub multicast: u64,
     /// Datagrams received.
     pub received: u64,
-    /// The answers to a multicast ping; `None` where none could be sent.
+    /// The answers to a question to all; `None` where it could not be asked.
     pub probe: Option<Probe>,
 }
 
@@ -145,25 +145,25 @@ pub fn judge_heard(interface: &str, heard: Heard) -> Finding {
                   querier (on a Linux bridge: mcast_querier 1), or list the hosts with --peers; and \
                   look at the firewalls of the others";
     match heard.probe {
-        Some(Probe { answers, .. }) if answers > 0 => finding(
+        Some(Probe { question, answers }) if answers > 0 => finding(
             Level::Ok,
-            format!("hosts that answer a ping to all (ff02::1): {answers}"),
+            format!("hosts that answer {question}: {answers}"),
         ),
-        Some(_) if known > 0 => finding(
+        Some(Probe { question, .. }) if known > 0 => finding(
             Level::Warn,
-            format!("of {known} known neighbours none answers a ping to all (ff02::1)"),
+            format!("of {known} known neighbours none answers {question}"),
         )
         .advise(advice),
-        Some(_) if heard.received == 0 => finding(
+        Some(Probe { question, .. }) if heard.received == 0 => finding(
             Level::Warn,
-            "nothing was ever received, and nobody answers a ping to all (ff02::1)".into(),
+            format!("nothing was ever received, and nobody answers {question}"),
         )
         .advise(format!(
             "if another host runs ibtapd on this segment and partition: {advice}"
         )),
-        Some(_) => finding(
+        Some(Probe { question, .. }) => finding(
             Level::Note,
-            "no other host is known, and none answers a ping to all (ff02::1)".into(),
+            format!("no other host is known, and none answers {question}"),
         ),
         None if known > 0 && heard.multicast == 0 => finding(
             Level::Warn,
@@ -236,7 +236,10 @@ mod tests {
     #[test]
     fn silence_is_judged_by_who_is_known() {
         let heard = |neighbours, multicast, received, answers: Option<usize>| {
-            let probe = answers.map(|answers| Probe { answers });
+            let probe = answers.map(|answers| Probe {
+                question: "a ping",
+                answers,
+            });
             judge_heard(
                 "ib0",
                 Heard {

@@ -306,6 +306,15 @@ fn the_hosts_side_of_an_interface() {
         "ip link set ib0 up",
     );
     expect(&|f| f.addresses.truncate(1), Level::Warn, "ip address add");
+    // Where macvlans are, the interface needs none.
+    expect(
+        &|f| {
+            f.addresses.truncate(1);
+            f.guests = 1;
+        },
+        Level::Ok,
+        "",
+    );
     expect(&bridge, Level::Warn, "dev br0");
     expect(
         &|f| {

@@ -46,6 +46,7 @@ fn view() -> View {
         interfaces: vec![interface()],
         stats: Vec::new(),
         neighbours: BTreeMap::new(),
+        guests: BTreeMap::new(),
     }
 }
 

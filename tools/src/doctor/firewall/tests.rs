@@ -327,6 +327,10 @@ fn without_a_program_or_a_right_it_says_so() {
             .iter()
             .any(|f| f.advice.as_ref().is_some_and(|a| a.contains("root")))
     );
+    assert!(
+        found.iter().all(|f| f.level == Level::Note),
+        "rules that were not read let nothing through: {found:?}"
+    );
 }
 
 #[test]

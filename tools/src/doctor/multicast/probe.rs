@@ -1,13 +1,17 @@
-//! A ping to all hosts (ff02::1) through an interface. It goes the whole way of a multicast packet:
+//! Asking everybody. A ping to all hosts (ff02::1) through an interface goes the whole way of a multicast packet:
 //! the host's stack, the TAP, the group's MGID, the underlay, and back from every host that hears.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ibtap::api::{PingReply, PingRequest};
+use ibtap::control::{ControlClient, Next};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{
     set_ipv6_multicast_hops, set_ipv6_multicast_if, set_ipv6_multicast_loop,
@@ -33,9 +37,11 @@ const OTHERS: Duration = Duration::from_millis(300);
 /// Requests that are sent: the first may wait for addresses to be resolved.
 const REQUESTS: u16 = 2;
 
-/// What a ping to all has brought.
+/// What asking everybody has brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
+    /// What everybody was asked for.
+    pub question: &'static str,
     /// Hosts that answered.
     pub answers: usize,
 }
@@ -66,6 +72,35 @@ pub fn probe(ifindex: u32) -> io::Result<Probe> {
         }
     }
     Ok(Probe {
+        question: "a ping to all (ff02::1)",
+        answers: heard.len(),
+    })
+}
+
+/// Has the daemon ask all others for an echo. That takes the place of a ping where the interface is
+/// a port of a bridge or bond: the host has no addresses there then, and guests of its own would
+/// answer a ping through the bridge. `None` where the daemon cannot be asked.
+pub fn echo(socket: &Path, interface: &str) -> Option<Probe> {
+    let client = ControlClient::connect(socket, PATIENCE).ok()?;
+    let request = PingRequest {
+        interface: interface.to_owned(),
+        target: "all".to_owned(),
+        count: Some(REQUESTS.into()),
+        size: None,
+        interval_ms: Some(100),
+        timeout_ms: Some(1000),
+    };
+    let mut replies = client.ping(&request).ok()?;
+    // Nothing is ever written to the other end.
+    let (never, _kept) = UnixStream::pair().ok()?;
+    let mut heard = BTreeSet::new();
+    while let Next::Reply(reply) = replies.next(never.as_fd()).ok()? {
+        if let PingReply::Answer(answer) = reply {
+            heard.insert(answer.gid);
+        }
+    }
+    Some(Probe {
+        question: "an echo to all (ibtap ping)",
         answers: heard.len(),
     })
 }
