@@ -83,6 +83,11 @@ impl Behind {
         self.snooper.is_member(group)
     }
 
+    /// Groups that were reported and found no room; they are not received.
+    pub fn turned_away(&self) -> u64 {
+        self.snooper.refused()
+    }
+
     /// A host behind the interface left a group: unless another one says that it is still there,
     /// the group goes soon.
     pub fn left(&mut self, now: Time, group: IpAddr) {
@@ -160,6 +165,19 @@ mod tests {
 
     fn behind() -> Behind {
         Behind::new(QUERIER)
+    }
+
+    #[test]
+    fn groups_without_room_are_counted_and_take_nobody_elses() {
+        let mut b = behind();
+        let group = |n: usize| IpAddr::V4(std::net::Ipv4Addr::from(0xef01_0000 + n as u32));
+        for n in 0..GROUPS_MAX {
+            assert!(b.joined(Time(0), group(n)));
+        }
+        assert_eq!(b.turned_away(), 0);
+        assert!(!b.joined(Time(1), group(GROUPS_MAX)));
+        assert_eq!((b.turned_away(), b.groups().count()), (1, GROUPS_MAX));
+        assert!(b.is_member(group(0)));
     }
 
     fn groups(b: &Behind) -> BTreeSet<IpAddr> {

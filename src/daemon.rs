@@ -498,8 +498,15 @@ impl Daemon {
                 return;
             }
         };
-        let wanted = device.wanted_groups(&host);
+        let (wanted, too_many) = device.wanted_groups(&host);
         device.host_groups = host;
+        if too_many && !std::mem::replace(&mut device.told_groups_full, true) {
+            log::warn!(
+                "{}: hosts behind it have joined more multicast groups than there is room for; \
+                 groups that come now are not received",
+                device.name
+            );
+        }
         if wanted == device.joined {
             return;
         }

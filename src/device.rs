@@ -101,6 +101,8 @@ pub struct Device {
     pub joined: BTreeSet<Gid>,
     /// Groups that could not be attached, so that each is logged once.
     pub refused: BTreeSet<Gid>,
+    /// It was told that hosts behind it have joined more groups than there is room for.
+    pub told_groups_full: bool,
     /// The groups that the host itself has joined, as last read.
     pub host_groups: BTreeSet<IpAddr>,
     /// What is behind it besides the host.
@@ -187,6 +189,7 @@ impl Device {
             coalesce: true,
             joined: BTreeSet::new(),
             refused: BTreeSet::new(),
+            told_groups_full: false,
             host_groups: BTreeSet::new(),
             // Nobody has the address that peers see us under.
             behind: Behind::new(ipoib::peer_mac(&address)),
@@ -318,19 +321,20 @@ impl Device {
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
     /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
     /// interface have.
-    pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> BTreeSet<Gid> {
+    /// True if there are more than it may have.
+    pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
         let (pkey, scope) = (self.spec.pkey, self.spec.scope);
         let mgid = |ip| ipoib::mgid(ip, pkey, scope);
         let own = host.iter().chain(&ALL_HOSTS).copied();
         let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
         wanted.insert(ipoib::broadcast_mgid(pkey, scope));
         for group in self.behind.groups().filter_map(mgid) {
-            if wanted.len() >= GROUPS_WITH_BEHIND_MAX {
-                break;
+            if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
+                return (wanted, true);
             }
             wanted.insert(group);
         }
-        wanted
+        (wanted, self.behind.turned_away() != 0)
     }
 }
 

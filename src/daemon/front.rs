@@ -103,8 +103,12 @@ impl Daemon {
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
         };
+        let turned_away = device.behind.turned_away();
         if device.behind.joined(now(), group) {
             log::debug!("{}: a host behind it joined {group}", device.name);
+            self.membership_changed.insert(id);
+        } else if turned_away == 0 && device.behind.turned_away() != 0 {
+            // The first without room: it is told of when the groups are looked at.
             self.membership_changed.insert(id);
         }
     }

@@ -123,6 +123,9 @@ impl Plan {
     pub fn refusal(&self) -> String {
         let interface = &self.interface;
         match self.target {
+            EchoTarget::Ip(ip) if ip.is_multicast() => {
+                format!("{ip} is not the address of one peer; use \"all\" to ask everybody")
+            }
             EchoTarget::Ip(ip) => format!(
                 "{interface} knows no neighbour with the address {ip}; send it something first, \
                  as \"ping -c 1 {ip}\" does, or name its GID"

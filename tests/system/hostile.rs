@@ -413,6 +413,8 @@ fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
         assert!(is_full_member(b, group), "{} was lost", group.address);
         heard(&sender(a, "ib0", group), listening, "a packet of the group");
     }
+    let told = "more multicast groups than there is room for";
+    assert_eq!(b.daemon().log().matches(told).count(), 1, "told once");
     a.reaches(b);
     b.reaches(a);
 }

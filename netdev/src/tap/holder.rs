@@ -23,7 +23,10 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Holder::Process { pid, command } => write!(f, "process {pid} ({command})"),
-            Holder::Unknown => f.write_str("another process (not visible from here)"),
+            Holder::Unknown => f.write_str(
+                "another process, which cannot be seen from here (as root, \
+                 `grep -ls ^iff: /proc/[0-9]*/fdinfo/*` lists those that hold TAPs)",
+            ),
         }
     }
 }
