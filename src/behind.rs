@@ -101,10 +101,13 @@ impl Behind {
         self.routing && self.seen.joined(now, group)
     }
 
-    /// A guest has an address; true if its solicited-node group is new.
-    pub fn guest_learned(&mut self, now: Time, ip: IpAddr) -> bool {
+    /// A guest has an address; true if its solicited-node group is new. A `weak` address is known as
+    /// the source of data only: the guest may be a router for any number of them.
+    pub fn guest_learned(&mut self, now: Time, ip: IpAddr, weak: bool) -> bool {
         let new = match ip {
-            IpAddr::V6(ip) if self.addresses.len() < SOLICITED_MAX => self.addresses.insert(ip),
+            IpAddr::V6(ip) if !weak && self.addresses.len() < SOLICITED_MAX => {
+                self.addresses.insert(ip)
+            }
             _ => false,
         };
         self.guests = true;
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn a_guest_alone_is_asked_too() {
         let mut b = behind();
-        b.guest_learned(Time(0), ip("10.0.0.9"));
+        b.guest_learned(Time(0), ip("10.0.0.9"), false);
         assert_eq!(frames(&mut b, 0).len(), 2);
     }
 
@@ -217,10 +220,17 @@ mod tests {
     fn c78_a_guests_solicited_node_group_needs_no_report() {
         let mut b = behind();
         let guest = ip("fd09::12:3456");
-        assert!(b.guest_learned(Time(0), guest));
-        assert!(!b.guest_learned(Time(0), guest));
+        assert!(b.guest_learned(Time(0), guest, false));
+        assert!(!b.guest_learned(Time(0), guest, false));
         assert_eq!(groups(&b), BTreeSet::from([ip("ff02::1:ff12:3456")]));
         assert!(b.guest_forgotten(guest));
+        assert!(groups(&b).is_empty());
+    }
+
+    #[test]
+    fn what_a_guest_forwards_has_no_solicited_node_group() {
+        let mut b = behind();
+        assert!(!b.guest_learned(Time(0), ip("2001:db8::1"), true));
         assert!(groups(&b).is_empty());
     }
 
@@ -228,8 +238,8 @@ mod tests {
     fn two_addresses_of_one_solicited_node_group() {
         let mut b = behind();
         let (one, two) = (ip("fd09::1:12:3456"), ip("fe80::12:3456"));
-        b.guest_learned(Time(0), one);
-        b.guest_learned(Time(0), two);
+        b.guest_learned(Time(0), one, false);
+        b.guest_learned(Time(0), two, false);
         b.guest_forgotten(one);
         assert_eq!(groups(&b), BTreeSet::from([ip("ff02::1:ff12:3456")]));
     }

@@ -177,7 +177,7 @@ fn happening(event: &Event) -> Option<Happening> {
             gid: address.gid(),
             qpn: address.qpn(),
         },
-        Event::GuestLearned { ip, mac } => Happening::GuestLearned {
+        Event::GuestLearned { ip, mac, .. } => Happening::GuestLearned {
             mac: LinkAddress(mac),
             ip,
         },

@@ -41,6 +41,8 @@ pub enum Event {
         ip: IpAddr,
         /// The guest.
         mac: Mac,
+        /// Known only as the source address of data, which the guest may have forwarded.
+        weak: bool,
     },
     /// An IP address is no longer a guest's.
     GuestForgotten {

@@ -33,7 +33,7 @@ impl Daemon {
                 false
             }
             Event::GroupSeen { group } => device.behind.seen(now, group),
-            Event::GuestLearned { ip, .. } => device.behind.guest_learned(now, ip),
+            Event::GuestLearned { ip, weak, .. } => device.behind.guest_learned(now, ip, weak),
             Event::GuestForgotten { ip } => device.behind.guest_forgotten(ip),
             Event::AddressConflict { ip, one, other } => {
                 if device.conflicts.len() < CONFLICTS_MAX && device.conflicts.insert(ip) {

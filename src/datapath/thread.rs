@@ -447,7 +447,14 @@ mod tests {
         let joined = Event::GroupJoined { mac, group: ip };
         assert!(may_wait(&joined, 0) && may_wait(&joined, REPORTS_MAX - 1));
         assert!(!may_wait(&joined, REPORTS_MAX));
-        assert!(may_wait(&Event::GuestLearned { ip, mac }, REPORTS_MAX));
+        assert!(may_wait(
+            &Event::GuestLearned {
+                ip,
+                mac,
+                weak: false
+            },
+            REPORTS_MAX
+        ));
         assert!(may_wait(&Event::GuestForgotten { ip }, REPORTS_MAX));
     }
 }

@@ -384,7 +384,8 @@ impl Ipoib {
         self.counters.guests_learned += 1;
         self.settle(now, ip);
         if said.strong || mac != self.config.mac {
-            self.tell(Event::GuestLearned { ip, mac });
+            let weak = !said.strong;
+            self.tell(Event::GuestLearned { ip, mac, weak });
         }
         self.publish_guest(ip);
     }

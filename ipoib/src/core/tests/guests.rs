@@ -110,6 +110,7 @@ fn arp_teaches_a_guest_and_data_for_it_has_its_address() {
     let learned = Event::GuestLearned {
         ip: ip(IP1),
         mac: G1,
+        weak: false,
     };
     assert_eq!(events(&mut c), [learned]);
     // A broadcast of the guest's own has told the link.
