@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError};
 use crate::daemon::Daemon;
 use crate::watch::Subject;
 use plan::Plan;
-pub(crate) use plan::check_mode;
+pub use plan::check_mode;
 
 /// Where a configuration comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -120,6 +120,10 @@ fn check_config_says_yes_or_where_it_is_wrong() {
         assert!(checked.err.contains(&place), "no {place} in {checked:?}");
         assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
     }
+    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
+    let checked = host.daemon_run(&["--check-config", &write(host, text)]);
+    assert_eq!(checked.code, Some(1), "what would not start: {checked:?}");
+    assert!(checked.err.contains("connected mode"), "{checked:?}");
 }
 
 #[test]
