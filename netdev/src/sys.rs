@@ -1,7 +1,7 @@
 //! The ioctls of TUN/TAP devices and of ethtool, each a safe function, and the descriptors that were
-//! open when the program started: the only unsafe code of the Linux side. Numbers and argument types are those of kernel include/uapi/linux/if_tun.h and
-//! drivers/net/tun.c (`__tun_chr_ioctl`), and of include/uapi/linux/ethtool.h and
-//! net/ethtool/ioctl.c (`dev_ethtool`).
+//! open when the program started: the only unsafe code of the Linux side. Numbers and argument types
+//! are those of kernel include/uapi/linux/if_tun.h and drivers/net/tun.c (`__tun_chr_ioctl`), and of
+//! include/uapi/linux/ethtool.h and net/ethtool/ioctl.c (`dev_ethtool`).
 
 #![allow(unsafe_code)]
 
@@ -83,11 +83,21 @@ pub(crate) fn set_interface(tun: impl AsFd, name: &str, flags: i32) -> io::Resul
 
 /// TUNGETIFF: the interface's name as it is now.
 pub(crate) fn interface_name(tun: impl AsFd) -> io::Result<String> {
+    let request = interface(tun)?;
+    let name = request.name.split(|&b| b == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
+}
+
+/// TUNGETIFF: whether the interface outlives its last queue.
+pub(crate) fn is_persistent(tun: impl AsFd) -> io::Result<bool> {
+    Ok(i32::from(interface(tun)?.flags) & libc::IFF_PERSIST != 0)
+}
+
+fn interface(tun: impl AsFd) -> io::Result<FlagsRequest> {
     let mut request = flags_request("", 0);
     // SAFETY: as in `set_interface`; the kernel writes one `struct ifreq`.
     unsafe { ioctl(tun, Updater::<GET_IFF, FlagsRequest>::new(&mut request))? };
-    let name = request.name.split(|&b| b == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
+    Ok(request)
 }
 
 /// TUNSETQUEUE with IFF_ATTACH_QUEUE or IFF_DETACH_QUEUE.

@@ -206,6 +206,14 @@ impl Tap {
         self.control(|tun| sys::set_persist(tun, persist))
     }
 
+    /// Whether the interface outlives the program, whoever said so.
+    ///
+    /// # Errors
+    /// [`is_gone`] if the interface was deleted.
+    pub fn is_persistent(&self) -> std::io::Result<bool> {
+        self.control(|tun| sys::is_persistent(tun))
+    }
+
     /// Asks through the first queue that is attached.
     fn control<T>(&self, ask: impl Fn(&OwnedFd) -> rustix::io::Result<T>) -> std::io::Result<T> {
         let mut answer = Err(Errno::BADFD);

@@ -106,12 +106,13 @@ impl Daemon {
 
     fn remove_device(&mut self, name: &str) -> Outcome {
         let (id, _, device) = self.configured(name)?;
-        let stays = !device.spec.persist && device.tap.existed();
         if device.spec.persist
             && let Err(e) = device.tap.set_persist(false)
         {
             log::warn!("{name}: cannot be removed: {e}");
         }
+        // Still persistent: by somebody else's wish.
+        let stays = device.tap.is_persistent().unwrap_or(false);
         self.forget(id);
         Ok(if stays {
             format!("{name}: out of service; the interface was there before ibtapd and stays")

@@ -177,6 +177,44 @@ fn fewer_queues_are_used_than_were_kept_when_fewer_are_asked_for() {
 }
 
 #[test]
+fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let device = |name, pkey| {
+        format!("[[device]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
+    };
+    let file = a.file("reloaded.toml");
+    let write = |text: String| std::fs::write(&file, text).expect("a configuration");
+    let (one, two) = (device("ib0", 0x8001), device("ib1", 0x8002));
+    a.ok("ip tuntap add dev ib1 mode tap");
+    write(one.clone() + &two);
+    let service = a.start_service_with(STORE, &["--config", file.to_str().expect("a path")]);
+    // Both are there before the daemon is; only one of them is somebody else's.
+    service.restart_by(Signal::TERM);
+    write(device("ib2", 0x8003));
+    let reloaded = a.ibtap("--json reload");
+    let reloaded: Value = serde_json::from_str(&reloaded.out).expect("JSON");
+    assert_eq!(
+        reloaded[0]["applied"],
+        serde_json::json!([
+            "ib0: removed",
+            "ib1: out of service; the interface was there before ibtapd and stays",
+            "ib2: created"
+        ])
+    );
+    service.await_count("removed ibtap-ib0", 1);
+    service.await_count("removed ibtap-ib1", 1);
+    eventually(SOON, "ib0 to go", || (!a.has_link("ib0")).then_some(()));
+    assert!(a.has_link("ib1"), "it was the user's");
+    // What comes back under the name of one that went is a new one.
+    write(one + &two);
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    assert_eq!(a.ask("show").len(), 2);
+    service.restart_by(Signal::KILL);
+    assert_eq!(a.ask("show").len(), 2);
+}
+
+#[test]
 fn without_a_store_the_interface_goes_and_comes() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);

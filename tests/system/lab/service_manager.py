@@ -78,6 +78,8 @@ class Manager:
             if known or len(self.store) >= self.store_max:
                 os.close(fd)
             else:
+                # As systemd's: the daemon gets copies, and no others.
+                os.set_inheritable(fd, False)
                 self.store.append((name, fd))
         say("stored", name, sum(1 for kept, _ in self.store if kept == name))
 
