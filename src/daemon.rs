@@ -84,6 +84,7 @@ pub struct Daemon {
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
     stacking_changed: BTreeSet<DeviceId>,
+    addresses_changed: BTreeSet<DeviceId>,
     routes_changed: bool,
     /// Groups that were reported with the host's own Ethernet address, by itself or by others.
     maybe_own: BTreeSet<(DeviceId, IpAddr)>,
@@ -131,6 +132,7 @@ impl Daemon {
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
             stacking_changed: BTreeSet::new(),
+            addresses_changed: BTreeSet::new(),
             routes_changed: false,
             maybe_own: BTreeSet::new(),
         };
@@ -204,6 +206,7 @@ impl Daemon {
             self.netlink_event(event);
         }
         // What is drained here wakes the control loop no more.
+        self.tick();
         self.sync_changed_groups();
         let created = Happening::Created {
             qpn: device.endpoint.qpn,
@@ -329,11 +332,9 @@ impl Daemon {
             }
             Event::AddressRemoved(a) => {
                 for id in self.reached_by(a.ifindex) {
-                    if let Some((at, device)) = self.devices.get_mut(&id)
-                        && device.addresses.remove(&a.ip)
-                    {
-                        self.ports[*at].tell_first(Command::Withdraw(id, a.ip));
-                    }
+                    self.address_removed(id, a.ip);
+                    // It may have gone from the port to the bridge, or back.
+                    self.addresses_changed.insert(id);
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
@@ -443,15 +444,29 @@ impl Daemon {
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
+        let mut found = BTreeSet::new();
         for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
             match self.netlink.addresses(ifindex) {
-                Ok(addresses) => {
-                    for a in addresses.into_iter().filter(rtnl::Address::is_usable) {
-                        self.address_added(id, a.ip);
-                    }
+                Ok(all) => found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip)),
+                Err(e) => {
+                    log::warn!("cannot read the addresses of interface {ifindex}: {e}");
+                    return;
                 }
-                Err(e) => log::warn!("cannot read the addresses of interface {ifindex}: {e}"),
             }
+        }
+        let gone: Vec<IpAddr> = device.addresses.difference(&found).copied().collect();
+        gone.into_iter().for_each(|ip| self.address_removed(id, ip));
+        found.into_iter().for_each(|ip| self.address_added(id, ip));
+    }
+
+    /// What is announced no more must not be announced when the link's address changes, either: it
+    /// may be another host's by then.
+    fn address_removed(&mut self, id: DeviceId, ip: IpAddr) {
+        if let Some((at, device)) = self.devices.get_mut(&id)
+            && device.addresses.remove(&ip)
+        {
+            log::debug!("{}: {ip} is announced no more", device.name);
+            self.ports[*at].tell_first(Command::Withdraw(id, ip));
         }
     }
 

@@ -195,6 +195,9 @@ impl Daemon {
         for id in std::mem::take(&mut self.stacking_changed) {
             self.read_stacking(id);
         }
+        for id in std::mem::take(&mut self.addresses_changed) {
+            self.read_addresses(id);
+        }
         let now = now();
         for (id, (at, device)) in &mut self.devices {
             let port = &self.ports[*at];

@@ -147,3 +147,35 @@ fn address_flags(host: &Host, address: &str) -> AddressFlags {
         duplicate: info["dadfailed"] == true,
     }
 }
+
+/// An address that goes from the interface to its bridge is still reached through it, and one of a
+/// bridge that it has left is not.
+#[test]
+fn what_is_announced_follows_the_addresses_of_interface_and_bridge() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start(&["--log-level", "debug"]);
+    b.start(&[]);
+    b.configure("ib0");
+    a.ok("ip link set ib0 up");
+    a.ok("ip link add br0 type bridge mcast_snooping 0");
+    a.ok("ip link set ib0 master br0");
+    a.ok("ip link set br0 up");
+    let v4 = a.v4();
+    let said = |a: &mut Host, what: &str, count: usize| {
+        eventually(SOON, &format!("{count} times {what:?}"), || {
+            (a.daemon().log().matches(what).count() == count).then_some(())
+        });
+    };
+    let announced = format!("announcing {v4}");
+    a.ok(&format!("ip addr add {v4}/24 dev ib0"));
+    said(a, &announced, 1);
+    a.ok(&format!("ip addr add {v4}/24 dev br0"));
+    a.ok(&format!("ip addr del {v4}/24 dev ib0"));
+    said(a, &announced, 2);
+    b.reaches(a);
+    let no_more = format!("ib0: {v4} is announced no more");
+    said(a, &no_more, 1);
+    a.ok("ip link set ib0 nomaster");
+    said(a, &no_more, 2);
+}
