@@ -72,7 +72,13 @@ struct Waiting {
 impl Pingers {
     /// Begins one.
     pub fn add(&mut self, stream: StreamId, plan: Plan, names: Names, now: Instant) {
-        self.next_id = self.next_id.wrapping_add(1);
+        // One that never ends may have the number still.
+        let taken = |id: u16| self.all.values().any(|p| p.id == id);
+        self.next_id = std::iter::successors(Some(self.next_id.wrapping_add(1)), |id| {
+            Some(id.wrapping_add(1))
+        })
+        .find(|id| !taken(*id))
+        .unwrap_or_default();
         let pinger = Pinger {
             id: self.next_id,
             plan,
@@ -186,7 +192,8 @@ impl Pinger {
         if self.failed.is_some() {
             return None;
         }
-        let first = self.waiting.values().map(|w| w.until).min();
+        // All wait equally long.
+        let first = self.waiting.first_key_value().map(|(_, w)| w.until);
         first.into_iter().chain(self.next_send).min()
     }
 

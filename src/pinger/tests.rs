@@ -200,6 +200,17 @@ fn an_interface_that_goes_ends_its_pings() {
 }
 
 #[test]
+fn a_ping_without_an_end_keeps_its_number_to_itself() {
+    let (mut pingers, t0) = start("all");
+    for n in 0..=u64::from(u16::MAX) {
+        let other = StreamId(STREAM.0 + 1 + n);
+        pingers.add(other, plan(&request("all")).unwrap(), names(), t0);
+        assert_ne!(pingers.all[&other].id, pingers.all[&STREAM].id);
+        pingers.remove(other);
+    }
+}
+
+#[test]
 fn what_waits_for_a_slow_client_is_bounded() {
     let (mut pingers, t0) = start("all");
     pingers.due(t0);
