@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 use netdev::tap::{Tap, interface_of};
@@ -131,9 +133,13 @@ fn notify_with(message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     }
 }
 
+/// A path that begins with `@` is a name in the abstract namespace.
 fn send(path: &Path, message: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let socket = UnixDatagram::unbound()?;
-    socket.connect(path)?;
+    match path.as_os_str().as_bytes() {
+        [b'@', name @ ..] => socket.connect_addr(&SocketAddr::from_abstract_name(name)?)?,
+        _ => socket.connect(path)?,
+    }
     for fds in fds.chunks(FDS_MAX).chain(fds.is_empty().then_some(fds)) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);

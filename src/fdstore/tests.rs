@@ -81,3 +81,12 @@ fn descriptors_go_with_the_message_however_many_there_are() {
     }
     assert!(send(&directory.path().join("none"), text, &[]).is_err());
 }
+
+#[test]
+fn the_service_managers_socket_may_be_abstract() {
+    let name = format!("ibtap-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let manager = UnixDatagram::bind_addr(&address).unwrap();
+    send(Path::new(&format!("@{name}")), "FDSTOREREMOVE=1\n", &[]).unwrap();
+    assert_eq!(received(&manager), [("FDSTOREREMOVE=1\n".to_owned(), 0)]);
+}
