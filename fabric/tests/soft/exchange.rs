@@ -121,3 +121,41 @@ fn multicast_over_ipv4_goes_to_the_peers() {
     let own = b.gid();
     multicast(&mut a, &mut b, own);
 }
+
+#[test]
+fn the_list_of_peers_changes_while_the_port_is_open() {
+    let mgid: Gid = BROADCAST.parse().unwrap();
+    let cable = Cable::new(9000);
+    let mut a = Node::open(&cable.a, ipv4("192.0.2.9"));
+    let mut b = Node::open(&cable.b, ipv4("192.0.2.1"));
+    let (s, r) = (a.endpoint(), b.endpoint());
+    a.attach(&s, mgid);
+    b.attach(&r, mgid);
+    let sent = payloads(3, 500, 100);
+    let sends_to_all = |a: &mut Node<'_>| a.send(&s, mgid, Qpn::MULTICAST, QKEY, &sent);
+    assert_eq!(sends_to_all(&mut a), Sent::Done);
+    assert!(b.receive_for_a_while().is_empty(), "it is not on the list");
+    let list = |text: &[&str]| text.iter().map(|t| t.parse().unwrap()).collect();
+    a.port.set_peers(list(&["192.0.2.9", "192.0.2.2"])).unwrap();
+    assert_eq!(sends_to_all(&mut a), Sent::Done);
+    assert_eq!(b.receive(sent.len()).len(), sent.len());
+    // What is refused changes nothing.
+    for wrong in [&[][..], &["fe80::2"], &["192.0.2.9", "fe80::2"]] {
+        a.port.set_peers(list(wrong)).unwrap_err();
+    }
+    assert_eq!(sends_to_all(&mut a), Sent::Done);
+    assert_eq!(b.receive(sent.len()).len(), sent.len());
+    a.port.set_peers(list(&["192.0.2.9"])).unwrap();
+    assert_eq!(sends_to_all(&mut a), Sent::Done);
+    assert!(b.receive_for_a_while().is_empty(), "it was taken off");
+}
+
+#[test]
+fn a_port_without_a_list_of_peers_gets_none_later() {
+    let cable = Cable::new(9000);
+    let mut a = Node::open(&cable.a, config());
+    let error = a.port.set_peers(vec!["fe80::2".parse().unwrap()]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("restart ibtapd"), "{error}");
+    a.port.set_peers(Vec::new()).unwrap();
+}
