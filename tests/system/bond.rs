@@ -36,7 +36,7 @@ fn goes_on(a: &Host, b: &Host, mut fail_over: impl FnMut(usize)) {
     for turn in 0..4 {
         std::thread::sleep(Duration::from_millis(500));
         fail_over(turn);
-        std::thread::sleep(FAILED_OVER);
+        pings.iter().for_each(Pinging::goes_on);
     }
     for ping in pings {
         ping.stop().gap_below(FAILED_OVER);

@@ -184,7 +184,7 @@ fn migrates(arrival: Arrival) {
             // The kernel announces its IPv6 addresses when the Ethernet address is set.
             one.ok(&format!("ip link set eth0 address {}", one.mac()));
         }
-        std::thread::sleep(MOVED);
+        watching.iter().for_each(Pinging::goes_on);
     }
     for pinging in watching {
         pinging.stop().gap_below(MOVED);
@@ -220,7 +220,7 @@ fn an_address_moves_with_its_mac_to_another_guest() {
     again.ok(&format!("ip addr add {}/64 dev eth0 nodad", one.v6()));
     again.ok(&format!("arping -U -c 1 -I eth0 {}", one.v4()));
     again.ok(&format!("ip link set eth0 address {}", one.mac()));
-    std::thread::sleep(MOVED);
+    watching.iter().for_each(Pinging::goes_on);
     for pinging in watching {
         pinging.stop().gap_below(MOVED);
     }

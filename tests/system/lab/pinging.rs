@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
 
-use super::{Background, Station};
+use super::{Background, SOON, Station, eventually};
 
 /// A running ping(8), twenty requests a second.
 pub struct Pinging {
@@ -16,6 +16,10 @@ pub struct Pinging {
 }
 
 const INTERVAL: Duration = Duration::from_millis(50);
+const ANSWERS_OF_A_SECOND: usize = 20;
+
+/// What ping says of each answer.
+const ANSWER: &str = "bytes from";
 
 /// What it saw.
 #[derive(Debug)]
@@ -58,6 +62,20 @@ impl Pinging {
         }
     }
 
+    /// Waits until answers have come for another second; how long they stayed away before is for
+    /// [`Answers::gap_below`] to tell.
+    pub fn goes_on(&self) {
+        let before = self.answers();
+        eventually(SOON, &format!("{}: answers", self.what), || {
+            (self.answers() >= before + ANSWERS_OF_A_SECOND).then_some(())
+        });
+    }
+
+    fn answers(&self) -> usize {
+        let said = std::fs::read_to_string(self.said.path()).expect("what it said");
+        said.matches(ANSWER).count()
+    }
+
     /// Ends it as Ctrl-C does.
     pub fn stop(mut self) -> Answers {
         kill_process(Pid::from_child(&self.ping.0), Signal::INT).expect("a child");
@@ -75,7 +93,7 @@ impl Pinging {
 fn read(what: String, said: &str, ended: Duration) -> Answers {
     let mut times: Vec<f64> = said
         .lines()
-        .filter(|line| line.contains("bytes from") && !line.contains("DUP!"))
+        .filter(|line| line.contains(ANSWER) && !line.contains("DUP!"))
         .filter_map(|line| line.strip_prefix('[')?.split(']').next()?.parse().ok())
         .collect();
     let answered = times.len();
