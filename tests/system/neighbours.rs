@@ -173,7 +173,7 @@ fn what_is_announced_follows_the_addresses_of_interface_and_bridge() {
     a.ok(&format!("ip addr add {v4}/24 dev br0"));
     a.ok(&format!("ip addr del {v4}/24 dev ib0"));
     said(a, &announced, 2);
-    b.reaches(a);
+    b.reaches_all(&[&v4]);
     let no_more = format!("ib0: {v4} is announced no more");
     said(a, &no_more, 1);
     a.ok("ip link set ib0 nomaster");
