@@ -132,7 +132,11 @@ impl Daemon {
             .into_iter()
             .map(|(id, at, d)| {
                 let port = self.ports[at].port.attributes().name;
-                device_stats(id, &d.name, &port, &snapshots[at].1)
+                let mut stats = device_stats(id, &d.name, &port, &snapshots[at].1);
+                stats
+                    .device
+                    .add([("groups_refused", d.behind.turned_away())]);
+                stats
             })
             .collect();
         Ok(Reply::Stats { stats })
