@@ -108,18 +108,6 @@ need_namespaces() {
     ip netns del "$RUN-probe"
 }
 
-# The kernel's tables of neighbours have one limit for all namespaces together. Where a storm in one
-# test fills them, others that run beside it resolve nothing. The limit is raised, never lowered.
-need_neighbours() {
-    local family limit
-    for family in ipv4 ipv6; do
-        limit=/proc/sys/net/$family/neigh/default/gc_thresh3
-        [ -w "$limit" ] || continue
-        [ "$(cat "$limit")" -ge 65536 ] || echo 65536 2>/dev/null >"$limit" \
-            || say "$limit stays at $(cat "$limit"); run tests with RUST_TEST_THREADS=2 if some fail"
-    done
-}
-
 # Cleaning up: processes and namespaces that this run made, by id.
 PIDS=()
 NAMESPACES=()

@@ -69,7 +69,7 @@ impl Daemon {
             match socket.recv(&mut message) {
                 Ok(n) if String::from_utf8_lossy(&message[..n]).contains("READY=1") => return,
                 Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => panic!("the notification socket: {e}"),
             }
             if let Some(status) = self.child.try_wait().expect("a child") {
