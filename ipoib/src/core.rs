@@ -17,7 +17,7 @@ use crate::conflict::Conflicts;
 use crate::counters::Counters;
 use crate::event::{Event, Events};
 use crate::group::{BROADCAST, Groups};
-use crate::guests::Guests;
+use crate::guests::{Guests, Standing};
 use crate::multicast::{broadcast_mgid, mgid};
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
@@ -147,6 +147,15 @@ impl Ipoib {
             self.forget_guests();
         }
         self.stacked = stacked;
+    }
+
+    /// The host itself has an address: packets for it need not wait until the host is asked, when
+    /// something is stacked on the interface.
+    pub fn host_has(&mut self, now: Time, ip: IpAddr) {
+        if learning::is_claimable(ip) && self.guests.get(ip).is_none() {
+            let own = self.config.mac;
+            self.guests.set(now, ip, own, Standing::Said);
+        }
     }
 
     /// Switches events about neighbours on or off.

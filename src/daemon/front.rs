@@ -117,7 +117,12 @@ impl Daemon {
     /// once for all changes that came together.
     pub(super) fn note_stacking(&mut self, link: Option<&rtnl::Link>) {
         let concerned = |device: &Device| match link {
-            Some(link) => link.index == device.ifindex || link.link == Some(device.ifindex),
+            // What is stacked on a bond is stacked on its ports.
+            Some(link) => {
+                link.index == device.ifindex
+                    || link.link == Some(device.ifindex)
+                    || matches!(link.kind.as_deref(), Some("bond" | "team"))
+            }
             None => device.behind.is_stacked(),
         };
         let concerned = self.devices.iter().filter(|(_, (_, d))| concerned(d));
@@ -140,6 +145,12 @@ impl Daemon {
         if stacked != device.behind.is_stacked() {
             log::info!("{}: {}", device.name, describe(&stacking));
             device.behind.set_stacked(now(), stacked);
+            if stacked {
+                // Else packets for the host itself would wait until it is asked for its addresses.
+                for address in self.netlink.addresses(device.ifindex).unwrap_or_default() {
+                    self.ports[*at].tell(|| Command::HostHas(id, address.ip));
+                }
+            }
             device.set_gso_max(&mut self.netlink, stacked);
             self.ports[*at].tell(|| Command::SetStacked(id, stacked));
         }

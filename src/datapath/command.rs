@@ -36,6 +36,8 @@ pub enum Command {
     Announce(DeviceId, IpAddr),
     /// Tell the link no more about an address, which the host no longer has.
     Withdraw(DeviceId, IpAddr),
+    /// The host itself has an address on the TAP; told when something is stacked on it.
+    HostHas(DeviceId, IpAddr),
     /// Whether something is stacked on the TAP: a bridge, macvlans.
     SetStacked(DeviceId, bool),
     /// Whether the host routes multicast.

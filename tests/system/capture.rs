@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, eventually, ibtap, iperf};
+use crate::lab::{Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
 
 /// Bytes of a pcap file's own header.
 const PCAP_HEADER: u64 = 24;
@@ -99,4 +99,29 @@ fn packets_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
     b.configure("ib0");
     a.reaches(b);
     dissects_cleanly(&mut lab, "ip and infiniband");
+}
+
+/// A capture makes the interface promiscuous, which looks as if something were stacked on it: what
+/// comes for the host goes on without a question.
+#[test]
+fn a_capture_costs_the_host_no_packet() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let held = a.counter("ib0", "frames_held");
+    let pings = [Pinging::start(b, &a.v4()), Pinging::start(b, &a.v6())];
+    for _ in 0..3 {
+        let capture = a.spawn("tcpdump -n -i ib0 -w /dev/null");
+        eventually(SOON, "a promiscuous interface", || {
+            a.daemon().log().contains("it is promiscuous").then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        drop(capture);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    for ping in pings {
+        ping.stop().lost_at_most(0);
+    }
+    assert_eq!(a.counter("ib0", "frames_held"), held);
 }

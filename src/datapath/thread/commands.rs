@@ -71,6 +71,7 @@ impl DataThread {
                 }
             }
             Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),
+            Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
             Command::SetStacked(id, on) => self.on_core(id, |core| core.set_stacked(on)),
             Command::RouteMulticast(id, on) => self.on_core(id, |core| core.route_multicast(on)),
             Command::SetDhcp(id, mode) => self.on_core(id, |core| core.set_dhcp(mode)),

@@ -69,10 +69,17 @@ impl Service {
 
     /// Ends the daemon by a signal, and waits until the next one is ready.
     pub fn restart_by(&self, signal: Signal) {
-        let ready = self.events("ready").len();
+        let starts = self.events("started").len();
         let pid = Pid::from_raw(self.pid() as i32).expect("a process id");
         kill_process(pid, signal).expect("it is alive");
-        self.await_count("ready", ready + 1);
+        self.await_count("started", starts + 1);
+        // A reload says that it is ready, too.
+        eventually(SOON, "the next daemon to be ready", || {
+            let all = self.events("");
+            let started = all.iter().rposition(|line| line.starts_with("started"))?;
+            let ready = |line: &String| line.starts_with("ready");
+            all[started..].iter().any(ready).then_some(())
+        });
     }
 
     /// Waits for the `count`th line that starts with `what`.

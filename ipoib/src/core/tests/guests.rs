@@ -831,3 +831,18 @@ fn a_guest_that_takes_one_peers_address_after_another_is_stopped() {
     send(&mut c, Time(10_100), &claim);
     assert_eq!(c.counters().mac_clashes, before + 1);
 }
+
+/// A packet capture makes the interface promiscuous, as a macvlan does: the host's traffic goes on.
+#[test]
+fn packets_for_the_host_do_not_wait_when_something_is_stacked() {
+    let mut c = a();
+    c.host_has(T0, ip([10, 0, 0, 1]));
+    assert_eq!(c.guests().count(), 1);
+    c.set_stacked(true);
+    for now in 0..10 {
+        assert_eq!(goes_to(&mut c, now, [10, 0, 0, 1]), Some(MAC_A));
+    }
+    assert_eq!(goes_to(&mut c, 10, IP1), None);
+    c.set_stacked(false);
+    assert_eq!(c.guests().count(), 0);
+}
