@@ -370,7 +370,10 @@ impl Daemon {
             return;
         };
         let at = *at;
-        let bridge = link.master.filter(|m| is_bridge(&mut self.netlink, *m));
+        // What was a bridge is one still: asked for once, and not at each change of the link.
+        let bridge = link
+            .master
+            .filter(|m| device.bridge == Some(*m) || is_bridge(&mut self.netlink, *m));
         let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         let was = std::mem::replace(&mut device.name, link.name.clone());
         let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);

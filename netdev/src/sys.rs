@@ -158,24 +158,34 @@ pub(crate) fn set_carrier(tun: impl AsFd, carrier: bool) -> io::Result<()> {
     unsafe { ioctl(tun, Setter::<SET_CARRIER, libc::c_int>::new(carrier.into())) }
 }
 
-/// SIOCETHTOOL with a command that gives one number; `socket` is any socket of the interface's
+/// SIOCETHTOOL with the command that `data` begins with; `socket` is any socket of the interface's
 /// network namespace.
-pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::Result<u32> {
-    let mut value = EthtoolValue { command, data: 0 };
+///
+/// # Safety
+/// What the kernel reads and writes for that command must lie within a `T`.
+unsafe fn ethtool<T>(socket: impl AsFd, name: &str, data: &mut T) -> io::Result<()> {
     let mut request = PointerRequest {
         name: padded(name),
-        data: &raw mut value,
+        data: &raw mut *data,
         rest: [0; _],
     };
     // SAFETY: no safe wrapper exists. The kernel reads one `struct ifreq` (size and offsets
-    // asserted above), and through its pointer reads and writes one `struct ethtool_value`; both
-    // live to the end of this function and nothing else refers to them during the call.
+    // asserted above), and through its pointer reads and writes `data`, as far as the caller has
+    // made sure that it holds; both outlive the call and nothing else refers to them during it.
     unsafe {
         ioctl(
             socket,
             Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
-        )?;
+        )
     }
+}
+
+/// SIOCETHTOOL with a command that gives one number; `socket` is any socket of the interface's
+/// network namespace.
+pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::Result<u32> {
+    let mut value = EthtoolValue { command, data: 0 };
+    // SAFETY: the kernel reads and writes one `struct ethtool_value`.
+    unsafe { ethtool(socket, name, &mut value)? };
     Ok(value.data)
 }
 
@@ -235,20 +245,9 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         mask: 1 << ETH_SS_FEATURES,
         length: 0,
     };
-    let mut request = PointerRequest {
-        name: padded(name),
-        data: &raw mut info,
-        rest: [0; _],
-    };
-    // SAFETY: as in `ethtool_value`; through the pointer the kernel reads the head of a `struct
-    // ethtool_sset_info` and writes it back with one u32 for each set bit of the mask, of which
-    // there is one.
-    unsafe {
-        ioctl(
-            &socket,
-            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
-        )?;
-    }
+    // SAFETY: the kernel reads the head of a `struct ethtool_sset_info` and writes it back with one
+    // u32 for each set bit of the mask, of which there is one.
+    unsafe { ethtool(&socket, name, &mut info)? };
     let count = info.length as usize;
     if count > FEATURES_MAX {
         return Err(io::Errno::NOBUFS);
@@ -259,36 +258,16 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         length: 0,
         strings: [[0; _]; _],
     });
-    let mut request = PointerRequest {
-        name: padded(name),
-        data: &raw mut *strings,
-        rest: [0; _],
-    };
-    // SAFETY: as in `ethtool_value`; the kernel writes as many strings of 32 bytes as it has
-    // features. That number is a constant of the kernel, and was found above to fit.
-    unsafe {
-        ioctl(
-            &socket,
-            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
-        )?;
-    }
+    // SAFETY: the kernel writes as many strings of 32 bytes as it has features. That number is a
+    // constant of the kernel, and was found above to fit.
+    unsafe { ethtool(&socket, name, &mut *strings)? };
     let mut features = EthtoolFeatures {
         command: ETHTOOL_GFEATURES,
         size: (FEATURES_MAX / 32) as u32,
         blocks: [EthtoolFeatureBlock::default(); _],
     };
-    let mut request = PointerRequest {
-        name: padded(name),
-        data: &raw mut features,
-        rest: [0; _],
-    };
-    // SAFETY: as in `ethtool_value`; the kernel writes at most `size` blocks.
-    unsafe {
-        ioctl(
-            &socket,
-            Updater::<ETHTOOL, PointerRequest<_>>::new(&mut request),
-        )?;
-    }
+    // SAFETY: the kernel writes at most `size` blocks.
+    unsafe { ethtool(&socket, name, &mut features)? };
     let text = |bytes: &[u8]| {
         let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
