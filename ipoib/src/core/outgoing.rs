@@ -18,13 +18,13 @@ use crate::wire::{
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field holds
 /// the pseudo-header's sum only (VIRTIO 1.2, section 5.1.6).
-pub(super) const NEEDS_CHECKSUM: u8 = 1;
+const NEEDS_CHECKSUM: u8 = 1;
 
 /// A frame from the TAP with its virtio-net header.
 #[derive(Clone, Copy)]
 pub(super) struct Tap<'f> {
     pub(super) prefix: &'f [u8; 12],
-    pub(super) frame: &'f [u8],
+    frame: &'f [u8],
 }
 
 impl<'f> Tap<'f> {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use fabric::Gid;
 
 use super::incoming::sender;
-use super::outgoing::{NEEDS_CHECKSUM, Step, Tap};
+use super::outgoing::{Step, Tap};
 use super::types::{EchoRequest, EchoTarget};
 use super::{DhcpMode, Ipoib, Meta, Target, Time, Update};
 use crate::address::Mac;
@@ -16,7 +16,7 @@ use crate::event::Event;
 use crate::group::BROADCAST;
 use crate::nd::Rewritten;
 use crate::snoop::{self, Lately};
-use crate::wire::{ENCAP_LEN, ETHERNET_LEN, TYPE_IPV4, array, encap};
+use crate::wire::{ENCAP_LEN, ETHERNET_LEN, TYPE_IPV4, encap};
 
 /// Who asked for what on the fabric does not matter: one name for all in [`Lately`].
 const FABRIC: Mac = [0; 6];
@@ -48,8 +48,8 @@ impl Ipoib {
     /// Tells what a membership report of a host behind the interface says. The frame goes on as it
     /// is.
     pub(super) fn snoop_from_tap(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) {
-        let mac: Mac = array(tap.frame, 6);
-        let unfinished = tap.prefix[0] & NEEDS_CHECKSUM != 0;
+        let mac: Mac = tap.source();
+        let unfinished = tap.checksum_is_partial();
         let mut any = false;
         for record in snoop::records(ethertype, tap.l3(), unfinished) {
             any = true;
@@ -78,11 +78,11 @@ impl Ipoib {
 
     /// Changes a client's DHCP message as configured; `None` if it is to go as it is.
     pub(super) fn dhcp_out(&mut self, now: Time, tap: Tap<'_>) -> Option<Result<Step, DropReason>> {
-        let [flags, segmentation, ..] = *tap.prefix;
+        let [_, segmentation, ..] = *tap.prefix;
         if self.config.dhcp == DhcpMode::Off || segmentation != 0 {
             return None;
         }
-        let message = dhcp::parse(tap.l3(), flags & NEEDS_CHECKSUM != 0)?;
+        let message = dhcp::parse(tap.l3(), tap.checksum_is_partial())?;
         let client = message.client().filter(|_| message.is_request())?;
         let xid = message.xid();
         if self.services.clients.remember(now, xid, client) {
