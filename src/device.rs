@@ -81,6 +81,8 @@ pub struct Device {
     pub queues: usize,
     /// The UD endpoint.
     pub endpoint: UdEndpoint,
+    /// How unicast IP packets travel now.
+    pub mode: ipoib::Mode,
     /// The 20-byte address.
     pub address: HardwareAddress,
     /// The TAP's MAC.
@@ -179,6 +181,7 @@ impl Device {
             queues: lanes.len(),
             tap,
             endpoint,
+            mode: ipoib::Mode::Datagram,
             address,
             mac,
             mtu,
@@ -281,6 +284,7 @@ impl Device {
                 pkey: self.spec.pkey,
                 scope: self.spec.scope,
                 link_mtu: self.link_mtu as usize,
+                mode: self.mode,
                 dhcp: self.spec.dhcp,
                 limits: ipoib::Limits::default(),
             });

@@ -10,18 +10,26 @@
 
 #![deny(unsafe_code)]
 
+pub mod cm;
+pub mod connection;
 pub mod mad;
 pub mod port;
 pub mod soft;
+pub mod time;
 pub mod types;
 pub mod worker;
 
+pub use connection::{
+    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo,
+    Connections, Posted, RejectReason, ServiceId, WcStatus,
+};
 pub use port::{
     Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
     UdInit,
 };
+pub use time::Instant;
 pub use types::{Gid, Guid, IbMtu, Lid, PKey, Psn, QKey, Qpn};
 pub use worker::{
-    AddressHandle, AhAttributes, Batch, Payload, Sent, Train, TrainTicket, UdDestination,
-    UdReceived, Worker,
+    AddressHandle, AhAttributes, Batch, Message, RcReceived, Sent, Train, TrainTicket,
+    UdDestination, UdReceived, Worker,
 };

@@ -72,6 +72,8 @@ pub struct Capabilities {
     pub multicast: bool,
     /// Multicast groups that may be attached.
     pub groups_max: usize,
+    /// The largest message of a reliable connection in bytes; 0 where there are none.
+    pub message_max: usize,
 }
 
 /// An asynchronous event of the port (IBA vol. 1, 11.6.3).

@@ -77,6 +77,12 @@ impl Psn {
     pub const fn advance(self, n: u32) -> Psn {
         Psn(self.0.wrapping_add(n) & 0xff_ffff)
     }
+
+    /// How many packets later than `other` this is, negative if it is earlier: the difference modulo
+    /// 2^24 as a signed number (kernel drivers/infiniband/sw/rxe/rxe_verbs.h, `psn_compare`).
+    pub const fn since(self, other: Psn) -> i32 {
+        (self.0.wrapping_sub(other.0) << 8).cast_signed() >> 8
+    }
 }
 
 /// A partition key: bit 15 is full membership, the low 15 bits name the partition (IBA vol. 1, 10.9).
@@ -370,5 +376,8 @@ mod tests {
     #[test]
     fn psn_wraps_at_24_bits() {
         assert_eq!(Psn::new(0xff_ffff).advance(2), Psn::new(1));
+        assert_eq!(Psn::new(1).since(Psn::new(0xff_ffff)), 2);
+        assert_eq!(Psn::new(0xff_ffff).since(Psn::new(1)), -2);
+        assert_eq!(Psn::new(0x80_0000).since(Psn::new(0)), -0x80_0000);
     }
 }

@@ -8,7 +8,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
+use crate::connection::{ConnectionId, Connections};
 use crate::port::EndpointId;
+use crate::time::Instant;
 use crate::types::{Gid, PKey, QKey, Qpn};
 
 /// Where a datagram goes below the queue pair: made by [`Worker::create_ah`] (IBA vol. 1, 11.2.2).
@@ -68,11 +70,48 @@ pub struct UdReceived {
     pub(crate) range: Range<usize>,
 }
 
-/// The payload of a message: a short gather list, in order.
+/// One received message of a [`Batch`].
+#[derive(Clone, Debug)]
+pub struct RcReceived {
+    /// Who received it.
+    pub endpoint: EndpointId,
+    /// Over which connection.
+    pub connection: ConnectionId,
+    /// Immediate data, as it came.
+    pub immediate: Option<[u8; 4]>,
+    /// Payload bytes.
+    pub len: usize,
+    /// Its parts in the batch's list.
+    pub(crate) parts: Range<usize>,
+}
+
+/// Where a piece of a message lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[allow(dead_code)]
+pub(crate) enum Part {
+    /// Where the network put it.
+    Arrived(Range<usize>),
+    /// In a receive buffer, since the rest came later.
+    Kept(Range<usize>),
+}
+
+/// The payload of a message: a gather list, in order. A message that came in one packet has one
+/// part; one that came in many has up to one for each packet.
 #[derive(Clone, Copy, Debug)]
-pub struct Payload<'a> {
-    /// The first part; the second is empty for all but large messages.
-    pub parts: [&'a [u8]; 2],
+pub struct Message<'a> {
+    arrived: &'a [u8],
+    kept: &'a [u8],
+    parts: &'a [Part],
+}
+
+impl<'a> Message<'a> {
+    /// The parts in order; none is empty.
+    pub fn parts(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
+        self.parts.iter().map(move |part| match part {
+            Part::Arrived(range) => &self.arrived[range.clone()],
+            Part::Kept(range) => &self.kept[range.clone()],
+        })
+    }
 }
 
 /// What one poll found. Holds the provider's receive memory; dropping it gives the memory back.
@@ -80,12 +119,55 @@ pub struct Payload<'a> {
 pub struct Batch<'a> {
     memory: &'a [u8],
     received: &'a [UdReceived],
+    kept: &'a [u8],
+    messages: &'a [RcReceived],
+    parts: &'a [Part],
 }
 
 impl<'a> Batch<'a> {
     /// For providers: datagrams whose ranges lie in `memory`.
     pub fn new(memory: &'a [u8], received: &'a [UdReceived]) -> Batch<'a> {
-        Batch { memory, received }
+        Batch {
+            memory,
+            received,
+            kept: &[],
+            messages: &[],
+            parts: &[],
+        }
+    }
+
+    /// For providers: with messages whose parts lie in `memory` and in `kept`.
+    #[allow(dead_code)]
+    pub(crate) fn with_messages(
+        self,
+        kept: &'a [u8],
+        messages: &'a [RcReceived],
+        parts: &'a [Part],
+    ) -> Batch<'a> {
+        Batch {
+            kept,
+            messages,
+            parts,
+            ..self
+        }
+    }
+
+    /// The messages with their payloads; those of one connection in order.
+    pub fn messages(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (&'a RcReceived, Message<'a>)> + use<'a> {
+        let (arrived, kept, parts) = (self.memory, self.kept, self.parts);
+        self.messages.iter().map(move |m| {
+            let parts = &parts[m.parts.clone()];
+            (
+                m,
+                Message {
+                    arrived,
+                    kept,
+                    parts,
+                },
+            )
+        })
     }
 
     /// The datagrams with their payloads, in order of arrival. A UD payload has one part.
@@ -98,7 +180,7 @@ impl<'a> Batch<'a> {
 
     /// Whether nothing was received.
     pub fn is_empty(&self) -> bool {
-        self.received.is_empty()
+        self.received.is_empty() && self.messages.is_empty()
     }
 }
 
@@ -229,6 +311,24 @@ pub trait Worker: Send {
 
     /// Whether a train can be had. After [`Sent::Blocked`] it turns true in a [`Worker::poll`].
     fn has_room(&self) -> bool;
+
+    /// Reliable connections, where the provider has them.
+    fn connections(&mut self) -> Option<&mut dyn Connections> {
+        None
+    }
+
+    /// Sends what waits for the end of a round, as acknowledgements do: to be called when what the
+    /// last batch brought has been handled, and after messages were posted.
+    fn flush(&mut self) {}
+
+    /// When [`Worker::handle_timeout`] wants to be called next, on the clock CLOCK_MONOTONIC.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Lets time pass: retransmissions, and what communication management waits for. Connection
+    /// events may follow.
+    fn handle_timeout(&mut self) {}
 
     /// The worker's counters.
     fn counters(&self) -> Counters;

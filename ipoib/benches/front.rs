@@ -35,6 +35,7 @@ fn core(neighbours: u32) -> Ipoib {
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });

@@ -1,5 +1,6 @@
 //! The protocol machine.
 
+mod connections;
 mod guests;
 mod incoming;
 mod learning;
@@ -26,8 +27,8 @@ use guests::HostSideState;
 use services::Services;
 
 pub use types::{
-    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Limits, Meta,
-    NeighbourInfo, Outgoing, Target, Time, Update,
+    Config, ConnectionAction, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming,
+    Limits, Meta, Mode, NeighbourInfo, Outgoing, Target, Time, TooBig, Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its

@@ -40,8 +40,8 @@ mod wire;
 
 pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
-    Config, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming, Ipoib, Limits, Meta,
-    NeighbourInfo, Outgoing, Target, Time, Update,
+    Config, ConnectionAction, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming,
+    Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Target, Time, TooBig, Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;

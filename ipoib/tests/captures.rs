@@ -70,6 +70,7 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         pkey,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })

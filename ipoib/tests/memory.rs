@@ -50,6 +50,7 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,

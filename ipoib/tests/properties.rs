@@ -19,6 +19,7 @@ fn core(limits: Limits, host: u32) -> Ipoib {
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits,
     })

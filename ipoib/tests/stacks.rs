@@ -127,6 +127,7 @@ fn new_core(gid: Gid, qpn: Qpn, mac: [u8; 6]) -> Ipoib {
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })
@@ -264,7 +265,9 @@ impl Node {
 
     fn frame_out(&mut self, now: Time, frame: &[u8]) -> Option<(Target, Vec<u8>)> {
         match self.core.from_tap(now, &[0; 12], frame) {
-            Outgoing::Forward { to, encap } => Some((to, [&encap[..], &frame[14..]].concat())),
+            Outgoing::Forward { to, encap } | Outgoing::Message { to, encap, .. } => {
+                Some((to, [&encap[..], &frame[14..]].concat()))
+            }
             Outgoing::Rewritten { to, packet } => Some((to, packet.to_vec())),
             Outgoing::Held | Outgoing::Dropped(_) => None,
         }

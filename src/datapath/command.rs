@@ -24,6 +24,8 @@ pub enum Command {
     Update(DeviceId, Update),
     /// The device's own address changed.
     SetLocal(DeviceId, HardwareAddress),
+    /// How unicast IP packets travel from now on.
+    SetMode(DeviceId, ipoib::Mode),
     /// The TAP's MAC was changed.
     SetMac(DeviceId, [u8; 6]),
     /// The largest UD payload in bytes changed.

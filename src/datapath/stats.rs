@@ -76,6 +76,8 @@ pub struct DeviceSnapshot {
     pub guests: Vec<GuestInfo>,
     /// Groups, where asked for.
     pub groups: Vec<GroupInfo>,
+    /// Connections, where asked for.
+    pub connections: Vec<fabric::ConnectionInfo>,
 }
 
 /// A copy of one data thread's own counters.

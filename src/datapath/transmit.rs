@@ -78,6 +78,7 @@ fn step(
     let mut scratch = [0; REWRITTEN_MAX];
     let (to, len) = match lane.core.from_tap(now, prefix, ethernet) {
         Outgoing::Forward { to, encap } => return Step::Forward(to, encap),
+        Outgoing::Message { .. } => return Step::Done(dropped(lane)),
         Outgoing::Held => return Step::Done(Fate::Held),
         // The core has counted why.
         Outgoing::Dropped(_) => return Step::Done(dropped(lane)),

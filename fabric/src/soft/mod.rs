@@ -7,6 +7,7 @@
 
 pub mod icrc;
 pub mod qp;
+pub mod rc;
 pub mod train;
 mod ud;
 pub mod wire;

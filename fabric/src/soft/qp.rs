@@ -3,7 +3,8 @@
 //! `qp_state_table`).
 
 use crate::port::FabricError;
-use crate::types::{Psn, QKey, Qpn};
+use crate::types::{IbMtu, Psn, QKey, Qpn};
+use crate::worker::AhAttributes;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +64,28 @@ pub struct Attributes {
     pub current_state: Option<State>,
     /// Whether an event tells that the send queue is drained.
     pub sqd_notify: Option<bool>,
+    /// RC: where the peer is.
+    pub address: Option<AhAttributes>,
+    /// RC: payload bytes of one packet.
+    pub path_mtu: Option<IbMtu>,
+    /// RC: the peer's queue pair.
+    pub dest_qpn: Option<Qpn>,
+    /// RC: the first PSN to expect.
+    pub rq_psn: Option<Psn>,
+    /// RC: READs and ATOMICs that it serves at a time.
+    pub max_dest_rd_atomic: Option<u8>,
+    /// RC: READs and ATOMICs that it has outstanding at most.
+    pub max_rd_atomic: Option<u8>,
+    /// RC: the timer code in RNR NAKs, 0 to 31; 0 is the longest.
+    pub min_rnr_timer: Option<u8>,
+    /// RC: the code of the time to wait for an acknowledgement, 0 to 31; 0 waits for ever.
+    pub timeout: Option<u8>,
+    /// RC: how often to send again before giving up, 0 to 7.
+    pub retry_cnt: Option<u8>,
+    /// RC: how often to send again after RNR NAKs, 0 to 7; 7 is without end.
+    pub rnr_retry: Option<u8>,
+    /// RC: remote operations that are allowed, a bit each; 0 as there are none.
+    pub access_flags: Option<u32>,
 }
 
 /// Attribute sets, one bit each.

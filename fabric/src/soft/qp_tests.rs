@@ -19,6 +19,7 @@ fn attributes(given: u8, current: State) -> Attributes {
         sq_psn: has(mask::SQ_PSN).then_some(Psn::new(9)),
         current_state: has(mask::CUR_STATE).then_some(current),
         sqd_notify: has(mask::SQD_NOTIFY).then_some(true),
+        ..Attributes::default()
     }
 }
 

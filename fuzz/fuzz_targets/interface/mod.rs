@@ -31,6 +31,7 @@ pub fn new() -> Ipoib {
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
+        mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits: LIMITS,
     })

@@ -32,6 +32,7 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         pkey: P1,
         scope: 2,
         link_mtu: 2044,
+        mode: crate::Mode::Datagram,
         dhcp: crate::DhcpMode::default(),
         limits: Limits {
             neighbours: 64,
@@ -117,7 +118,7 @@ enum Sent {
 
 fn send(c: &mut Ipoib, now: Time, frame: &[u8]) -> Sent {
     let (to, packet, encap) = match c.from_tap(now, &NO_OFFLOAD, frame) {
-        Outgoing::Forward { to, encap } => (to, None, encap),
+        Outgoing::Forward { to, encap } | Outgoing::Message { to, encap, .. } => (to, None, encap),
         Outgoing::Rewritten { to, packet } => (to, Some(packet.to_vec()), [0; 4]),
         Outgoing::Held => return Sent::Held,
         Outgoing::Dropped(r) => return Sent::Dropped(r),

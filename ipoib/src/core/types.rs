@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fabric::{AddressHandle, Gid, PKey, Qpn};
+use fabric::{AddressHandle, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId};
 
 use crate::address::{HardwareAddress, Mac};
 use crate::counters::DropReason;
@@ -33,6 +33,9 @@ pub struct Limits {
     pub held_per_neighbour: usize,
     /// IP addresses of guests: hosts behind the interface with Ethernet addresses of their own.
     pub guests: usize,
+    /// Connections of this replica, asked for by us or by peers; of more, the one that was not used
+    /// for the longest time makes room. 0: none are made and none are taken.
+    pub connections: usize,
 }
 
 impl Default for Limits {
@@ -43,6 +46,7 @@ impl Default for Limits {
             unresolved: 256,
             held_per_neighbour: 3,
             guests: 8192,
+            connections: 4096,
         }
     }
 }
@@ -62,6 +66,17 @@ pub enum DhcpMode {
     Rfc4390,
 }
 
+/// How unicast IP packets travel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mode {
+    /// In datagrams (RFC 4391).
+    #[default]
+    Datagram,
+    /// Over connections to peers that have them (RFC 4755), in datagrams to others. Multicast and
+    /// ARP are datagrams always.
+    Connected,
+}
+
 /// What an interface is.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -73,8 +88,10 @@ pub struct Config {
     pub pkey: PKey,
     /// The scope of the link's multicast GIDs: 2 (link-local) unless configured otherwise.
     pub scope: u8,
-    /// The largest IP packet that the link carries, in bytes.
+    /// The largest IP packet that a datagram carries, in bytes.
     pub link_mtu: usize,
+    /// How unicast IP packets travel. The flag of `local` that says so is the caller's to set.
+    pub mode: Mode,
     /// What is done to DHCPv4.
     pub dhcp: DhcpMode,
     /// Bounds of the tables.
@@ -101,6 +118,19 @@ pub enum Outgoing<'a> {
         /// The encapsulation header.
         encap: [u8; 4],
     },
+    /// Strip 14 bytes of Ethernet, put `encap` before the IP packet, and post it as one message of a
+    /// connection. A large send is cut as the sender asked, each piece a message. A packet over
+    /// `mtu` bytes is to be given to [`crate::Ipoib::too_big`].
+    Message {
+        /// The connection.
+        connection: ConnectionId,
+        /// The destination.
+        to: Target,
+        /// The encapsulation header.
+        encap: [u8; 4],
+        /// The largest IP packet that the peer takes on it, in bytes.
+        mtu: usize,
+    },
     /// Send this instead: a complete IB payload.
     Rewritten {
         /// The destination.
@@ -112,6 +142,59 @@ pub enum Outgoing<'a> {
     Held,
     /// Dropped and counted.
     Dropped(DropReason),
+}
+
+/// What to do with a packet that is larger than its way takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TooBig<'a> {
+    /// Kept until the connection that is being made is there; see [`crate::Ipoib::pop_released`].
+    Held,
+    /// Write this frame to the TAP: "fragmentation needed" or "packet too big".
+    Answer(&'a [u8]),
+    /// Dropped and counted: it may not be answered, or too many were.
+    Dropped,
+}
+
+/// What a core wants done about connections; see [`crate::Ipoib::poll_connection`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConnectionAction {
+    /// Ask a peer for one, and tell the outcome with [`crate::Ipoib::connecting`].
+    Connect {
+        /// Names the request.
+        request: u32,
+        /// The peer's GID.
+        peer: Gid,
+        /// The service to ask for.
+        service: ServiceId,
+        /// RFC 4755, section 6.
+        private_data: [u8; 8],
+    },
+    /// Consent to a peer's request.
+    Accept {
+        /// The connection.
+        connection: ConnectionId,
+        /// RFC 4755, section 6.
+        private_data: [u8; 8],
+    },
+    /// Confirm a peer's reply.
+    Establish {
+        /// The connection.
+        connection: ConnectionId,
+    },
+    /// Reject a peer's request or reply.
+    Reject {
+        /// The connection.
+        connection: ConnectionId,
+        /// Why.
+        reason: RejectReason,
+        /// RFC 4755, section 6.
+        private_data: [u8; 8],
+    },
+    /// End a connection.
+    Close {
+        /// The connection.
+        connection: ConnectionId,
+    },
 }
 
 /// What the fabric knows about a received datagram.

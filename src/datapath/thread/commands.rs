@@ -41,6 +41,7 @@ impl DataThread {
                     self.service(i, now);
                 }
             }
+            Command::SetMode(id, mode) => self.on_core(id, |core| core.set_mode(now, mode)),
             Command::SetMac(id, mac) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.core.set_mac(mac);
@@ -199,6 +200,7 @@ impl DataThread {
             } else {
                 Vec::new()
             },
+            connections: Vec::new(),
         });
         Snapshot {
             worker: WorkerSnapshot {

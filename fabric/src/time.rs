@@ -1,0 +1,20 @@
+//! The clock that sans-IO parts are told: they read none themselves.
+
+use std::time::Duration;
+
+/// Nanoseconds of a monotonic clock, from any origin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// `later` after this.
+    #[must_use]
+    pub const fn after(self, later: Duration) -> Instant {
+        Instant(self.0.saturating_add(later.as_nanos() as u64))
+    }
+
+    /// The time that has passed since `earlier`; none if that is later.
+    pub const fn since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
