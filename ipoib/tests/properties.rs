@@ -30,6 +30,7 @@ fn small() -> Limits {
         neighbours: 128,
         groups: 32,
         guests: 8,
+        connections: 16,
         unresolved: 8,
         held_per_neighbour: 3,
     }

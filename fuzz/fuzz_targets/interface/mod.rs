@@ -8,6 +8,7 @@ pub const LIMITS: Limits = Limits {
     neighbours: 8,
     groups: 8,
     guests: 8,
+    connections: 4,
     unresolved: 4,
     held_per_neighbour: 2,
 };
