@@ -331,7 +331,7 @@ impl Port for SoftPort {
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
-            message_max: 0,
+            message_max: 65_524,
         }
     }
 
