@@ -15,9 +15,9 @@ pub use ping::{
     EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
 };
 pub use reply::{
-    CompletionQueueInfo, GroupInfo, GuestInfo, InterfaceInfo, InterfaceStats, MemberInfo,
-    NeighbourInfo, NeighbourState, PathInfo, PortState, QueuePairInfo, ResourcesInfo, VersionInfo,
-    WorkerStats,
+    CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GuestInfo, InterfaceInfo,
+    InterfaceStats, MemberInfo, NeighbourInfo, NeighbourState, PathInfo, PortState, QueuePairInfo,
+    ResourcesInfo, VersionInfo, WorkerStats,
 };
 pub use scalar::{Counters, DhcpMode, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
 
@@ -43,6 +43,10 @@ pub enum Request {
     Groups(Interface),
     /// The paths (address handles) of an interface.
     Paths(Interface),
+    /// Reliable connections of all interfaces, or of the one named.
+    Connections(Selection),
+    /// How an interface's packets travel; with a mode, that from now on.
+    Mode(ModeRequest),
     /// Queue pairs, completion queues and group attachments of all ports.
     Resources,
     /// Log this from now on.
@@ -62,7 +66,8 @@ impl Request {
     }
 }
 
-/// Parameters of [`Request::Show`], [`Request::Stats`] and [`Request::Monitor`].
+/// Parameters of [`Request::Show`], [`Request::Stats`], [`Request::Connections`] and
+/// [`Request::Monitor`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Selection {
@@ -77,6 +82,17 @@ pub struct Selection {
 pub struct Interface {
     /// Its name.
     pub interface: String,
+}
+
+/// Parameters of [`Request::Mode`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModeRequest {
+    /// The interface.
+    pub interface: String,
+    /// The mode that it is to have; absent: the one that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
 }
 
 /// Parameters of [`Request::LogLevel`].
@@ -122,6 +138,16 @@ pub enum Reply {
     Paths {
         /// The paths.
         paths: Vec<PathInfo>,
+    },
+    /// To [`Request::Connections`].
+    Connections {
+        /// The connections.
+        connections: Vec<ConnectionInfo>,
+    },
+    /// To [`Request::Mode`].
+    Mode {
+        /// The interface's mode now.
+        mode: Mode,
     },
     /// To [`Request::Resources`].
     Resources {

@@ -10,8 +10,8 @@ use fabric::PKey;
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::{
     BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, QpnChoice,
-    check_underlay, values::parse_interface, values::parse_mtu, values::parse_peer,
-    values::parse_pkey, values::parse_queues,
+    check_underlay, values::CONNECTIONS, values::parse_connections, values::parse_interface,
+    values::parse_mtu, values::parse_peer, values::parse_pkey, values::parse_queues,
 };
 use crate::reload::Source;
 
@@ -36,8 +36,8 @@ each another --socket and another --name; `ibtap --socket PATH` finds them.";
 
 /// Carries IP over InfiniBand (IPoIB) for TAP interfaces, over a software RoCEv2 fabric.
 ///
-/// Makes an interface (ib0) whose traffic travels as IPoIB datagrams in RoCEv2 packets, UDP port
-/// 4791, on an Ethernet underlay. Runs in the foreground until SIGTERM or SIGINT. Describe one
+/// Makes an interface (ib0) whose traffic travels as IPoIB, in datagrams or over connections, in
+/// RoCEv2 packets, UDP port 4791, on an Ethernet underlay. Runs in the foreground until SIGTERM or SIGINT. Describe one
 /// interface by options, or any number of them by --config FILE.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtapd", version, max_term_width = 80, after_help = EXIT_STATUS)]
@@ -55,10 +55,15 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub name: String,
 
-    /// IPoIB transport mode
+    /// IPoIB transport mode; `ibtap mode` changes it later
     #[arg(long, value_enum, default_value_t)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub mode: Mode,
+
+    /// How many connections it may have, those of peers included; 0: none are made nor taken
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub connections: usize,
 
     /// Partition key, 0x0001 to 0xffff but 0x8000; bit 15 is full membership
     #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
@@ -71,7 +76,8 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub qpn: QpnChoice,
 
-    /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay]
+    /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay; in connected mode
+    /// 65520]
     #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub mtu: Option<u32>,
@@ -198,6 +204,7 @@ impl Args {
         check_underlay(&self.name, &underlay).map_err(ConfigError::options)?;
         let device = DeviceConfig {
             mode: self.mode,
+            connections: self.connections,
             pkey: self.pkey,
             qpn: self.qpn,
             mtu: self.mtu,

@@ -125,13 +125,15 @@ pub struct DeviceConfig {
     pub underlay: String,
     /// Transport mode.
     pub mode: Mode,
+    /// How many connections it may have, asked for by it or by peers; 0: none.
+    pub connections: usize,
     /// The partition, as the user wrote it; without bit 15 it is a limited member's.
     pub pkey: PKey,
     /// The Q_Key of the broadcast group.
     pub qkey: QKey,
     /// The queue pair number.
     pub qpn: QpnChoice,
-    /// IP MTU in bytes; `None`: the link's.
+    /// IP MTU in bytes; `None`: the largest of the mode.
     pub mtu: Option<u32>,
     /// TAP queues; `None`: [`default_queues`].
     pub queues: Option<usize>,
@@ -152,6 +154,7 @@ impl DeviceConfig {
             name: name.into(),
             underlay: underlay.into(),
             mode: Mode::Datagram,
+            connections: values::CONNECTIONS,
             pkey: PKey::DEFAULT,
             qkey: QKey::IPOIB_DEFAULT,
             qpn: QpnChoice::default(),

@@ -2,6 +2,8 @@
 //! answers the control socket. It is the only thread that changes anything.
 
 mod front;
+mod mode;
+mod mtu;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,14 +15,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{FabricError, PortEvent, PortState};
-use ipoib::HardwareAddress;
 use log::Level;
 use rtnl::{Event, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN, Site};
+use crate::device::{Device, DeviceError, DeviceSpec, Site};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::PortRuntime;
@@ -191,9 +192,10 @@ impl Daemon {
             source,
         })?;
         log::info!(
-            "{}: serving on {} qpn={} pkey={} gid={} mtu={} queues={}",
+            "{}: serving on {} mode={} qpn={} pkey={} gid={} mtu={} queues={}",
             device.name,
             port.port.attributes().name,
+            device.mode_word(),
             device.endpoint.qpn,
             device.endpoint.pkey,
             device.address.gid(),
@@ -389,36 +391,18 @@ impl Daemon {
                 Happening::Down
             });
         }
-        let allowed = MTU_MIN.min(device.link_mtu)..=device.link_mtu;
-        if !allowed.contains(&link.mtu) {
-            // The administrator may have said something better since.
-            let now = self.netlink.link_by_index(device.ifindex);
-            if now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
-                let (fault, mtu) = if link.mtu > device.link_mtu {
-                    ("over the link's", device.link_mtu)
-                } else {
-                    ("under IPoIB's", *allowed.start())
-                };
-                log::warn!(
-                    "{}: the MTU {} is {fault} {mtu}; set to that",
-                    device.name,
-                    link.mtu
-                );
-                if let Err(e) = self.netlink.set_mtu(device.ifindex, mtu) {
-                    log::warn!("{}: cannot set the MTU: {e}", device.name);
-                }
-            }
-        } else if device.mtu != link.mtu {
-            device.mtu = link.mtu;
-            tell(Happening::MtuChanged { mtu: link.mtu });
-        }
+        self.mtu_seen(id, link.mtu);
+        let Some((_, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
         if let Some(mac) = link.address
             && mac != device.mac
         {
             device.mac = mac;
-            tell(Happening::MacChanged {
+            let what = Happening::MacChanged {
                 mac: LinkAddress(mac),
-            });
+            };
+            self.watchers.tell(Subject::Interface(&link.name), what);
             self.ports[at].tell(|| Command::SetMac(id, mac));
         }
         let Some((_, device)) = self.devices.get_mut(&id) else {
@@ -485,9 +469,15 @@ impl Daemon {
     }
 
     fn announce_all(&self, at: usize) {
-        for (id, (_, device)) in self.devices.iter().filter(|(_, (p, _))| *p == at) {
+        let on_port = self.devices.iter().filter(|(_, (p, _))| *p == at);
+        on_port.for_each(|(id, _)| self.announce(*id));
+    }
+
+    /// Tells the link about all addresses of a device, since its own address is another one now.
+    fn announce(&self, id: DeviceId) {
+        if let Some((at, device)) = self.devices.get(&id) {
             for ip in &device.addresses {
-                self.ports[at].tell_first(Command::Announce(*id, *ip));
+                self.ports[*at].tell_first(Command::Announce(id, *ip));
             }
         }
     }
@@ -589,13 +579,13 @@ impl Daemon {
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
                 for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
-                    let address = HardwareAddress::new(0, device.endpoint.qpn, gid);
+                    let address = device.address_at(gid);
                     device.address = address;
                     self.ports[at].tell(|| Command::SetLocal(*id, address));
                 }
                 self.announce_all(at);
             }
-            PortEvent::MtuChange(payload) => self.mtu_changed(at, payload),
+            PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
             PortEvent::PKeyChange => log::info!("{name}: the P_Key table changed"),
         }
     }
@@ -611,35 +601,6 @@ impl Daemon {
                     Happening::CarrierOff
                 };
                 self.watchers.tell(Subject::Interface(&device.name), what);
-            }
-        }
-    }
-
-    /// The link's MTU changed: an interface that had the full MTU follows, others are only clamped
-    /// (`ipoib_mcast_join_finish` in the kernel's driver).
-    fn mtu_changed(&mut self, at: usize, payload: u32) {
-        let link_mtu = payload.saturating_sub(ENCAPSULATION);
-        for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
-            let mtu = match device.spec.mtu {
-                Some(asked) => asked.min(link_mtu),
-                None if device.mtu == device.link_mtu => link_mtu,
-                None => device.mtu.min(link_mtu),
-            };
-            log::info!(
-                "{}: the link MTU is now {link_mtu}, the MTU {mtu}",
-                device.name
-            );
-            device.link_mtu = link_mtu;
-            self.ports[at].tell(|| Command::SetPayloadMax(*id, payload as usize));
-            if mtu != device.mtu {
-                match self.netlink.set_mtu(device.ifindex, mtu) {
-                    Ok(()) => {
-                        device.mtu = mtu;
-                        let what = Happening::MtuChanged { mtu };
-                        self.watchers.tell(Subject::Interface(&device.name), what);
-                    }
-                    Err(e) => log::warn!("{}: cannot set the MTU {mtu}: {e}", device.name),
-                }
             }
         }
     }

@@ -1,19 +1,22 @@
 //! One device: a TAP interface, its UD endpoint, and what the control thread keeps about it.
 
+mod mtu;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, UdInit};
-use ipoib::HardwareAddress;
+use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, Qpn, UdInit};
+use ipoib::{HardwareAddress, Mode};
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
 use crate::fdstore::{self, Inherited, Stored};
+pub use mtu::{CONNECTED_MTU, MtuLimits};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -26,6 +29,10 @@ pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
 pub struct DeviceSpec {
     /// Interface name.
     pub name: String,
+    /// How unicast IP packets travel at first.
+    pub mode: Mode,
+    /// How many connections it may have, asked for by us or by peers; 0: none.
+    pub connections: usize,
     /// Partition.
     pub pkey: PKey,
     /// Q_Key of the link.
@@ -34,7 +41,7 @@ pub struct DeviceSpec {
     pub qpn: QpnChoice,
     /// Scope nibble of the broadcast group.
     pub scope: u8,
-    /// MTU asked for; the link's otherwise.
+    /// MTU asked for; the largest of the mode otherwise.
     pub mtu: Option<u32>,
     /// TAP queues.
     pub queues: usize,
@@ -63,6 +70,9 @@ pub enum DeviceError {
     /// The MTU does not fit; the text is a whole sentence.
     #[error("{0}")]
     Mtu(String),
+    /// The port does not serve the mode; the text is a whole sentence.
+    #[error("{0}")]
+    Mode(String),
 }
 
 /// A device in service.
@@ -82,15 +92,17 @@ pub struct Device {
     /// The UD endpoint.
     pub endpoint: UdEndpoint,
     /// How unicast IP packets travel now.
-    pub mode: ipoib::Mode,
+    pub mode: Mode,
+    /// How many connections it may have; 0 where the port makes none.
+    pub connections: usize,
     /// The 20-byte address.
     pub address: HardwareAddress,
     /// The TAP's MAC.
     pub mac: [u8; 6],
     /// The TAP's MTU now.
     pub mtu: u32,
-    /// The largest IP packet that the link carries.
-    pub link_mtu: u32,
+    /// What bounds its MTU.
+    pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
     /// Whether the interface is administratively up.
@@ -141,14 +153,10 @@ impl Device {
         spec: &DeviceSpec,
         site: &mut Site<'_>,
     ) -> Result<Device, DeviceError> {
-        let link_mtu = site
-            .port
-            .attributes()
-            .ud_payload_max
-            .saturating_sub(ENCAPSULATION);
-        let mtu = wanted_mtu(spec, link_mtu)?;
+        let limits = MtuLimits::of(site.port);
+        let mtu = limits.wanted(spec, spec.mode)?;
         let endpoint = create_endpoint(spec, site.port)?;
-        let made = Self::with_endpoint(id, spec, site, endpoint, mtu, link_mtu);
+        let made = Self::with_endpoint(id, spec, site, endpoint, mtu, limits);
         if made.is_err() {
             // The error that is reported is the one that came first.
             let _ = site.port.destroy_ud(endpoint.id);
@@ -162,7 +170,7 @@ impl Device {
         site: &mut Site<'_>,
         endpoint: UdEndpoint,
         mtu: u32,
-        link_mtu: u32,
+        limits: MtuLimits,
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
@@ -171,7 +179,11 @@ impl Device {
             None => Opened::new(spec, queues)?,
         };
         let (tap, lanes) = (opened.tap, opened.queues);
-        let address = HardwareAddress::new(0, endpoint.qpn, attributes.gid);
+        let connections = match limits.has_connections() {
+            true => spec.connections,
+            false => 0,
+        };
+        let address = hardware_address(spec.mode, connections, endpoint.qpn, attributes.gid);
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
@@ -181,11 +193,12 @@ impl Device {
             queues: lanes.len(),
             tap,
             endpoint,
-            mode: ipoib::Mode::Datagram,
+            mode: spec.mode,
+            connections,
             address,
             mac,
             mtu,
-            link_mtu,
+            limits,
             bridge: None,
             up: false,
             carrier: false,
@@ -240,21 +253,20 @@ impl Device {
         } else if let Some(mac) = link.address {
             self.mac = mac;
         }
-        let served_before = self.tap.existed() && link.alias.as_deref().is_some_and(is_our_alias);
-        if served_before && self.spec.mtu.is_none() && link.mtu <= self.link_mtu {
+        // What a daemon left behind in this mode may have another MTU by the administrator's wish.
+        let served_before = self.tap.existed()
+            && link
+                .alias
+                .as_deref()
+                .is_some_and(|a| is_our_alias(a) && a.ends_with(&self.mode_word()));
+        let allowed = self.limits.allowed(self.mode);
+        if served_before && self.spec.mtu.is_none() && allowed.contains(&link.mtu) {
             self.mtu = link.mtu;
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
         }
         self.set_gso_max(netlink, false);
-        if link
-            .alias
-            .as_deref()
-            .is_none_or(|a| a.is_empty() || is_our_alias(a))
-        {
-            let alias = format!("{ALIAS} {port} pkey {} datagram", self.endpoint.pkey);
-            step("alias", netlink.set_alias(self.ifindex, &alias))?;
-        }
+        step("alias", self.set_alias(netlink, port, &link))?;
         if self.spec.up && !link.up {
             step("state", netlink.set_up(self.ifindex))?;
         }
@@ -262,11 +274,43 @@ impl Device {
         Ok(())
     }
 
+    /// Says in the alias of `link` what the interface is, unless the administrator has written
+    /// something else there.
+    ///
+    /// # Errors
+    /// What rtnetlink says.
+    pub fn set_alias(
+        &self,
+        netlink: &mut rtnl::Requests,
+        port: &str,
+        link: &rtnl::Link,
+    ) -> Result<(), rtnl::Error> {
+        let alias = link.alias.as_deref().unwrap_or_default();
+        if !alias.is_empty() && !is_our_alias(alias) {
+            return Ok(());
+        }
+        let (pkey, mode) = (self.endpoint.pkey, self.mode_word());
+        netlink.set_alias(self.ifindex, &format!("{ALIAS} {port} pkey {pkey} {mode}"))
+    }
+
+    /// The mode as the administrator knows it, the last word of the alias.
+    pub fn mode_word(&self) -> String {
+        crate::api::Mode::from(self.mode).to_string()
+    }
+
+    /// Its address on a port with this GID, in the mode that it has now.
+    pub fn address_at(&self, gid: Gid) -> HardwareAddress {
+        hardware_address(self.mode, self.connections, self.endpoint.qpn, gid)
+    }
+
     /// Sets the largest send that the host gives to the interface at once. What guests send was cut
     /// for their own interfaces already: with less than they may send, the kernel would cut it into
-    /// single packets.
+    /// single packets. In connected mode a send has to hold a packet of the largest MTU.
     pub fn set_gso_max(&self, netlink: &mut rtnl::Requests, stacked: bool) {
-        let most = if stacked { GSO_MAX_GUESTS } else { GSO_MAX };
+        let most = match self.mode {
+            Mode::Datagram if !stacked => GSO_MAX,
+            _ => GSO_MAX_WHOLE,
+        };
         // Older kernels refuse; sends are then up to 64 KiB and leave in two trains.
         if let Err(e) = netlink.set_gso_max(self.ifindex, most) {
             log::debug!("{}: gso_max_size stays as it is: {e}", self.name);
@@ -283,10 +327,13 @@ impl Device {
                 mac: self.mac,
                 pkey: self.spec.pkey,
                 scope: self.spec.scope,
-                link_mtu: self.link_mtu as usize,
+                link_mtu: self.limits.datagram as usize,
                 mode: self.mode,
                 dhcp: self.spec.dhcp,
-                limits: ipoib::Limits::default(),
+                limits: ipoib::Limits {
+                    connections: share(self.connections, threads.len()),
+                    ..ipoib::Limits::default()
+                },
             });
             thread.send(Command::AddLane(Box::new(Lane {
                 id: self.id,
@@ -295,7 +342,7 @@ impl Device {
                 tap: queue.share(),
                 reads: i < queues.len(),
                 core,
-                link_mtu: self.link_mtu as usize,
+                link_mtu: self.limits.datagram as usize,
                 coalesce: self.coalesce,
                 reflect: self.spec.reflect,
                 uso: self.tap.offloads().uso,
@@ -357,9 +404,30 @@ const ALL_HOSTS: [IpAddr; 2] = [
 /// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
 const GSO_MAX: u32 = 60_000;
 
-/// The largest frame that guests may send: the default of veth and of virtio-net. It leaves in two
+/// The largest frame that guests may send, and the largest packet of connected mode with its
+/// headers: the default of the kernel, of veth and of virtio-net. As datagrams it leaves in two
 /// trains.
-const GSO_MAX_GUESTS: u32 = 65_536;
+const GSO_MAX_WHOLE: u32 = 65_536;
+
+/// The flag of an address that says that its owner accepts reliable connections (RFC 4755, section
+/// 3.1).
+const FLAG_RC: u8 = 0x80;
+
+/// The 20-byte address of an interface, which says that it accepts connections only while it is in
+/// connected mode and may have some.
+fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
+    let flags = match mode {
+        Mode::Connected if connections != 0 => FLAG_RC,
+        _ => 0,
+    };
+    HardwareAddress::new(flags, qpn, gid)
+}
+
+/// How many of an interface's connections each of its port's data threads may have. Each makes
+/// connections of its own, so each may have one at least.
+fn share(connections: usize, threads: usize) -> usize {
+    connections.div_ceil(threads.max(1))
+}
 
 /// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
 const ALIAS: &str = "ibtap:";
@@ -473,21 +541,29 @@ fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint,
     Ok(endpoint)
 }
 
-/// The MTU in bytes that a device is to have.
-///
-/// # Errors
-/// [`DeviceError::Mtu`]
-pub(crate) fn wanted_mtu(spec: &DeviceSpec, link_mtu: u32) -> Result<u32, DeviceError> {
-    match spec.mtu {
-        None => Ok(link_mtu),
-        Some(mtu) if mtu > link_mtu => Err(DeviceError::Mtu(format!(
-            "the MTU {mtu} asked for {} is over the link's {link_mtu}; ask for at most {link_mtu}, or raise the underlay's MTU",
-            spec.name
-        ))),
-        Some(mtu) if mtu < MTU_MIN => Err(DeviceError::Mtu(format!(
-            "the MTU {mtu} asked for {} is under {MTU_MIN}; ask for {MTU_MIN} to {link_mtu}",
-            spec.name
-        ))),
-        Some(mtu) => Ok(mtu),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c106_the_address_offers_connections_only_where_there_are_some() {
+        let gid: Gid = "fe80::1".parse().unwrap();
+        let first = |mode, connections| {
+            let address = hardware_address(mode, connections, Qpn::new(0x4a), gid);
+            assert_eq!((address.qpn(), address.gid()), (Qpn::new(0x4a), gid));
+            address.0[0]
+        };
+        assert_eq!(first(Mode::Connected, 4096), 0x80);
+        assert_eq!(first(Mode::Connected, 0), 0);
+        assert_eq!(first(Mode::Datagram, 4096), 0);
+    }
+
+    #[test]
+    fn threads_share_the_connections() {
+        assert_eq!(share(4096, 4), 1024);
+        assert_eq!(share(4096, 3), 1366);
+        assert_eq!(share(1, 4), 1);
+        assert_eq!(share(0, 4), 0);
+        assert_eq!(share(7, 0), 7);
     }
 }

@@ -4,7 +4,6 @@ use std::env;
 use std::process::ExitCode;
 
 use ibtap::args::{Action, Args, EXIT_OK, EXIT_USAGE, parse_from};
-use ibtap::reload::check_mode;
 
 fn main() -> ExitCode {
     let args: Args = match parse_from(env::args_os()) {
@@ -13,13 +12,6 @@ fn main() -> ExitCode {
     };
     match args.action() {
         Ok(Action::Checked(file, config)) => {
-            // A file may ask for what the language has and this version does not.
-            for device in &config.devices {
-                if let Err(sentence) = check_mode(device) {
-                    eprintln!("ibtapd: {}: {sentence}", file.display());
-                    return EXIT_USAGE.into();
-                }
-            }
             println!(
                 "{}: {} device(s), valid",
                 file.display(),

@@ -119,6 +119,11 @@ impl PortRuntime {
         all
     }
 
+    /// Waits until the threads have done what they were told before.
+    pub fn sync(&self) {
+        self.snapshots(false);
+    }
+
     /// Ends the threads, then the port.
     pub fn stop(self) {
         for thread in self.threads {

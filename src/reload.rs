@@ -11,7 +11,6 @@ use crate::config::{Config, ConfigError};
 use crate::daemon::Daemon;
 use crate::watch::Subject;
 use plan::Plan;
-pub use plan::check_mode;
 
 /// Where a configuration comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

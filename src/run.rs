@@ -10,13 +10,13 @@ use fabric::PKey;
 use fabric::soft::{self, SoftConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::args::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
+use crate::args::{EXIT_OK, EXIT_REFUSED};
 use crate::config::{Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, default_queues};
 use crate::control::ControlServer;
 use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
 use crate::logging;
-use crate::reload::{Running, Source, check_mode};
+use crate::reload::{Running, Source};
 use crate::starting;
 
 /// How long to wait at the start for the underlay to have a usable GID.
@@ -29,10 +29,6 @@ pub const SCOPE: u8 = 2;
 /// Runs until SIGTERM or SIGINT; gives the exit status. With a source, SIGHUP has it read again.
 pub fn run(config: Config, source: Option<Source>) -> u8 {
     logging::init(config.log_level);
-    if let Err(sentence) = config.devices.iter().try_for_each(check_mode) {
-        eprintln!("ibtapd: {sentence}");
-        return EXIT_USAGE;
-    }
     match serve(config, source) {
         Ok(()) => EXIT_OK,
         Err(error) => {
@@ -177,6 +173,8 @@ pub(crate) fn port_spec(
 pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
     DeviceSpec {
         name: device.name.clone(),
+        mode: device.mode.into(),
+        connections: device.connections,
         pkey: device.pkey,
         qkey: device.qkey,
         qpn: device.qpn,

@@ -1,6 +1,8 @@
 //! Answers to the control socket, from what the control thread knows and copies of what the data
 //! threads know.
 
+mod connections;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process;
@@ -8,7 +10,7 @@ use std::process;
 use ipoib::NeighbourInfo;
 
 use crate::api::{
-    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel, Mode,
+    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
 use crate::control::{Handler, StreamId, Streamed};
@@ -27,6 +29,8 @@ impl Handler for Daemon {
             Request::Guests(which) => self.guests(&which.interface),
             Request::Groups(which) => self.groups(&which.interface),
             Request::Paths(which) => self.paths(&which.interface),
+            Request::Connections(which) => self.connections(&which),
+            Request::Mode(request) => self.mode(&request),
             Request::Resources => Ok(self.resources()),
             Request::LogLevel(level) => Ok(set_level(level.level)),
             Request::Reload => self.reload().map(Reply::Reload),
@@ -88,15 +92,16 @@ impl Daemon {
     }
 
     fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
-        let interfaces = self
-            .selected(which)?
+        let selected = self.selected(which)?;
+        let connections = self.connection_counts(&selected);
+        let interfaces = selected
             .into_iter()
-            .map(|(_, at, d)| self.interface(at, d))
+            .map(|(id, at, d)| self.interface(at, d, connections.get(&id).copied()))
             .collect();
         Ok(Reply::Show { interfaces })
     }
 
-    fn interface(&self, at: usize, d: &Device) -> InterfaceInfo {
+    fn interface(&self, at: usize, d: &Device, connections: Option<u32>) -> InterfaceInfo {
         let port = self.ports[at].port.attributes();
         InterfaceInfo {
             name: d.name.clone(),
@@ -106,7 +111,9 @@ impl Daemon {
             state: port.state.into(),
             reason: port.state_reason,
             carrier: d.carrier,
-            mode: Mode::Datagram,
+            mode: d.mode.into(),
+            connections: connections.filter(|_| d.mode == ipoib::Mode::Connected),
+            connections_max: d.connections as u32,
             pkey: d.endpoint.pkey,
             qkey: d.spec.qkey,
             qpn: d.endpoint.qpn,
@@ -238,12 +245,14 @@ impl Daemon {
             .enumerate()
             .map(|(at, p)| {
                 let name = p.port.attributes().name;
-                ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {
+                let mut info = ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {
                     self.devices
                         .values()
                         .find(|(port, d)| *port == at && d.endpoint.id == endpoint)
                         .map(|(_, d)| d.name.clone())
-                })
+                });
+                self.add_queue_pairs(at, &mut info);
+                info
             })
             .collect();
         Reply::Resources { resources }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use fabric::{Gid, Qpn};
 use serde::{Deserialize, Serialize};
 
-use super::scalar::MacAddress;
+use super::scalar::{MacAddress, Mode};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +88,11 @@ pub enum Happening {
     MtuChanged {
         /// Bytes of an IP packet.
         mtu: u32,
+    },
+    /// The interface's packets travel in another mode.
+    ModeChanged {
+        /// This one.
+        mode: Mode,
     },
     /// The interface has another Ethernet address.
     MacChanged {
@@ -195,6 +200,7 @@ impl fmt::Display for Happening {
             Happening::Down => f.write_str("down"),
             Happening::Renamed { was } => write!(f, "renamed, was {was}"),
             Happening::MtuChanged { mtu } => write!(f, "MTU {mtu}"),
+            Happening::ModeChanged { mode } => write!(f, "mode {mode}"),
             Happening::MacChanged { mac } => write!(f, "MAC {mac}"),
             Happening::CarrierOn => f.write_str("carrier on"),
             Happening::CarrierOff => f.write_str("carrier off"),

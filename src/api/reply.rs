@@ -70,6 +70,11 @@ pub struct InterfaceInfo {
     pub carrier: bool,
     /// Transport mode.
     pub mode: Mode,
+    /// How many reliable connections it has, in connected mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// How many it may have; 0: none are made nor taken.
+    pub connections_max: u32,
     /// The P_Key in use; bit 15 is full membership.
     pub pkey: PKey,
     /// The Q_Key.
@@ -86,7 +91,7 @@ pub struct InterfaceInfo {
     pub broadcast: Gid,
     /// Its IP MTU in bytes.
     pub mtu: u32,
-    /// The largest UD payload in bytes; the IP MTU may be up to 4 less.
+    /// The largest UD payload in bytes; the IP MTU may be up to 4 less, and in connected mode more.
     pub link_mtu: u32,
     /// TAP queues.
     pub queues: u32,
@@ -265,6 +270,81 @@ pub struct PathInfo {
     pub rate_mbps: Option<u32>,
 }
 
+/// Who asked for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectionRole {
+    /// This side: it sends on it.
+    Active,
+    /// The peer: this side receives on it.
+    Passive,
+}
+
+impl fmt::Display for ConnectionRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConnectionRole::Active => "active",
+            ConnectionRole::Passive => "passive",
+        })
+    }
+}
+
+/// A reliable connection of an interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionInfo {
+    /// The interface.
+    pub interface: String,
+    /// The worker that has it.
+    pub worker: u32,
+    /// Who asked for it.
+    pub role: ConnectionRole,
+    /// As the communication manager names it: `REQ_SENT`, `ESTABLISHED`, `TIMEWAIT`, ….
+    pub state: String,
+    /// The queue pair's state: `INIT`, `RTR`, `RTS`, `ERR`.
+    pub qp_state: String,
+    /// Our RC queue pair.
+    pub qpn: Qpn,
+    /// Our GID.
+    pub gid: Gid,
+    /// The peer's RC queue pair; absent while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_qpn: Option<Qpn>,
+    /// The peer's GID.
+    pub peer_gid: Gid,
+    /// The peer's UD queue pair, where one neighbour has that GID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_ud_qpn: Option<Qpn>,
+    /// IP addresses that this neighbour is known to have.
+    pub ips: Vec<IpAddr>,
+    /// The P_Key.
+    pub pkey: PKey,
+    /// Payload bytes of one packet.
+    pub path_mtu: u32,
+    /// Milliseconds since it was begun.
+    pub age_ms: u64,
+    /// Milliseconds since a message last came or went.
+    pub idle_ms: u64,
+    /// Messages sent and acknowledged.
+    pub tx_messages: u64,
+    /// Bytes of them.
+    pub tx_bytes: u64,
+    /// Messages received.
+    pub rx_messages: u64,
+    /// Bytes of them.
+    pub rx_bytes: u64,
+    /// Packets sent again.
+    pub retransmits: u64,
+    /// Packets sent and not acknowledged.
+    pub in_flight: u32,
+    /// Packets that may be in flight.
+    pub window: u32,
+    /// The smoothed round trip in nanoseconds; absent before the first measurement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub srtt_ns: Option<u64>,
+    /// The daemon's process.
+    pub pid: u32,
+}
+
 /// What a port has in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourcesInfo {
@@ -290,8 +370,12 @@ pub struct QueuePairInfo {
     pub state: String,
     /// Its P_Key.
     pub pkey: PKey,
-    /// Its Q_Key.
-    pub qkey: QKey,
+    /// Its Q_Key; an RC queue pair has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qkey: Option<QKey>,
+    /// The queue pair that an RC one is connected to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_qpn: Option<Qpn>,
     /// Lanes, each with a source port of its own.
     pub lanes: u32,
     /// The interface it belongs to, where there is one.
@@ -336,7 +420,8 @@ impl ResourcesInfo {
                     kind: qp.kind.to_owned(),
                     state: qp.state.to_owned(),
                     pkey: qp.pkey,
-                    qkey: qp.qkey,
+                    qkey: Some(qp.qkey),
+                    peer_qpn: None,
                     lanes: u32::try_from(qp.lanes).unwrap_or(u32::MAX),
                     interface: interface(qp.endpoint),
                 })

@@ -14,7 +14,7 @@ pub enum Mode {
     /// Over an unreliable datagram queue pair.
     #[default]
     Datagram,
-    /// Over reliable connections.
+    /// Over reliable connections to peers that have them.
     Connected,
 }
 
@@ -24,6 +24,24 @@ impl fmt::Display for Mode {
             Mode::Datagram => "datagram",
             Mode::Connected => "connected",
         })
+    }
+}
+
+impl From<Mode> for ipoib::Mode {
+    fn from(mode: Mode) -> ipoib::Mode {
+        match mode {
+            Mode::Datagram => ipoib::Mode::Datagram,
+            Mode::Connected => ipoib::Mode::Connected,
+        }
+    }
+}
+
+impl From<ipoib::Mode> for Mode {
+    fn from(mode: ipoib::Mode) -> Mode {
+        match mode {
+            ipoib::Mode::Datagram => Mode::Datagram,
+            ipoib::Mode::Connected => Mode::Connected,
+        }
     }
 }
 

@@ -45,7 +45,7 @@ fn an_underlay_alone_is_enough() {
 #[test]
 fn the_options_say_what_a_file_can_say() {
     let config = run(
-        "--underlay eth0 --name st0 --mode connected --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
+        "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
          --dhcp rfc4390 --reflect \
          --socket /tmp/s --log-level debug",
@@ -62,6 +62,7 @@ fn the_options_say_what_a_file_can_say() {
         name = "st0"
         underlay = "eth0"
         mode = "connected"
+        connections = 64
         pkey = "0x8001"
         qpn = "random"
         mtu = 2044

@@ -73,6 +73,7 @@ struct Device {
     name: Spanned<Value<Name>>,
     underlay: Spanned<Value<Name>>,
     mode: Option<Mode>,
+    connections: Option<Value<Connections>>,
     pkey: Option<Spanned<Value<PKey>>>,
     qkey: Option<Value<QKey>>,
     qpn: Option<Spanned<Value<QpnChoice>>>,
@@ -169,6 +170,9 @@ fn check_devices(
 fn to_device(raw: &Device) -> DeviceConfig {
     let mut device = DeviceConfig::new(&raw.name.get_ref().0.0, &raw.underlay.get_ref().0.0);
     device.mode = raw.mode.unwrap_or_default();
+    if let Some(connections) = &raw.connections {
+        device.connections = connections.0.0;
+    }
     if let Some(pkey) = &raw.pkey {
         device.pkey = pkey.get_ref().0;
     }
@@ -276,6 +280,7 @@ struct Name(String);
 struct Peer(IpAddr);
 struct Mtu(u32);
 struct Queues(usize);
+struct Connections(usize);
 
 trait Scalar: Sized {
     const EXPECTED: &'static str;
@@ -376,6 +381,16 @@ impl Scalar for Queues {
     }
     fn from_number(number: u64) -> Result<Queues, String> {
         values::queues_from_number(number).map(Queues)
+    }
+}
+
+impl Scalar for Connections {
+    const EXPECTED: &'static str = "a number of connections";
+    fn from_text(text: &str) -> Result<Connections, String> {
+        values::parse_connections(text).map(Connections)
+    }
+    fn from_number(number: u64) -> Result<Connections, String> {
+        values::connections_from_number(number).map(Connections)
     }
 }
 

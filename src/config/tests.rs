@@ -121,8 +121,8 @@ fn several_devices_share_a_port() {
 fn unknown_keys() {
     assert_eq!(
         device_fault("mtuu = 2044"),
-        "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, `pkey`, \
-         `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`"
+        "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, \
+         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`"
     );
     assert_eq!(
         port_fault("gids = 1"),
@@ -246,6 +246,21 @@ fn sizes() {
         device_fault("queues = 0"),
         "t.toml:4:10: 0 queues are out of range; use 1 to 256"
     );
+    assert_eq!(
+        device_fault("connections = 16385"),
+        "t.toml:4:15: 16385 connections are out of range; use 0 to 16384"
+    );
+    assert_eq!(
+        device_fault("connections = \"many\""),
+        "t.toml:4:15: \"many\" is not a number of connections"
+    );
+    let connections = |text: &str| {
+        let config = parse(&format!("{DEVICE}{text}")).unwrap();
+        config.devices[0].connections
+    };
+    assert_eq!(connections(""), 4096);
+    assert_eq!(connections("connections = 0"), 0);
+    assert_eq!(connections("connections = \"16384\""), 16_384);
     assert_eq!(
         port_fault("link_mtu = 75"),
         "t.toml:2:12: a link MTU of 75 bytes is out of range; use 76 to 65524"

@@ -357,6 +357,30 @@ pub fn parse_queues(text: &str) -> Result<usize, String> {
     }
 }
 
+/// How many connections an interface may have unless something else is asked for.
+pub const CONNECTIONS: usize = 4096;
+
+/// A number of connections of an interface, 0 to 16384: as many as it knows neighbours.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn connections_from_number(number: u64) -> Result<usize, String> {
+    in_range(number, 0..=16_384)
+        .map(|n| n as usize)
+        .ok_or_else(|| format!("{number} connections are out of range; use 0 to 16384"))
+}
+
+/// A number of connections from text; see [`connections_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_connections(text: &str) -> Result<usize, String> {
+    match parse_number(text) {
+        Some(number) => connections_from_number(number),
+        None => Err(format!("{text:?} is not a number of connections")),
+    }
+}
+
 /// A peer's address: unicast, IPv4-mapped ones as IPv4.
 ///
 /// # Errors

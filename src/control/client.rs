@@ -14,9 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use super::service::REPLY_MAX;
 use crate::api::{
-    Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo, InterfaceStats, Level,
-    LogLevel, NeighbourInfo, PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection,
-    VersionInfo,
+    ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
+    InterfaceStats, Level, LogLevel, Mode, ModeRequest, NeighbourInfo, PathInfo, PingReply,
+    PingRequest, Reloaded, ResourcesInfo, Selection, VersionInfo,
 };
 pub use replies::{Next, Replies};
 
@@ -213,9 +213,31 @@ impl ControlClient {
         paths(name: &str) -> paths: PathInfo, "Paths", interface(name)
     );
     listing!(
+        /// Reliable connections of all interfaces, or of the one named.
+        connections(interface: Option<&str>) -> connections: ConnectionInfo, "Connections",
+        selection(interface)
+    );
+    listing!(
         /// What the ports have in use.
         resources() -> resources: ResourcesInfo, "Resources", Empty {}
     );
+
+    /// Tells an interface's mode, after changing it where one is given.
+    ///
+    /// # Errors
+    /// [`ClientError`]; [`ClientError::Refused`] where it cannot change.
+    pub fn mode(&mut self, interface: &str, mode: Option<Mode>) -> Result<Mode, ClientError> {
+        #[derive(Deserialize)]
+        struct Reply {
+            mode: Mode,
+        }
+        let request = ModeRequest {
+            interface: interface.to_owned(),
+            mode,
+        };
+        let reply: Reply = self.call("Mode", request)?;
+        Ok(reply.mode)
+    }
 
     /// Has the configuration file read again. That may take as long as it takes an underlay that is
     /// new in it to have an address.

@@ -4,12 +4,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, INTERFACE, Interface, Level, PingRequest, Reply, Request, Selection};
+use crate::api::{
+    ApiError, INTERFACE, Interface, Level, ModeRequest, PingRequest, Reply, Request, Selection,
+};
 
 /// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
 pub const REQUEST_MAX: usize = 64 * 1024;
 
-/// Bytes of a reply. The largest is a full neighbour table: 16384 entries of some 400 bytes.
+/// Bytes of a reply. The largest is a full table of connections: 16384 entries of some 700 bytes.
 pub const REPLY_MAX: usize = 16 * 1024 * 1024;
 
 const SERVICE: &str = "org.varlink.service";
@@ -237,6 +239,8 @@ fn request(method: &str, parameters: &mut Parameters) -> Option<Result<Request, 
         "Guests" => interface(parameters).map(Request::Guests),
         "Groups" => interface(parameters).map(Request::Groups),
         "Paths" => interface(parameters).map(Request::Paths),
+        "Connections" => selection(parameters).map(Request::Connections),
+        "Mode" => mode(parameters).map(Request::Mode),
         "Resources" => Ok(Request::Resources),
         "LogLevel" => parameters
             .value("level")
@@ -245,6 +249,13 @@ fn request(method: &str, parameters: &mut Parameters) -> Option<Result<Request, 
         "Monitor" => selection(parameters).map(Request::Monitor),
         "Ping" => ping(parameters).map(Request::Ping),
         _ => return None,
+    })
+}
+
+fn mode(parameters: &mut Parameters) -> Result<ModeRequest, Failure> {
+    Ok(ModeRequest {
+        interface: parameters.string("interface")?,
+        mode: parameters.optional("mode")?,
     })
 }
 

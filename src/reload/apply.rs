@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::plan::{Step, check_mode};
-use crate::api::Happening;
+use super::plan::Step;
+use crate::api::Mode;
 use crate::config::{BusyPoll, Config, DeviceConfig, PortConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
-use crate::device::{Device, wanted_mtu};
+use crate::device::Device;
 use crate::logging;
 use crate::run;
 
@@ -56,8 +56,13 @@ impl Daemon {
                 note_port(running, underlay, |p| p.peers.clone_from(peers));
                 Ok(done)
             }
+            Step::Mode(name, mode, mtu) => {
+                let done = self.set_configured_mode(name, *mode, *mtu)?;
+                note_device(running, name, |d| (d.mode, d.mtu) = (*mode, *mtu));
+                Ok(done)
+            }
             Step::Mtu(name, mtu) => {
-                let done = self.set_mtu(name, *mtu)?;
+                let done = self.set_configured_mtu(name, *mtu)?;
                 note_device(running, name, |d| d.mtu = *mtu);
                 Ok(done)
             }
@@ -147,7 +152,6 @@ impl Daemon {
     }
 
     fn make_device(&mut self, device: &DeviceConfig, running: &Config) -> Outcome {
-        check_mode(device)?;
         let name = &device.name;
         let at = self.port_at(&device.underlay)?;
         let table_follows = running
@@ -186,22 +190,38 @@ impl Daemon {
         Ok(format!("{underlay}: peers, {} of them", peers.len()))
     }
 
-    fn set_mtu(&mut self, name: &str, mtu: Option<u32>) -> Outcome {
+    fn set_configured_mtu(&mut self, name: &str, mtu: Option<u32>) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         let mut spec = device.spec.clone();
         spec.mtu = mtu;
-        let bytes = wanted_mtu(&spec, device.link_mtu).map_err(|e| format!("{name}: {e}"))?;
-        let ifindex = device.ifindex;
-        if bytes != device.mtu {
-            self.netlink
-                .set_mtu(ifindex, bytes)
-                .map_err(|e| format!("{name}: cannot set the MTU {bytes}: {e}"))?;
-            self.tell_device(id, Happening::MtuChanged { mtu: bytes });
-        }
+        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
+        let bytes = device.limits.wanted(&spec, device.mode);
+        let bytes = bytes.map_err(|e| failed(&e))?;
+        self.set_mtu(id, bytes)
+            .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
         let (_, _, device) = self.configured(name)?;
-        device.mtu = bytes;
         device.spec.mtu = mtu;
         Ok(format!("{name}: mtu {bytes}"))
+    }
+
+    fn set_configured_mode(&mut self, name: &str, mode: Mode, mtu: Option<u32>) -> Outcome {
+        let (id, _, device) = self.configured(name)?;
+        let mut spec = device.spec.clone();
+        (spec.mode, spec.mtu) = (mode.into(), mtu);
+        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
+        // Else an MTU that the mode does not have would be noticed halfway.
+        let possible = device.limits.wanted(&spec, spec.mode);
+        possible.map_err(|e| failed(&e))?;
+        let mtu_differs = device.spec.mtu != mtu;
+        self.change_mode(id, spec.mode, &spec)
+            .map_err(|e| failed(&e))?;
+        let (_, _, device) = self.configured(name)?;
+        device.spec.mode = spec.mode;
+        if mtu_differs {
+            self.set_configured_mtu(name, mtu)?;
+        }
+        let (_, _, device) = self.configured(name)?;
+        Ok(format!("{name}: mode {mode}, mtu {}", device.mtu))
     }
 
     fn set_up(&mut self, name: &str, up: bool) -> Outcome {

@@ -13,6 +13,8 @@ pub enum Step {
     RemovePort(String),
     BusyPoll(String, BusyPoll),
     Peers(String, Vec<IpAddr>),
+    /// With the MTU that is asked for in that mode.
+    Mode(String, Mode, Option<u32>),
     Mtu(String, Option<u32>),
     Up(String, bool),
     Persist(String, bool),
@@ -108,7 +110,11 @@ impl Plan {
                 self.steps.push(step(name.clone(), new));
             }
         };
-        step(old.mtu != new.mtu, |n, d| Step::Mtu(n, d.mtu));
+        let mode_differs = old.mode != new.mode;
+        step(mode_differs, |n, d| Step::Mode(n, d.mode, d.mtu));
+        step(old.mtu != new.mtu && !mode_differs, |n, d| {
+            Step::Mtu(n, d.mtu)
+        });
         step(old.up != new.up, |n, d| Step::Up(n, d.up));
         step(old.persist != new.persist, |n, d| {
             Step::Persist(n, d.persist)
@@ -119,7 +125,7 @@ impl Plan {
         });
         let queues = |d: &DeviceConfig| d.queues.unwrap_or_else(default_queues);
         self.refuse(name, "underlay", old.underlay != new.underlay);
-        self.refuse(name, "mode", old.mode != new.mode);
+        self.refuse(name, "connections", old.connections != new.connections);
         self.refuse(name, "pkey", old.pkey != new.pkey);
         self.refuse(name, "qkey", old.qkey != new.qkey);
         self.refuse(name, "qpn", old.qpn != new.qpn);
@@ -137,20 +143,6 @@ impl Plan {
 
 fn named<'c>(config: &'c Config, name: &str) -> Option<&'c DeviceConfig> {
     config.devices.iter().find(|device| device.name == name)
-}
-
-/// Connected mode is not there yet.
-///
-/// # Errors
-/// A sentence.
-pub fn check_mode(device: &DeviceConfig) -> Result<(), String> {
-    match device.mode {
-        Mode::Datagram => Ok(()),
-        Mode::Connected => Err(format!(
-            "{}: connected mode is not available in this version; use mode \"datagram\"",
-            device.name
-        )),
-    }
 }
 
 #[cfg(test)]
@@ -205,7 +197,7 @@ mod tests {
     fn what_it_cannot_is_named() {
         let new = "socket = \"/tmp/s\"\n[port.eth0]\ngid = \"fe80::1\"\nlink_mtu = 2048\n\
                    pkeys = [0x8001]\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-                   mode = \"connected\"\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n";
+                   connections = 7\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n";
         let plan = plan(ONE, new);
         assert_eq!(plan.steps, []);
         let restart = "cannot change while it runs; restart ibtapd";
@@ -213,10 +205,25 @@ mod tests {
         for key in ["gid", "link_mtu", "pkeys"] {
             expected.push(format!("eth0: {key} {restart}"));
         }
-        for key in ["mode", "pkey", "qkey", "qpn", "queues"] {
+        for key in ["connections", "pkey", "qkey", "qpn", "queues"] {
             expected.push(format!("ib0: {key} {restart}"));
         }
         assert_eq!(plan.refused, expected);
+    }
+
+    #[test]
+    fn the_mode_changes_with_its_mtu() {
+        let connected = format!("{ONE}mode = \"connected\"\n");
+        let ib0 = || "ib0".to_owned();
+        let to = Step::Mode(ib0(), Mode::Connected, None);
+        assert_eq!(plan(ONE, &connected).steps, [to]);
+        let small = format!("{connected}mtu = 9000\n");
+        let both = Step::Mode(ib0(), Mode::Connected, Some(9000));
+        assert_eq!(plan(ONE, &small).steps, [both]);
+        let back = Step::Mode(ib0(), Mode::Datagram, None);
+        assert_eq!(plan(&small, ONE).steps, [back]);
+        let mtu = Step::Mtu(ib0(), Some(9000));
+        assert_eq!(plan(&connected, &small).steps, [mtu]);
     }
 
     #[test]

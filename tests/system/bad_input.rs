@@ -229,13 +229,28 @@ fn no_capability_and_no_tun_device() {
 }
 
 #[test]
-fn connected_mode_is_named_as_not_there_yet() {
+fn modes_mtus_and_connections_that_there_are_not() {
     let Some(mut lab) = Lab::pair() else { return };
     let host = lab.host(0);
-    let done = host.refused(&["--underlay", "eth0", "--mode", "connected"]);
-    assert!(matches!(done.code, Some(1 | 2)), "{done:?}");
-    assert!(done.err.contains("connected"), "{done:?}");
-    assert!(!host.has_link("ib0"));
+    for (options, said) in [
+        (&["--mode", "rc"][..], "datagram, connected"),
+        (&["--mode", "connected", "--mtu", "65521"], "72 to 65520"),
+        (&["--mtu", "9000"], "over the link's 4092"),
+        (&["--connections", "16385"], "0 to 16384"),
+    ] {
+        let all = [&["--underlay", "eth0"], options].concat();
+        let done = host.refused(&all);
+        assert!(matches!(done.code, Some(1 | 2)), "{done:?}");
+        assert!(done.err.contains(said), "{said:?} is not in {done:?}");
+        assert!(!host.has_link("ib0"));
+    }
+    host.start(&[]);
+    for (words, said) in [("mode ib9", "ib9"), ("mode ib0 rc", "datagram, connected")] {
+        let done = host.ibtap(words);
+        assert_eq!(done.code, Some(1), "{done:?}");
+        assert!(done.err.contains(said), "{said:?} is not in {done:?}");
+    }
+    assert_eq!(host.ibtap("mode ib0").out, "datagram\n");
 }
 
 #[test]

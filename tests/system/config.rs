@@ -120,10 +120,13 @@ fn check_config_says_yes_or_where_it_is_wrong() {
         assert!(checked.err.contains(&place), "no {place} in {checked:?}");
         assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
     }
-    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
-    let checked = host.daemon_run(&["--check-config", &write(host, text)]);
-    assert_eq!(checked.code, Some(1), "what would not start: {checked:?}");
-    assert!(checked.err.contains("connected mode"), "{checked:?}");
+    let connected = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
+    let checked = host.daemon_run(&["--check-config", &write(host, connected)]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let too_much = format!("{connected}mtu = 65521\n");
+    let checked = host.daemon_run(&["--check-config", &write(host, &too_much)]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(checked.err.contains("use 72 to 65520"), "{checked:?}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod iperf;
 mod ipv4_underlay;
 mod kernel_peer;
 mod macvlan;
+mod mode;
 mod monitor;
 mod multicast;
 mod neighbours;

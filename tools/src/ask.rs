@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ibtap::api::{LogLevel, VersionInfo};
+use ibtap::api::{LogLevel, Mode, VersionInfo};
 use ibtap::args::{EXIT_OK, EXIT_REFUSED};
 use ibtap::control::ControlClient;
 use serde::Serialize;
@@ -45,6 +45,11 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         }
         Command::Mcg { interface } => print(format, &connect()?.groups(interface)?, text::groups),
         Command::Path { interface } => print(format, &connect()?.paths(interface)?, text::paths),
+        Command::Conn { interface } => {
+            let found = connect()?.connections(interface.as_deref())?;
+            print(format, &found, text::connections)
+        }
+        Command::Mode { interface, mode } => self::mode(format, connect()?, interface, *mode),
         Command::Res => print(format, &connect()?.resources()?, text::resources),
         Command::Log { level } => {
             connect()?.log_level(*level)?;
@@ -69,6 +74,29 @@ fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
     };
     print(format, &[outcome], text::reloaded)?;
     Ok(status)
+}
+
+/// Prints the mode as the kernel's sysfs file does. A change is printed as an object only: it says
+/// nothing that the user does not know.
+fn mode(
+    format: Format,
+    mut client: ControlClient,
+    interface: &str,
+    wanted: Option<Mode>,
+) -> Result<(), Failure> {
+    let mode = client.mode(interface, wanted)?;
+    let object = ModeOf { interface, mode };
+    print(format, &[object], |_| match wanted {
+        None => format!("{mode}\n"),
+        Some(_) => String::new(),
+    })
+}
+
+/// The object of `ibtap mode`.
+#[derive(Serialize)]
+struct ModeOf<'a> {
+    interface: &'a str,
+    mode: Mode,
 }
 
 /// The object of `ibtap log`.

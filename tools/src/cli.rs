@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use ibtap::api::{LogLevel, PING_SIZE};
+use ibtap::api::{LogLevel, Mode, PING_SIZE};
 use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
@@ -81,6 +81,27 @@ pub enum Command {
         /// The interface
         #[arg(value_name = "IF")]
         interface: String,
+    },
+    /// Reliable connections, which connected mode makes to peers that accept them
+    ///
+    /// A line for each: who asked for it, its state, both queue pairs and GIDs, since when it is there
+    /// and unused, messages and bytes each way, packets sent again, round trip, process.
+    Conn {
+        /// Only this interface [default: all]
+        #[arg(value_name = "IF")]
+        interface: Option<String>,
+    },
+    /// Show or change how packets of an interface travel
+    ///
+    /// The MTU follows: 65520 or the configured one in connected mode, at most the link's in datagram
+    /// mode. A change holds until the daemon starts again.
+    Mode {
+        /// The interface
+        #[arg(value_name = "IF")]
+        interface: String,
+        /// Change it to this [default: print it]
+        #[arg(value_enum)]
+        mode: Option<Mode>,
     },
     /// Queue pairs, completion queues and multicast attachments of the fabric ports
     Res,
@@ -198,10 +219,26 @@ mod tests {
         assert!(matches!(command("n ib0"), Command::Neigh { .. }));
         assert!(matches!(command("res"), Command::Res));
         assert!(matches!(command("rel"), Command::Reload));
-        assert!(matches!(command("mo"), Command::Monitor { .. }));
+        assert!(matches!(command("mon"), Command::Monitor { .. }));
+        assert!(matches!(command("mod ib0"), Command::Mode { .. }));
+        assert!(matches!(command("c"), Command::Conn { .. }));
         assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
+    }
+
+    #[test]
+    fn c112_modes_are_called_as_the_kernel_calls_them() {
+        let mode = |line| match parse(line).unwrap().command.unwrap() {
+            Command::Mode { mode, .. } => mode,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(mode("mode ib0"), None);
+        assert_eq!(mode("mode ib0 datagram"), Some(Mode::Datagram));
+        assert_eq!(mode("mode ib0 connected"), Some(Mode::Connected));
+        for wrong in ["Connected", "0", "connect", ""] {
+            assert!(Cli::try_parse_from(["ibtap", "mode", "ib0", wrong]).is_err());
+        }
     }
 
     #[test]
@@ -235,7 +272,15 @@ mod tests {
     #[test]
     fn an_interface_is_required_where_there_is_no_table_of_all() {
         for line in [
-            "neigh", "mcg", "path", "log", "log loud", "ping", "ping ib0",
+            "neigh",
+            "mcg",
+            "path",
+            "log",
+            "log loud",
+            "ping",
+            "ping ib0",
+            "mode",
+            "mode ib0 rc",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

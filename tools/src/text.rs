@@ -1,5 +1,6 @@
 //! Replies as text for people. Pure functions; each result ends with a newline or is empty.
 
+mod connections;
 mod debugfs;
 mod follow;
 mod table;
@@ -8,6 +9,7 @@ use ibtap::api::{
     Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo,
 };
 
+pub use connections::connections;
 pub use debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
 use table::{columns, labelled};
@@ -36,6 +38,12 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
     lines.extend([
         ("Carrier", on_off(i.carrier).into()),
         ("Mode", i.mode.to_string()),
+    ]);
+    if let Some(connections) = i.connections {
+        let of_max = format!("{connections} of {}", i.connections_max);
+        lines.push(("Connections", of_max));
+    }
+    lines.extend([
         ("P_Key", i.pkey.to_string()),
         ("Q_Key", i.qkey.to_string()),
         ("QPN", i.qpn.to_string()),
@@ -134,9 +142,16 @@ pub fn resources(ports: &[ResourcesInfo]) -> String {
         let link = &port.port;
         for qp in &port.queue_pairs {
             text += &format!(
-                "link {link} qpn {} type {} state {} pkey {} qkey {} lanes {}",
-                qp.qpn, qp.kind, qp.state, qp.pkey, qp.qkey, qp.lanes
+                "link {link} qpn {} type {} state {} pkey {}",
+                qp.qpn, qp.kind, qp.state, qp.pkey
             );
+            if let Some(qkey) = qp.qkey {
+                text += &format!(" qkey {qkey}");
+            }
+            if let Some(peer) = qp.peer_qpn {
+                text += &format!(" rqpn {peer}");
+            }
+            text += &format!(" lanes {}", qp.lanes);
             if let Some(interface) = &qp.interface {
                 text += &format!(" netdev {interface}");
             }

@@ -4,7 +4,7 @@ mod samples;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::api::{LogLevel, VersionInfo};
+use crate::api::{LogLevel, Mode, VersionInfo};
 use idl::Idl;
 
 const STREAM: StreamId = StreamId(7);
@@ -125,6 +125,27 @@ fn every_method_arrives_as_its_request() {
             Request::Groups(ib0()),
         ),
         ("Paths", json!({"interface": "ib0"}), Request::Paths(ib0())),
+        (
+            "Connections",
+            json!({}),
+            Request::Connections(Selection::default()),
+        ),
+        (
+            "Mode",
+            json!({"interface": "ib0"}),
+            Request::Mode(ModeRequest {
+                interface: "ib0".into(),
+                mode: None,
+            }),
+        ),
+        (
+            "Mode",
+            json!({"interface": "ib0", "mode": "connected"}),
+            Request::Mode(ModeRequest {
+                interface: "ib0".into(),
+                mode: Some(Mode::Connected),
+            }),
+        ),
         ("Resources", json!({}), Request::Resources),
         (
             "LogLevel",
@@ -161,6 +182,10 @@ fn what_is_wrong_with_a_call_is_said_in_varlinks_words() {
     assert_eq!(daemon("Show", json!({"if": "ib0"})), invalid("if"));
     assert_eq!(daemon("Version", json!({"x": 1})), invalid("x"));
     assert_eq!(daemon("Groups", json!({})), invalid("interface"));
+    assert_eq!(
+        daemon("Mode", json!({"interface": "ib0", "mode": "unreliable"})),
+        invalid("mode")
+    );
     assert_eq!(
         daemon("LogLevel", json!({"level": "loud"})),
         invalid("level")

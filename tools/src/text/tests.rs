@@ -1,9 +1,9 @@
 use super::*;
 use fabric::{Gid, PKey, QKey, Qpn};
 use ibtap::api::{
-    CompletionQueueInfo, DhcpMode, EchoAnswer, EchoTimeout, Event, Happening, HardwareAddress,
-    LinkAddress, MemberInfo, Mode, NeighbourState, PingReply, PingSummary, PortState,
-    QueuePairInfo, WorkerStats,
+    CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer, EchoTimeout, Event,
+    Happening, HardwareAddress, LinkAddress, MemberInfo, Mode, NeighbourState, PingReply,
+    PingSummary, PortState, QueuePairInfo, WorkerStats,
 };
 
 const PEER: &str = "00:00:00:12:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02";
@@ -26,6 +26,8 @@ fn interface() -> InterfaceInfo {
         reason: Some("eth0 has no carrier".into()),
         carrier: false,
         mode: Mode::Datagram,
+        connections: None,
+        connections_max: 4096,
         pkey: PKey::DEFAULT,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x12),
@@ -70,6 +72,71 @@ ib0
     Daemon:     ibtapd 0.1.0 (process 99)
 ";
     assert_eq!(show(&[interface()]), expected);
+}
+
+#[test]
+fn connected_mode_shows_how_many_connections_there_are() {
+    let ib0 = InterfaceInfo {
+        mode: Mode::Connected,
+        connections: Some(3),
+        mtu: 65_520,
+        ..interface()
+    };
+    let text = show(&[ib0]);
+    for line in [
+        "    Mode:        connected\n    Connections: 3 of 4096\n",
+        "    MTU:         65520\n    Link MTU:    4096\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn connections_are_a_table() {
+    let active = ConnectionInfo {
+        interface: "ib0".into(),
+        worker: 0,
+        role: ConnectionRole::Active,
+        state: "ESTABLISHED".into(),
+        qp_state: "RTS".into(),
+        qpn: Qpn::new(0x11),
+        gid: gid(),
+        peer_qpn: Some(Qpn::new(0x22)),
+        peer_gid: gid(),
+        peer_ud_qpn: Some(Qpn::new(0x12)),
+        ips: vec!["10.9.0.2".parse().unwrap()],
+        pkey: PKey::DEFAULT,
+        path_mtu: 4096,
+        age_ms: 61_000,
+        idle_ms: 250,
+        tx_messages: 2,
+        tx_bytes: 131_048,
+        rx_messages: 0,
+        rx_bytes: 0,
+        retransmits: 3,
+        in_flight: 0,
+        window: 64,
+        srtt_ns: Some(51_200),
+        pid: 99,
+    };
+    let passive = ConnectionInfo {
+        role: ConnectionRole::Passive,
+        state: "REP_SENT".into(),
+        peer_qpn: None,
+        ips: vec![],
+        srtt_ns: None,
+        ..active.clone()
+    };
+    let expected = "\
+IF   ROLE     STATE        QPN       GID              PEER-QPN  PEER-GID         P_KEY   MTU   \
+AGE    IDLE  TX-MSGS  TX-BYTES  RX-MSGS  RX-BYTES  RETRANS  SRTT     PID  IP
+ib0  active   ESTABLISHED  0x000011  fe80::ff:fe00:2  0x000022  fe80::ff:fe00:2  0xffff  4096  \
+61.0s  0.2s  2        131048    0        0         3        0.051ms  99   10.9.0.2
+ib0  passive  REP_SENT     0x000011  fe80::ff:fe00:2  -         fe80::ff:fe00:2  0xffff  4096  \
+61.0s  0.2s  2        131048    0        0         3        -        99   -
+";
+    assert_eq!(connections(&[active, passive]), expected);
+    assert_eq!(connections(&[]), "");
 }
 
 #[test]
@@ -148,14 +215,15 @@ MAC                STATE      IDLE  IP
 
 #[test]
 fn resources_are_lines_as_rdma_prints_them() {
-    let port = ResourcesInfo {
+    let mut port = ResourcesInfo {
         port: "soft/eth0".into(),
         queue_pairs: vec![QueuePairInfo {
             qpn: Qpn::new(0x12),
             kind: "UD".into(),
             state: "RTS".into(),
             pkey: PKey::DEFAULT,
-            qkey: QKey::IPOIB_DEFAULT,
+            qkey: Some(QKey::IPOIB_DEFAULT),
+            peer_qpn: None,
             lanes: 2,
             interface: Some("ib0".into()),
         }],
@@ -169,8 +237,18 @@ fn resources_are_lines_as_rdma_prints_them() {
             qpn: Qpn::new(0x12),
         }],
     };
+    let rc = QueuePairInfo {
+        qpn: Qpn::new(0x34),
+        kind: "RC".into(),
+        qkey: None,
+        peer_qpn: Some(Qpn::new(0x56)),
+        lanes: 1,
+        ..port.queue_pairs[0].clone()
+    };
+    port.queue_pairs.push(rc);
     let expected = "\
 link soft/eth0 qpn 0x000012 type UD state RTS pkey 0xffff qkey 0x00000b1b lanes 2 netdev ib0
+link soft/eth0 qpn 0x000034 type RC state RTS pkey 0xffff rqpn 0x000056 lanes 1 netdev ib0
 link soft/eth0 cqn 0 cqe 1024 worker 0
 link soft/eth0 mgid ff12::1 qpn 0x000012
 ";

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 10] {
+pub fn calls() -> [(&'static str, Value); 12] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -15,6 +15,8 @@ pub fn calls() -> [(&'static str, Value); 10] {
         ("Guests", json!({"interface": "ib0"})),
         ("Groups", json!({"interface": "ib0"})),
         ("Paths", json!({"interface": "ib0"})),
+        ("Connections", json!({"interface": "ib0"})),
+        ("Mode", json!({"interface": "ib0", "mode": "connected"})),
         ("Resources", json!({})),
         ("LogLevel", json!({"level": "trace"})),
         ("Reload", json!({})),
@@ -99,6 +101,9 @@ fn events() -> Vec<Reply> {
         Happening::Down,
         Happening::Renamed { was: "ib9".into() },
         Happening::MtuChanged { mtu: 2044 },
+        Happening::ModeChanged {
+            mode: Mode::Connected,
+        },
         Happening::MacChanged { mac },
         Happening::CarrierOn,
         Happening::CarrierOff,
@@ -141,9 +146,8 @@ fn events() -> Vec<Reply> {
 /// What such a daemon answers.
 pub fn reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
-        Request::Show(Selection { interface }) | Request::Stats(Selection { interface }) => {
-            interface.as_ref()
-        }
+        Request::Show(s) | Request::Stats(s) | Request::Connections(s) => s.interface.as_ref(),
+        Request::Mode(request) => Some(&request.interface),
         Request::Neighbours(i) | Request::Guests(i) | Request::Groups(i) | Request::Paths(i) => {
             Some(&i.interface)
         }
@@ -183,6 +187,12 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         },
         Request::Paths(_) => Reply::Paths {
             paths: vec![path()],
+        },
+        Request::Connections(_) => Reply::Connections {
+            connections: vec![connection()],
+        },
+        Request::Mode(request) => Reply::Mode {
+            mode: request.mode.unwrap_or_default(),
         },
         Request::Resources => Reply::Resources {
             resources: vec![resources()],
@@ -228,7 +238,9 @@ fn interface() -> InterfaceInfo {
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         carrier: false,
-        mode: Mode::Datagram,
+        mode: Mode::Connected,
+        connections: Some(2),
+        connections_max: 4096,
         pkey: PKey::DEFAULT,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x4a),
@@ -295,6 +307,35 @@ fn path() -> PathInfo {
     }
 }
 
+fn connection() -> ConnectionInfo {
+    ConnectionInfo {
+        interface: "ib0".into(),
+        worker: 1,
+        role: ConnectionRole::Active,
+        state: "ESTABLISHED".into(),
+        qp_state: "RTS".into(),
+        qpn: Qpn::new(0x11),
+        gid: gid(),
+        peer_qpn: Some(Qpn::new(0x22)),
+        peer_gid: gid(),
+        peer_ud_qpn: Some(Qpn::new(0x4a)),
+        ips: vec!["192.0.2.2".parse().unwrap()],
+        pkey: PKey::DEFAULT,
+        path_mtu: 4096,
+        age_ms: 60_000,
+        idle_ms: 1500,
+        tx_messages: 2,
+        tx_bytes: 131_048,
+        rx_messages: 1,
+        rx_bytes: 84,
+        retransmits: 3,
+        in_flight: 4,
+        window: 64,
+        srtt_ns: Some(50_000),
+        pid: 4711,
+    }
+}
+
 fn resources() -> ResourcesInfo {
     let known = fabric::Resources {
         queue_pairs: vec![],
@@ -307,7 +348,8 @@ fn resources() -> ResourcesInfo {
             kind: "UD".into(),
             state: "RTS".into(),
             pkey: PKey::DEFAULT,
-            qkey: QKey::IPOIB_DEFAULT,
+            qkey: Some(QKey::IPOIB_DEFAULT),
+            peer_qpn: Some(Qpn::new(0x22)),
             lanes: 2,
             interface: Some("ib0".into()),
         }],

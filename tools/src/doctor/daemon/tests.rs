@@ -16,6 +16,8 @@ pub fn interface() -> InterfaceInfo {
         reason: None,
         carrier: true,
         mode: Mode::Datagram,
+        connections: None,
+        connections_max: 4096,
         pkey: PKey::DEFAULT,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x1234),

@@ -1,0 +1,109 @@
+//! Changing how an interface's packets travel while it runs (kernel
+//! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_set_mode`). Carrier and groups stay as they are.
+
+use ipoib::Mode;
+
+use super::Daemon;
+use crate::api::{ApiError, Happening, ModeRequest, Reply};
+use crate::datapath::{Command, DeviceId};
+use crate::device::DeviceSpec;
+use crate::watch::Subject;
+
+impl Daemon {
+    /// Tells an interface's mode, after a change where one is asked for. A restart goes back to what
+    /// the configuration says.
+    ///
+    /// # Errors
+    /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where it cannot change.
+    pub(crate) fn mode(&mut self, request: &ModeRequest) -> Result<Reply, ApiError> {
+        let (id, _, device) = self.named(&request.interface)?;
+        let spec = device.spec.clone();
+        if let Some(mode) = request.mode {
+            self.change_mode(id, mode.into(), &spec)
+                .map_err(|message| ApiError::Refused { message })?;
+        }
+        let (_, _, device) = self.named(&request.interface)?;
+        Ok(Reply::Mode {
+            mode: device.mode.into(),
+        })
+    }
+
+    /// Changes an interface's mode, and its MTU to what `spec` asks for in that mode. The same mode
+    /// again is nothing to do.
+    ///
+    /// # Errors
+    /// A sentence. Nothing has changed then.
+    pub(crate) fn change_mode(
+        &mut self,
+        id: DeviceId,
+        mode: Mode,
+        spec: &DeviceSpec,
+    ) -> Result<(), String> {
+        let Some((at, device)) = self.devices.get(&id) else {
+            return Ok(());
+        };
+        if device.mode == mode {
+            return Ok(());
+        }
+        let (at, old, name) = (*at, device.mode, device.name.clone());
+        let mtu = device.limits.after(spec, mode, device.mtu);
+        let mtu = mtu.map_err(|e| e.to_string())?;
+        let failed = |e| format!("{name}: cannot set the MTU {mtu}: {e}");
+        match mode {
+            // Packets of the new size may come as soon as the MTU is set: one that came too early
+            // would be answered by "packet too big", which hosts remember for ten minutes.
+            Mode::Connected => {
+                self.enter(id, mode);
+                self.ports[at].sync();
+                if let Err(e) = self.set_mtu(id, mtu) {
+                    self.enter(id, old);
+                    return Err(failed(e));
+                }
+            }
+            Mode::Datagram => {
+                self.set_mtu(id, mtu).map_err(failed)?;
+                self.enter(id, mode);
+            }
+        }
+        self.show_mode(id);
+        self.announce(id);
+        Ok(())
+    }
+
+    /// Has the data threads serve an interface in a mode, under the address that says so.
+    fn enter(&mut self, id: DeviceId, mode: Mode) {
+        if let Some((at, device)) = self.devices.get_mut(&id) {
+            device.mode = mode;
+            device.address = device.address_at(device.address.gid());
+            let (port, address) = (&self.ports[*at], device.address);
+            port.tell(|| Command::SetLocal(id, address));
+            port.tell(|| Command::SetMode(id, mode));
+        }
+    }
+
+    /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.
+    fn show_mode(&mut self, id: DeviceId) {
+        let Some((at, device)) = self.devices.get(&id) else {
+            return;
+        };
+        let (name, mtu) = (&device.name, device.mtu);
+        log::info!("{name}: mode {}, MTU {mtu}", device.mode_word());
+        if mtu > device.limits.datagram {
+            log::info!(
+                "{name}: multicast packets over {} bytes are dropped, since they are datagrams still",
+                device.limits.datagram
+            );
+        }
+        let what = Happening::ModeChanged {
+            mode: device.mode.into(),
+        };
+        self.watchers.tell(Subject::Interface(name), what);
+        device.set_gso_max(&mut self.netlink, device.behind.is_stacked());
+        let port = self.ports[*at].port.attributes().name;
+        let link = self.netlink.link_by_index(device.ifindex);
+        let set = link.and_then(|link| device.set_alias(&mut self.netlink, &port, &link));
+        if let Err(e) = set {
+            log::warn!("{name}: cannot set the alias: {e}");
+        }
+    }
+}

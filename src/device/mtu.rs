@@ -1,0 +1,209 @@
+//! The MTUs that an interface may have, by mode (kernel drivers/infiniband/ulp/ipoib/ipoib_main.c,
+//! `ipoib_change_mtu` and `ipoib_set_mode`).
+
+use std::ops::RangeInclusive;
+
+use fabric::Port;
+use ipoib::Mode;
+
+use super::{DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN};
+
+/// The largest MTU of connected mode in bytes (kernel drivers/infiniband/ulp/ipoib/ipoib.h,
+/// `IPOIB_CM_MTU`).
+pub const CONNECTED_MTU: u32 = 65_520;
+
+/// The largest IP packets in bytes that a port carries for an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MtuLimits {
+    /// In a datagram: the link's MTU.
+    pub datagram: u32,
+    /// In a message of a connection; 0 where there are no connections.
+    pub connected: u32,
+}
+
+impl MtuLimits {
+    /// Those of a port as it is now.
+    pub fn of(port: &dyn Port) -> MtuLimits {
+        let message = u32::try_from(port.capabilities().message_max).unwrap_or(u32::MAX);
+        MtuLimits {
+            datagram: port
+                .attributes()
+                .ud_payload_max
+                .saturating_sub(ENCAPSULATION),
+            connected: message.saturating_sub(ENCAPSULATION).min(CONNECTED_MTU),
+        }
+    }
+
+    /// Whether there are connections.
+    pub fn has_connections(&self) -> bool {
+        self.connected != 0
+    }
+
+    /// The largest MTU in a mode.
+    pub fn most(&self, mode: Mode) -> u32 {
+        match mode {
+            Mode::Datagram => self.datagram,
+            Mode::Connected => self.connected,
+        }
+    }
+
+    /// The MTUs that an interface may have in a mode.
+    pub fn allowed(&self, mode: Mode) -> RangeInclusive<u32> {
+        let most = self.most(mode);
+        MTU_MIN.min(most)..=most
+    }
+
+    /// The MTU that an interface is to have in `mode`.
+    ///
+    /// # Errors
+    /// [`DeviceError::Mode`] where there are no connections, [`DeviceError::Mtu`] where the MTU that
+    /// is asked for is none of the mode's.
+    pub fn wanted(&self, spec: &DeviceSpec, mode: Mode) -> Result<u32, DeviceError> {
+        let most = self.most(mode);
+        if mode == Mode::Connected && !self.has_connections() {
+            return Err(DeviceError::Mode(format!(
+                "{} cannot be in connected mode, since its port makes no connections; use mode \"datagram\"",
+                spec.name
+            )));
+        }
+        let Some(mtu) = spec.mtu else {
+            return Ok(most);
+        };
+        let name = &spec.name;
+        if mtu < MTU_MIN {
+            return Err(DeviceError::Mtu(format!(
+                "the MTU {mtu} asked for {name} is under {MTU_MIN}; ask for {MTU_MIN} to {most}"
+            )));
+        }
+        if mtu <= most {
+            return Ok(mtu);
+        }
+        Err(DeviceError::Mtu(match mode {
+            Mode::Datagram => format!(
+                "the MTU {mtu} asked for {name} is over the link's {most}; ask for at most {most}, \
+                 raise the underlay's MTU, or use mode \"connected\""
+            ),
+            Mode::Connected => format!(
+                "the MTU {mtu} asked for {name} is over connected mode's {most}; ask for at most {most}"
+            ),
+        }))
+    }
+
+    /// The MTU of an interface that had `current` and whose mode becomes `mode`: connected mode has
+    /// it grow to what is asked for, or to the most; datagram mode has it shrink to the link's.
+    ///
+    /// # Errors
+    /// As [`MtuLimits::wanted`].
+    pub fn after(&self, spec: &DeviceSpec, mode: Mode, current: u32) -> Result<u32, DeviceError> {
+        match mode {
+            Mode::Datagram => Ok(current.min(self.datagram)),
+            Mode::Connected => self.wanted(spec, mode),
+        }
+    }
+
+    /// The MTU of an interface that had `current`, after the link's became `datagram`: one that had
+    /// the whole link's follows, others are only clamped (`ipoib_mcast_join_finish` in the kernel's
+    /// driver). In connected mode it stays (`ipoib_mcast_carrier_on_task`).
+    pub fn following(&self, mode: Mode, asked: Option<u32>, current: u32, datagram: u32) -> u32 {
+        match (mode, asked) {
+            (Mode::Connected, _) => current,
+            (Mode::Datagram, Some(asked)) => asked.min(datagram),
+            (Mode::Datagram, None) if current == self.datagram => datagram,
+            (Mode::Datagram, None) => current.min(datagram),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DeviceConfig;
+    use crate::run::device_spec;
+
+    const LIMITS: MtuLimits = MtuLimits {
+        datagram: 4092,
+        connected: CONNECTED_MTU,
+    };
+
+    fn spec(mtu: Option<u32>) -> DeviceSpec {
+        DeviceSpec {
+            mtu,
+            ..device_spec(&DeviceConfig::new("ib0", "eth0"))
+        }
+    }
+
+    #[test]
+    fn c113_the_mtu_follows_the_mode() {
+        use Mode::{Connected, Datagram};
+        // Mode, configured, before, after.
+        for (mode, asked, before, after) in [
+            (Connected, None, 4092, 65_520),
+            (Connected, None, 2044, 65_520),
+            (Connected, Some(9000), 4092, 9000),
+            (Datagram, None, 65_520, 4092),
+            (Datagram, None, 2044, 2044),
+            (Datagram, Some(65_520), 65_520, 4092),
+            (Datagram, Some(2044), 2044, 2044),
+        ] {
+            let found = LIMITS.after(&spec(asked), mode, before).unwrap();
+            assert_eq!(found, after, "{mode:?} {asked:?} {before}");
+        }
+        assert_eq!(LIMITS.allowed(Connected), 72..=65_520);
+        assert_eq!(LIMITS.allowed(Datagram), 72..=4092);
+    }
+
+    #[test]
+    fn the_links_mtu_is_followed_in_datagram_mode_only() {
+        use Mode::{Connected, Datagram};
+        for (mode, asked, before, after) in [
+            (Datagram, None, 4092, 1424),
+            (Datagram, None, 1000, 1000),
+            (Datagram, Some(2044), 2044, 1424),
+            (Connected, None, 65_520, 65_520),
+            (Connected, Some(9000), 9000, 9000),
+        ] {
+            let found = LIMITS.following(mode, asked, before, 1424);
+            assert_eq!(found, after, "{mode:?} {asked:?} {before}");
+        }
+        // What had to shrink grows again.
+        let small = MtuLimits {
+            datagram: 1424,
+            ..LIMITS
+        };
+        assert_eq!(small.following(Datagram, Some(2044), 1424, 4092), 2044);
+        assert_eq!(small.following(Datagram, None, 1424, 4092), 4092);
+    }
+
+    #[test]
+    fn what_cannot_be_is_a_sentence() {
+        let refused =
+            |limits: MtuLimits, mode, mtu| limits.wanted(&spec(mtu), mode).unwrap_err().to_string();
+        assert_eq!(
+            refused(LIMITS, Mode::Datagram, Some(9000)),
+            "the MTU 9000 asked for ib0 is over the link's 4092; ask for at most 4092, raise the \
+             underlay's MTU, or use mode \"connected\""
+        );
+        let short = MtuLimits {
+            connected: 8188,
+            ..LIMITS
+        };
+        assert_eq!(
+            refused(short, Mode::Connected, Some(9000)),
+            "the MTU 9000 asked for ib0 is over connected mode's 8188; ask for at most 8188"
+        );
+        assert_eq!(
+            refused(LIMITS, Mode::Connected, Some(71)),
+            "the MTU 71 asked for ib0 is under 72; ask for 72 to 65520"
+        );
+        let without = MtuLimits {
+            connected: 0,
+            ..LIMITS
+        };
+        assert!(!without.has_connections());
+        assert_eq!(
+            refused(without, Mode::Connected, None),
+            "ib0 cannot be in connected mode, since its port makes no connections; use mode \
+             \"datagram\""
+        );
+    }
+}

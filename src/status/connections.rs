@@ -1,0 +1,255 @@
+//! The reliable connections of the interfaces, as `ibtap conn`, `show` and `res` tell of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::process;
+
+use fabric::{Gid, Instant, Qpn};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::api::{
+    ApiError, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo, Selection,
+};
+use crate::daemon::Daemon;
+use crate::datapath::{DeviceId, Snapshot};
+use crate::device::Device;
+
+/// Connections in one reply: with some 700 bytes each it stays under what a client reads.
+const CONNECTIONS_MAX: usize = 20_000;
+
+/// The state of a connection that is over, and only keeps its queue pair's number from being used
+/// again (IBA vol. 1, 12.9.8.4).
+const TIMEWAIT: &str = "TIMEWAIT";
+
+impl Daemon {
+    /// The connections of all interfaces, or of one: by interface, peer, role and queue pair.
+    pub(super) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
+        let selected = self.selected(which)?;
+        let ports: BTreeSet<usize> = selected.iter().map(|(_, at, _)| *at).collect();
+        let mut snapshots = BTreeMap::new();
+        for at in ports {
+            let of_port = self.ports[at].snapshots(true);
+            if of_port.is_empty() {
+                return Err(ApiError::Busy);
+            }
+            snapshots.insert(at, of_port);
+        }
+        let now = monotonic();
+        let connections: Vec<ConnectionInfo> = selected
+            .into_iter()
+            .flat_map(|(id, at, device)| of_device(id, device, &snapshots[&at], now))
+            .collect();
+        if connections.len() > CONNECTIONS_MAX {
+            return Err(ApiError::Refused {
+                message: format!(
+                    "there are {} connections, more than one answer holds; name an interface",
+                    connections.len()
+                ),
+            });
+        }
+        Ok(Reply::Connections { connections })
+    }
+
+    /// How many connections the interfaces in connected mode have.
+    pub(super) fn connection_counts(
+        &self,
+        devices: &[(DeviceId, usize, &Device)],
+    ) -> BTreeMap<DeviceId, u32> {
+        let connected = devices
+            .iter()
+            .filter(|(_, _, d)| d.mode == ipoib::Mode::Connected);
+        let ports: BTreeSet<usize> = connected.map(|(_, at, _)| *at).collect();
+        let mut counts = BTreeMap::new();
+        for snapshot in ports
+            .into_iter()
+            .flat_map(|at| self.ports[at].snapshots(true))
+        {
+            for device in snapshot.devices {
+                let alive = device.connections.iter().filter(|c| c.state != TIMEWAIT);
+                *counts.entry(device.id).or_default() += alive.count() as u32;
+            }
+        }
+        counts
+    }
+
+    /// Adds the queue pairs of a port's connections to what the provider says of the port.
+    pub(super) fn add_queue_pairs(&self, at: usize, to: &mut ResourcesInfo) {
+        let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
+        for device in self.ports[at]
+            .snapshots(true)
+            .iter()
+            .flat_map(|s| &s.devices)
+        {
+            let interface = self.devices.get(&device.id).map(|(_, d)| d.name.clone());
+            let new = device.connections.iter();
+            let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
+            to.queue_pairs.extend(new.map(|c| QueuePairInfo {
+                qpn: c.local_qpn,
+                kind: "RC".into(),
+                state: c.qp_state.into(),
+                pkey: c.pkey,
+                qkey: None,
+                peer_qpn: known_qpn(c.remote_qpn),
+                lanes: 1,
+                interface: interface.clone(),
+            }));
+        }
+    }
+}
+
+/// CLOCK_MONOTONIC, which the connections' times are of.
+fn monotonic() -> Instant {
+    let t = clock_gettime(ClockId::Monotonic);
+    Instant(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// A queue pair number; 0 stands for one that is not known.
+fn known_qpn(qpn: Qpn) -> Option<Qpn> {
+    (qpn.get() != 0).then_some(qpn)
+}
+
+/// What the neighbours with one GID have: UD queue pairs and IP addresses.
+type Peers = BTreeMap<Gid, (BTreeSet<Qpn>, BTreeSet<IpAddr>)>;
+
+fn of_device(
+    id: DeviceId,
+    device: &Device,
+    snapshots: &[Snapshot],
+    now: Instant,
+) -> Vec<ConnectionInfo> {
+    let parts = || {
+        snapshots.iter().flat_map(|s| {
+            let of_device = s.devices.iter().filter(|d| d.id == id);
+            of_device.map(|d| (s.worker.worker, d))
+        })
+    };
+    let mut peers = Peers::new();
+    for neighbour in parts().flat_map(|(_, d)| &d.neighbours) {
+        let (qpns, ips) = peers.entry(neighbour.address.gid()).or_default();
+        qpns.insert(neighbour.address.qpn());
+        ips.extend(&neighbour.ips);
+    }
+    let mut all: Vec<ConnectionInfo> = parts()
+        .flat_map(|(worker, d)| d.connections.iter().map(move |c| (worker, c)))
+        .map(|(worker, c)| connection(&device.name, worker, c, &peers, now))
+        .collect();
+    all.sort_by_key(|c| (c.peer_gid, c.role == ConnectionRole::Passive, c.qpn));
+    all
+}
+
+fn connection(
+    interface: &str,
+    worker: usize,
+    c: &fabric::ConnectionInfo,
+    peers: &Peers,
+    now: Instant,
+) -> ConnectionInfo {
+    let milliseconds = |since| now.since(since).as_millis() as u64;
+    // Several interfaces of one partition behind one GID could each be the one.
+    let peer = peers.get(&c.remote_gid).filter(|(qpns, _)| qpns.len() == 1);
+    ConnectionInfo {
+        interface: interface.to_owned(),
+        worker: worker as u32,
+        role: match c.active {
+            true => ConnectionRole::Active,
+            false => ConnectionRole::Passive,
+        },
+        state: c.state.into(),
+        qp_state: c.qp_state.into(),
+        qpn: c.local_qpn,
+        gid: c.local_gid,
+        peer_qpn: known_qpn(c.remote_qpn),
+        peer_gid: c.remote_gid,
+        peer_ud_qpn: peer.and_then(|(qpns, _)| qpns.first().copied()),
+        ips: peer
+            .map(|(_, ips)| ips.iter().copied().collect())
+            .unwrap_or_default(),
+        pkey: c.pkey,
+        path_mtu: c.path_mtu,
+        age_ms: milliseconds(c.created),
+        idle_ms: milliseconds(c.used),
+        tx_messages: c.tx_messages,
+        tx_bytes: c.tx_bytes,
+        rx_messages: c.rx_messages,
+        rx_bytes: c.rx_bytes,
+        retransmits: c.retransmits,
+        in_flight: c.in_flight,
+        window: c.window,
+        srtt_ns: (c.srtt != 0).then_some(c.srtt),
+        pid: process::id(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{ConnectionId, EndpointId, PKey};
+
+    use super::*;
+
+    fn established(peer: Gid) -> fabric::ConnectionInfo {
+        fabric::ConnectionInfo {
+            connection: ConnectionId(1),
+            endpoint: EndpointId(0),
+            local_qpn: Qpn::new(0x11),
+            remote_qpn: Qpn::new(0x22),
+            local_gid: "fe80::1".parse().unwrap(),
+            remote_gid: peer,
+            pkey: PKey::DEFAULT,
+            active: true,
+            state: "ESTABLISHED",
+            qp_state: "RTS",
+            path_mtu: 4096,
+            created: Instant(1_000_000_000),
+            used: Instant(3_500_000_000),
+            tx_messages: 2,
+            tx_bytes: 131_048,
+            rx_messages: 0,
+            rx_bytes: 0,
+            retransmits: 3,
+            in_flight: 4,
+            window: 64,
+            srtt: 50_000,
+        }
+    }
+
+    #[test]
+    fn times_are_ages_and_the_peer_is_the_neighbour_with_its_gid() {
+        let peer: Gid = "fe80::2".parse().unwrap();
+        let ip: IpAddr = "10.9.0.2".parse().unwrap();
+        let mut peers = Peers::new();
+        let now = Instant(5_000_000_000);
+        let shown = |peers: &Peers| connection("ib0", 1, &established(peer), peers, now);
+        let nameless = shown(&peers);
+        assert_eq!((nameless.age_ms, nameless.idle_ms), (4000, 1500));
+        assert_eq!((nameless.peer_ud_qpn, nameless.ips.len()), (None, 0));
+        assert_eq!(nameless.peer_qpn, Some(Qpn::new(0x22)));
+
+        peers.insert(peer, ([Qpn::new(0x4a)].into(), [ip].into()));
+        let named = shown(&peers);
+        assert_eq!(
+            (named.peer_ud_qpn, named.ips),
+            (Some(Qpn::new(0x4a)), vec![ip])
+        );
+
+        // It could be either of them.
+        let both = peers.get_mut(&peer).unwrap();
+        both.0.insert(Qpn::new(0x4b));
+        assert_eq!(shown(&peers), nameless);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_absent() {
+        let peer: Gid = "fe80::2".parse().unwrap();
+        let begun = fabric::ConnectionInfo {
+            remote_qpn: Qpn::new(0),
+            state: "REQ_SENT",
+            qp_state: "INIT",
+            srtt: 0,
+            active: false,
+            ..established(peer)
+        };
+        let shown = connection("ib0", 0, &begun, &Peers::new(), Instant(0));
+        assert_eq!((shown.peer_qpn, shown.srtt_ns), (None, None));
+        assert_eq!((shown.age_ms, shown.role), (0, ConnectionRole::Passive));
+    }
+}
