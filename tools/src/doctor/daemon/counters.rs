@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// In the order in which a user should see to them.
-const SIGNS: [Sign; 17] = [
+const SIGNS: [Sign; 21] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -88,6 +88,30 @@ const SIGNS: [Sign; 17] = [
         Level::Note,
         "packets dropped because the underlay's queue was full",
         "a faster underlay, or a longer queue (txqueuelen)",
+    ),
+    sign(
+        "resp_local_length_error",
+        Level::Warn,
+        "messages longer than connected mode carries",
+        "ibtap conn names the peers; one of them does not keep to what was agreed on",
+    ),
+    sign(
+        "rnr_nak_retry_err",
+        Level::Warn,
+        "connections that failed since the peer had no receive buffer for too long",
+        "a peer that is overloaded, or whose receive queue is too short; ibtap conn names the peers",
+    ),
+    sign(
+        "retry_exceeded_err",
+        Level::Note,
+        "connections that failed since the peer did not acknowledge",
+        "a peer that went away; persisting: ibtap ping it, and look at the network between",
+    ),
+    sign(
+        "packet_seq_err",
+        Level::Note,
+        "times that a peer missed a packet of a connection, which was then sent again",
+        "losses of the underlay or of the peer's socket: rx_socket_drops there; ip -s link show",
     ),
     sign(
         "neighbours_refused",
