@@ -14,6 +14,17 @@ fn flags(host: &Host) -> String {
     address.as_str().expect("an address")[..2].to_owned()
 }
 
+/// Waits until a peer knows the interface under an address with these flags, which peers keep until
+/// they are told better.
+fn await_seen(from: &Host, host: &Host, flags: &str) {
+    let gid = host.show("ib0")["gid"].clone();
+    eventually(SOON, &format!("an address with the flags {flags}"), || {
+        let neighbours = from.ask("neigh ib0");
+        let seen = neighbours.iter().find(|n| n["gid"] == gid)?["address"].clone();
+        seen.as_str()?.starts_with(flags).then_some(())
+    });
+}
+
 fn alias(host: &Host) -> String {
     let alias = host.link("ib0")["ifalias"].clone();
     alias.as_str().expect("an alias").to_owned()
@@ -102,6 +113,7 @@ fn c112_c113_c114_the_mode_changes_while_it_runs() {
     let mode = |e: &Value| e["event"] == "mode-changed" && e["mode"] == "connected";
     monitor.await_object("the mode", mode);
     monitor.await_object("the MTU", |e| e["mtu"] == CONNECTED_MTU);
+    await_seen(b, a, "80");
     a.reaches(b);
     b.reaches(a);
 
@@ -121,6 +133,7 @@ fn c112_c113_c114_the_mode_changes_while_it_runs() {
     assert!(alias(a).ends_with(" datagram"), "{}", alias(a));
     assert_eq!(gso_max(a), 60_000);
     assert_eq!((groups(a), changes(a)), (groups_before, changes_before));
+    await_seen(b, a, "00");
     a.reaches(b);
     b.reaches(a);
 
@@ -226,4 +239,18 @@ fn a_reload_changes_the_mode_but_not_the_number_of_connections() {
          refused  ib0: connections cannot change while it runs; restart ibtapd\n"
     );
     assert_is(a, "datagram", 2000);
+}
+
+#[test]
+fn a_new_gid_keeps_the_flag() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start(&["--mode", "connected"]);
+    a.ok("ip link set eth0 down");
+    a.ok("ip link set eth0 address 02:00:00:00:77:01");
+    a.ok("ip link set eth0 up");
+    eventually(SOON, "the new GID", || {
+        (a.show("ib0")["gid"] == "fe80::ff:fe00:7701").then_some(())
+    });
+    assert_eq!(flags(a), "80");
 }
