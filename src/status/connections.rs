@@ -39,15 +39,7 @@ impl Daemon {
             .into_iter()
             .flat_map(|(id, at, device)| of_device(id, device, &snapshots[&at], now))
             .collect();
-        if connections.len() > CONNECTIONS_MAX {
-            return Err(ApiError::Refused {
-                message: format!(
-                    "there are {} connections, more than one answer holds; name an interface",
-                    connections.len()
-                ),
-            });
-        }
-        Ok(Reply::Connections { connections })
+        bounded(connections)
     }
 
     /// How many connections the interfaces in connected mode have.
@@ -94,6 +86,18 @@ impl Daemon {
                 interface: interface.clone(),
             }));
         }
+    }
+}
+
+/// A reply that is not longer than a client reads.
+fn bounded(connections: Vec<ConnectionInfo>) -> Result<Reply, ApiError> {
+    match connections.len() {
+        0..=CONNECTIONS_MAX => Ok(Reply::Connections { connections }),
+        found => Err(ApiError::Refused {
+            message: format!(
+                "there are {found} connections, more than one answer holds; name an interface"
+            ),
+        }),
     }
 }
 
@@ -185,6 +189,7 @@ mod tests {
     use fabric::{ConnectionId, EndpointId, PKey};
 
     use super::*;
+    use crate::control::REPLY_MAX;
 
     fn established(peer: Gid) -> fabric::ConnectionInfo {
         fabric::ConnectionInfo {
@@ -235,6 +240,31 @@ mod tests {
         let both = peers.get_mut(&peer).unwrap();
         both.0.insert(Qpn::new(0x4b));
         assert_eq!(shown(&peers), nameless);
+    }
+
+    #[test]
+    fn an_answer_is_one_that_clients_read() {
+        let peer: Gid = "fe80::0123:4567:89ab:cdef".parse().unwrap();
+        let longest = fabric::ConnectionInfo {
+            created: Instant(0),
+            used: Instant(0),
+            tx_messages: u64::MAX,
+            tx_bytes: u64::MAX,
+            rx_messages: u64::MAX,
+            rx_bytes: u64::MAX,
+            retransmits: u64::MAX,
+            ..established(peer)
+        };
+        let ip = "fd09:0123:4567:89ab:cdef:0123:4567:89ab".parse().unwrap();
+        let peers: Peers = [(peer, ([Qpn::new(0xff_fffe)].into(), [ip].into()))].into();
+        let one = connection("fifteen-letters", 255, &longest, &peers, Instant(u64::MAX));
+        let most = bounded(vec![one.clone(); CONNECTIONS_MAX]).unwrap();
+        assert!(serde_json::to_vec(&most).unwrap().len() < REPLY_MAX - 64);
+        let refused = bounded(vec![one; CONNECTIONS_MAX + 1]).unwrap_err();
+        assert!(
+            refused.to_string().contains("20001 connections"),
+            "{refused}"
+        );
     }
 
     #[test]
