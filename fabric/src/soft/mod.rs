@@ -5,24 +5,30 @@
 //! [`wire`] and [`icrc`] are the packet format, [`qp`] and `ud` the transport, [`train`] how
 //! packets are built; none of these knows a socket. [`SoftPort`] puts them on the network.
 
+pub mod engine;
 pub mod icrc;
 pub mod qp;
 pub mod rc;
 pub mod train;
-mod ud;
+pub mod ud;
 pub mod wire;
 
 mod address_handle;
 mod config;
+mod connections;
 mod counts;
 mod holder;
 mod icrc_check;
+mod mailbox;
 mod membership;
 mod port;
+mod reception;
 mod socket;
+mod steering;
 #[allow(unsafe_code)]
 mod sys;
 mod table;
+mod transmitter;
 mod underlay;
 mod watch;
 mod worker;

@@ -126,6 +126,9 @@ impl RcQp {
         }
     }
 
+    /// Stub.
+    pub fn set_path(&mut self, _pkey: crate::types::PKey, _run_max: usize) {}
+
     /// Its number.
     pub const fn qpn(&self) -> Qpn {
         self.qpn
