@@ -152,10 +152,10 @@ fn clock() -> fabric::Instant {
 }
 
 /// Lets both sides go on until `done`.
-fn until(
-    a: &mut Side<'_>,
-    b: &mut Side<'_>,
-    mut done: impl FnMut(&mut Side<'_>, &mut Side<'_>) -> bool,
+fn until<'n>(
+    a: &mut Side<'n>,
+    b: &mut Side<'n>,
+    mut done: impl FnMut(&mut Side<'n>, &mut Side<'n>) -> bool,
 ) {
     let deadline = Instant::now() + SOON;
     while !done(a, b) {
@@ -177,7 +177,7 @@ fn counters(side: &Side<'_>) -> Vec<(&'static str, u64)> {
 }
 
 /// A connection from a worker of `a` to `b`: as `a` and as `b` know it.
-fn connected(a: &mut Side<'_>, b: &mut Side<'_>, worker: usize) -> (Place, Place) {
+fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Place, Place) {
     let (before, accepted) = (a.log.established.len(), b.log.accepted.len());
     let place = a.connect(worker, b.node.gid(), SERVICE);
     until(a, b, |a, b| {
@@ -188,7 +188,12 @@ fn connected(a: &mut Side<'_>, b: &mut Side<'_>, worker: usize) -> (Place, Place
 }
 
 /// Messages of the two directions arrive, whole, once and in order.
-fn exchange(a: &mut Side<'_>, b: &mut Side<'_>, (ab, ba): (Place, Place), messages: &[Vec<u8>]) {
+fn exchange<'n>(
+    a: &mut Side<'n>,
+    b: &mut Side<'n>,
+    (ab, ba): (Place, Place),
+    messages: &[Vec<u8>],
+) {
     a.log.messages.clear();
     b.log.messages.clear();
     let (mut sent_a, mut sent_b) = (0, 0);
@@ -426,7 +431,6 @@ fn a_new_address_ends_what_stood_on_the_old_one() {
         !a.log.closed.is_empty()
     });
     assert_eq!(a.log.closed, [(ab, CloseReason::PortGone)]);
-    cable.a.ip(&["address", "add", "192.0.2.3/24", "dev", "u0"]);
 }
 
 /// What any program can send to the port harms nothing.

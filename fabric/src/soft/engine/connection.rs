@@ -71,6 +71,8 @@ pub struct Connection {
     pub touched: bool,
     /// It is in the list of those whose window is full.
     pub full: bool,
+    /// Its queue pair failed; it ends when its last NAK has left.
+    pub failing: bool,
 }
 
 impl Connection {

@@ -293,11 +293,15 @@ impl Engine {
             pool.give(done.buffer.memory);
         }
         while c.qp.poll_event().is_some() {}
-        let failed = c.qp.state() == super::qp::State::Err;
-        if failed {
-            let status = c.qp.failure().unwrap_or(WcStatus::GeneralErr);
-            self.end(now, place, CloseReason::Failed(status));
-            self.drain_cm(now);
+        if c.qp.state() == super::qp::State::Err {
+            if !std::mem::replace(&mut c.failing, true) {
+                // A NAK may tell the peer what was wrong.
+                self.make_ready(place);
+            } else if !c.ready {
+                let status = c.qp.failure().unwrap_or(WcStatus::GeneralErr);
+                self.end(now, place, CloseReason::Failed(status));
+                self.drain_cm(now);
+            }
             return;
         }
         timers.schedule(place, &mut c.scheduled, c.qp.next_deadline());

@@ -120,6 +120,7 @@ impl Table {
     }
 
     /// How many linger.
+    #[cfg(test)]
     pub fn lingering(&self) -> usize {
         self.lingering.len()
     }

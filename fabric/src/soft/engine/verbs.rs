@@ -125,6 +125,7 @@ impl Engine {
             unflushed: false,
             touched: false,
             full: false,
+            failing: false,
         });
         if let Err(e) = connection.init(now, &mut self.shared) {
             // The attributes are the ones that the table of transitions wants.
