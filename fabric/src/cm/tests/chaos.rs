@@ -45,7 +45,7 @@ proptest! {
                 return Vec::new();
             }
             let mut copies = vec![delay(random >> 8)];
-            if random % 10 == 0 {
+            if random.is_multiple_of(10) {
                 copies.push(delay(random >> 32));
             }
             copies
