@@ -3,7 +3,8 @@
 //! kernel's `rdma_rxe` and RoCE NICs send and understand.
 //!
 //! [`wire`] and [`icrc`] are the packet format, [`qp`], `ud` and [`rc`] the transport, [`engine`]
-//! the connections of one worker, [`train`] how packets are built; none of these knows a socket. [`SoftPort`] puts them on the network.
+//! the connections of one worker, [`train`] how packets are built; none of these knows a socket.
+//! [`SoftPort`] puts them on the network.
 
 pub mod engine;
 pub mod icrc;

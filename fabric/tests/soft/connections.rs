@@ -424,13 +424,16 @@ fn a_new_address_ends_what_stood_on_the_old_one() {
     let mut a = Side::new(Node::open(&cable.a, ipv4("192.0.2.2")));
     let mut b = Side::new(Node::open(&cable.b, ipv4("192.0.2.1")));
     let (ab, _) = connected(&mut a, &mut b, 0);
-    cable.a.ip(&["address", "add", "192.0.2.3/24", "dev", "u0"]);
     cable.a.ip(&["address", "del", "192.0.2.1/24", "dev", "u0"]);
+    cable.a.ip(&["address", "add", "192.0.2.3/24", "dev", "u0"]);
     until(&mut a, &mut b, |a, _| {
         a.node.process();
         !a.log.closed.is_empty()
     });
     assert_eq!(a.log.closed, [(ab, CloseReason::PortGone)]);
+    b.log.accepted.clear();
+    let again = connected(&mut a, &mut b, 0);
+    exchange(&mut a, &mut b, again, &sizes(&SIZES));
 }
 
 /// What any program can send to the port harms nothing.

@@ -103,7 +103,9 @@ impl Engine {
             return Posted::Done;
         }
         let place = self.table.by_id(connection);
-        let place = place.filter(|_| lent.connection == connection && lent.holds(&ticket));
+        let place = place.filter(|_| {
+            lent.connection == connection && lent.holds(&ticket, self.config.message_max)
+        });
         let Some((place, c)) = place.and_then(|p| Some((p, self.table.get_mut(p)?))) else {
             self.pool.give(lent.buffer.memory);
             return Posted::Refused;
@@ -140,12 +142,19 @@ impl Engine {
 }
 
 impl Lent {
-    /// Whether a ticket speaks of what fits the buffer.
-    fn holds(&self, ticket: &TrainTicket) -> bool {
+    /// Whether a ticket speaks of what fits the buffer, and of a message that is not too long.
+    fn holds(&self, ticket: &TrainTicket, message_max: usize) -> bool {
         let b = &self.buffer;
+        let len = match b.layout {
+            Layout::Message => (ticket.count - 1)
+                .saturating_mul(ticket.payload)
+                .saturating_add(ticket.last),
+            Layout::Messages => ticket.payload,
+        };
         let full = (ticket.count - 1).checked_mul(b.stride());
         let total = full.and_then(|n| n.checked_add(SendBuffer::packet_len(ticket.last)));
-        ticket.payload == b.ticket.payload
+        len <= message_max
+            && ticket.payload == b.ticket.payload
             && ticket.last <= ticket.payload
             && total.is_some_and(|total| total <= b.memory.len())
     }
