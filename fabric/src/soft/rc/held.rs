@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::queue_pair::RcPacket;
+use super::types::RcPacket;
 
 /// Bytes that one queue pair keeps at most: what a peer like us has in flight at most.
 const BYTES_MAX: usize = 1 << 20;

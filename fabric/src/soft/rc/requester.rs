@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::RcCounts;
 use super::credits::Credits;
-use super::queue_pair::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::recovery::{Peer, Recovery};
 use super::retry::{Expired, Retry};
 use super::rtt::Rtt;
 use super::send_queue::{Path, Posted, Run, SendQueue};
+use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
 use crate::connection::WcStatus;
 use crate::soft::wire::{Acknowledgement, Aeth};

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use super::held::Held;
 use super::message::Assembly;
-use super::queue_pair::{Packets, QpEvent, RcPacket, Statistics};
 use super::reply::Reply;
 use super::send_queue::Path;
+use super::types::{Packets, QpEvent, RcPacket, Statistics};
 use super::{ReceivedMessage, Shared};
 use crate::connection::WcStatus;
 use crate::soft::wire::opcode;
@@ -243,6 +243,12 @@ impl Responder {
             buffer,
             parts: start..shared.inbox.parts.len(),
         });
+    }
+
+    /// As if so many messages had been received.
+    #[cfg(test)]
+    pub const fn set_msn(&mut self, msn: u32) {
+        self.msn = msn;
     }
 
     /// Whether a packet has come.

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::buffer::HEAD;
-use super::queue_pair::{Packets, SendRequest};
+use super::types::{Packets, SendRequest};
 use super::{Layout, SendBuffer};
 use crate::soft::train;
 use crate::soft::wire::{Bth, ICRC_LEN, opcode, pad_count};

@@ -1,4 +1,6 @@
 //! Two queue pairs, or one and a hand-written peer.
 
 mod loss;
+mod responder;
+mod runs;
 mod side;
