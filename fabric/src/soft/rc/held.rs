@@ -63,6 +63,12 @@ impl Held {
         }
     }
 
+    /// What they cost.
+    #[cfg(test)]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()

@@ -333,6 +333,12 @@ impl RcQp {
         }
     }
 
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    fn heap_bytes(&self) -> usize {
+        self.events.capacity() + self.requester.heap_bytes() + self.responder.heap_bytes()
+    }
+
     /// The status that it failed with.
     pub const fn failure(&self) -> Option<WcStatus> {
         self.failure

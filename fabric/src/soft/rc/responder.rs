@@ -311,6 +311,12 @@ impl Responder {
         self.message.trim();
     }
 
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.message.heap_bytes() + self.held.bytes()
+    }
+
     /// Adds its side to the counts of a queue pair.
     pub fn statistics(&self, into: &mut Statistics) {
         into.rx_messages = self.rx_messages;

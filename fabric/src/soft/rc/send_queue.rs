@@ -184,6 +184,12 @@ impl SendQueue {
         self.scratch = Vec::new();
     }
 
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.posted.capacity() * size_of::<Posted>() + self.scratch.capacity()
+    }
+
     /// Whether [`SendQueue::trim`] would give something back.
     pub fn is_roomy(&self) -> bool {
         self.posted.capacity() > 4 || self.scratch.capacity() > 0
