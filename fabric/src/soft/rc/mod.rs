@@ -10,8 +10,20 @@
 
 mod buffer;
 mod counts;
+mod credits;
+mod held;
+mod message;
 mod queue_pair;
+mod recovery;
+mod reply;
+mod requester;
+mod responder;
+mod retry;
+mod rnr;
+mod rtt;
+mod send_queue;
 mod srq;
+mod window;
 
 pub use buffer::{Layout, SendBuffer};
 pub use counts::RcCounts;

@@ -1,14 +1,18 @@
 //! The queue pair: its state, its requester and its responder.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::requester::Requester;
+use super::responder::Responder;
+use super::send_queue::Path;
 use super::{SendBuffer, Shared};
 use crate::connection::WcStatus;
 use crate::port::FabricError;
-use crate::soft::qp::{Attributes, State};
-use crate::soft::wire::{Aeth, Bth};
+use crate::soft::qp::{Attributes, Connected, Posted, State};
+use crate::soft::wire::{Aeth, Bth, opcode};
 use crate::time::Instant;
-use crate::types::Qpn;
+use crate::types::{IbMtu, PKey, Qpn};
 
 /// Messages to send.
 #[derive(Debug)]
@@ -110,20 +114,49 @@ pub struct Statistics {
     pub srtt: Duration,
 }
 
+/// Bytes on the UDP level of one run, unless [`RcQp::set_path`] says otherwise: what a frame may
+/// have over IPv6 on an underlay whose `gso_max_size` is 65536, less the headers (docs/architecture.md).
+const RUN_MAX: usize = 65473;
+
+/// How long an idle queue pair keeps the memory of a busy one.
+const TRIM_AFTER: Duration = Duration::from_secs(1);
+
 /// A queue pair of the service type RC.
 #[derive(Debug)]
 pub struct RcQp {
     qpn: Qpn,
-    state: State,
+    attributes: Connected,
+    pkey: PKey,
+    run_max: usize,
+    requester: Requester,
+    responder: Responder,
+    events: VecDeque<QpEvent>,
+    failure: Option<WcStatus>,
+    trim: Option<Instant>,
 }
 
 impl RcQp {
     /// A queue pair in RESET.
     pub fn new(qpn: Qpn) -> RcQp {
+        let attributes = Connected::new(IbMtu::B4096);
         RcQp {
             qpn,
-            state: State::Reset,
+            pkey: PKey::DEFAULT,
+            run_max: RUN_MAX,
+            requester: Requester::new(attributes.sq_psn, attributes.path_mtu.bytes()),
+            responder: Responder::new(qpn, attributes.rq_psn),
+            attributes,
+            events: VecDeque::new(),
+            failure: None,
+            trim: None,
         }
+    }
+
+    /// The P_Key of its packets, which the index of INIT stands for, and how many bytes on the UDP
+    /// level a run may have. Without it they are the default partition's and 65473.
+    pub fn set_path(&mut self, pkey: PKey, run_max: usize) {
+        self.pkey = pkey;
+        self.run_max = run_max;
     }
 
     /// Its number.
@@ -133,46 +166,188 @@ impl RcQp {
 
     /// Its state.
     pub const fn state(&self) -> State {
-        self.state
+        self.attributes.state
     }
 
-    /// The modify verb. To ERR everything is flushed, to RESET everything is forgotten.
+    /// What the modify verb has set.
+    pub const fn attributes(&self) -> &Connected {
+        &self.attributes
+    }
+
+    /// The P_Key of its packets.
+    pub const fn pkey(&self) -> PKey {
+        self.pkey
+    }
+
+    /// The modify verb. To ERR everything is flushed, to RESET everything is forgotten. Before it is
+    /// dropped a queue pair is to be brought to one of the two, or what it has of `shared` is lost.
     ///
     /// # Errors
-    /// Those of [`crate::soft::qp::QueuePair::modify`].
+    /// Those of [`Connected::modify`]; the queue pair is then as it was.
     pub fn modify(
         &mut self,
-        _now: Instant,
-        _shared: &mut Shared,
+        now: Instant,
+        shared: &mut Shared,
         to: State,
-        _attributes: &Attributes,
+        attributes: &Attributes,
     ) -> Result<(), FabricError> {
-        self.state = to;
+        let from = self.attributes.state;
+        self.attributes.modify(to, attributes)?;
+        let set = &self.attributes;
+        if attributes.rq_psn.is_some() {
+            self.responder = Responder::new(self.qpn, set.rq_psn);
+        }
+        if attributes.sq_psn.is_some() {
+            self.requester = Requester::new(set.sq_psn, set.path_mtu.bytes());
+        }
+        let (timeout, retry_cnt, rnr_retry) = (set.timeout, set.retry_cnt, set.rnr_retry);
+        if from == State::Rtr || attributes.timeout.is_some() || attributes.retry_cnt.is_some() {
+            self.requester.configure(timeout, retry_cnt, rnr_retry);
+        }
+        match (from, to) {
+            (_, State::Reset) => self.forget(shared),
+            (State::Err, State::Err) => {}
+            (_, State::Err) => self.enter_error(shared, WcStatus::WrFlushErr),
+            (State::Rts, State::Sqd) => {
+                self.requester.begin_drain();
+                self.tell_drained(now);
+            }
+            (State::Sqd, State::Rts) => self.requester.end_drain(),
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// Back to RESET: no completions.
+    fn forget(&mut self, shared: &mut Shared) {
+        self.responder.flush(shared);
+        *self = RcQp {
+            pkey: self.pkey,
+            run_max: self.run_max,
+            ..RcQp::new(self.qpn)
+        };
+    }
+
+    /// The queue pair fails: the oldest send completes with `oldest`, everything else is flushed.
+    fn enter_error(&mut self, shared: &mut Shared, oldest: WcStatus) {
+        self.attributes.state = State::Err;
+        self.requester.flush(oldest);
+        self.responder.flush(shared);
+        self.events.push_back(QpEvent::LastWqeReached);
+    }
+
+    /// The send queue failed (IBA vol. 1, 9.9.2.4): the completion says so.
+    fn fail_sending(&mut self, shared: &mut Shared, status: WcStatus) {
+        self.failure = Some(status);
+        self.enter_error(shared, status);
+    }
+
+    /// The receive queue failed. No completion says so, as the shared receive queue has none: an
+    /// event does (IBA vol. 1, 9.9.3 and 11.6.3.2).
+    fn fail_receiving(&mut self, shared: &mut Shared, status: WcStatus) {
+        self.failure = Some(status);
+        self.events.push_back(match status {
+            WcStatus::LocLenErr => QpEvent::QpFatal,
+            _ => QpEvent::QpReqErr,
+        });
+        self.enter_error(shared, WcStatus::WrFlushErr);
+    }
+
+    fn tell_drained(&mut self, _now: Instant) {
+        if self.state() == State::Sqd && self.attributes.sqd_notify && self.requester.is_drained() {
+            self.attributes.sqd_notify = false;
+            self.events.push_back(QpEvent::SqDrained);
+        }
+    }
+
+    fn path(&self) -> Path {
+        Path {
+            pkey: self.pkey,
+            dest_qpn: self.attributes.dest_qpn,
+            mtu: self.attributes.path_mtu.bytes() as usize,
+            run_max: self.run_max,
+        }
     }
 
     /// Posts messages to send. In SQD they wait, in ERR they are flushed.
     ///
     /// # Errors
     /// The request itself, in a state that takes none, or if a message is longer than 2^31 bytes or
-    /// the buffer is empty.
-    pub fn post_send(&mut self, _now: Instant, request: SendRequest) -> Result<(), SendRequest> {
-        Err(request)
+    /// the buffer is empty or not cut for packets of the path MTU.
+    pub fn post_send(&mut self, now: Instant, request: SendRequest) -> Result<(), SendRequest> {
+        match self.state().post_send() {
+            Posted::Refused => Err(request),
+            Posted::Flushed => {
+                self.requester.refuse(request);
+                Ok(())
+            }
+            Posted::Queued | Posted::Processed => {
+                let path = self.path();
+                self.requester.post(now, request, &path)?;
+                self.remember_to_trim(now);
+                Ok(())
+            }
+        }
     }
 
     /// Whether it takes more to send.
-    pub fn room(&self, _now: Instant) -> Room {
-        Room::Open
+    pub fn room(&self, now: Instant) -> Room {
+        self.requester.room(now)
     }
 
     /// Takes a packet. What it completes is in `shared.inbox` and in [`RcQp::poll_completion`]; what
     /// it asks for is sent by [`RcQp::poll_transmit`].
-    pub fn receive(&mut self, _now: Instant, _shared: &mut Shared, _packet: &RcPacket<'_>) {}
+    pub fn receive(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        match packet.bth.opcode {
+            opcode::RC_ACKNOWLEDGE => self.receive_response(now, shared, packet),
+            opcode::CNP => {
+                if self.state().takes_responses() {
+                    self.requester.notified(&mut shared.counts);
+                } else {
+                    shared.counts.rp_cnp_ignored += 1;
+                }
+            }
+            // Responses to what it never asks for.
+            opcode::RC_READ_RESPONSE_FIRST..=opcode::RC_ATOMIC_ACKNOWLEDGE => {}
+            0..=opcode::RC_SEND_ONLY_INVALIDATE => self.receive_request(now, shared, packet),
+            _ => {}
+        }
+    }
+
+    fn receive_request(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        if !self.state().receives() {
+            return;
+        }
+        shared.counts.rcvd_pkts += 1;
+        if self.state() == State::Rtr && !self.responder.has_heard() {
+            self.events.push_back(QpEvent::CommEst);
+        }
+        let mtu = self.attributes.path_mtu.bytes() as usize;
+        let taken = self
+            .responder
+            .receive(now, shared, packet, mtu, &mut self.events);
+        match taken {
+            Ok(()) => self.remember_to_trim(now),
+            Err(status) => self.fail_receiving(shared, status),
+        }
+    }
+
+    fn receive_response(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        let Some(aeth) = packet.aeth.filter(|_| self.state().takes_responses()) else {
+            return;
+        };
+        shared.counts.rcvd_pkts += 1;
+        let psn = packet.bth.psn();
+        match self.requester.receive(now, psn, aeth, &mut shared.counts) {
+            Ok(()) => self.tell_drained(now),
+            Err(status) => self.fail_sending(shared, status),
+        }
+    }
 
     /// The batch's memory is given back: keeps what a message that is not whole has in it. To be
     /// called before `shared.inbox` is handed on. True if it had something to keep.
-    pub fn end_batch(&mut self, _shared: &mut Shared, _memory: &[u8]) -> bool {
-        false
+    pub fn end_batch(&mut self, shared: &mut Shared, memory: &[u8]) -> bool {
+        self.responder.end_batch(shared, memory)
     }
 
     /// What to send now, if anything: to be followed by [`RcQp::transmitted`]. Acknowledgements that
@@ -181,40 +356,91 @@ impl RcQp {
         &mut self,
         _now: Instant,
         _shared: &mut Shared,
-        _flush: bool,
+        flush: bool,
     ) -> Option<Packets<'_>> {
-        None
+        let path = self.path();
+        let rnr_timer = self.attributes.min_rnr_timer;
+        // In ERR one last NAK may be due, and nothing else.
+        if let Some(reply) = self.responder.poll_transmit(flush, rnr_timer, &path) {
+            return Some(reply);
+        }
+        if !self.attributes.state.takes_responses() {
+            return None;
+        }
+        self.requester.poll_transmit(&path)
     }
 
     /// The first `count` packets of what [`RcQp::poll_transmit`] gave are on the network.
-    pub fn transmitted(&mut self, _now: Instant, _shared: &mut Shared, _count: usize) {}
+    pub fn transmitted(&mut self, now: Instant, shared: &mut Shared, count: usize) {
+        match self.responder.transmitted(count) {
+            Some(sent) => shared.counts.sent_pkts += u64::from(sent),
+            None => self.requester.transmitted(now, count, &mut shared.counts),
+        }
+    }
 
     /// What became of what was posted.
     pub fn poll_completion(&mut self) -> Option<SendCompletion> {
-        None
+        self.requester.poll_completion()
     }
 
     /// What happened.
     pub fn poll_event(&mut self) -> Option<QpEvent> {
-        None
+        self.events.pop_front()
     }
 
     /// When [`RcQp::handle_timeout`] wants to be called next: retransmission, the end of an RNR
-    /// delay, an acknowledgement that has waited.
+    /// delay, an acknowledgement that has waited, memory to be given back.
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        let deadlines = [
+            self.requester.deadline(),
+            self.responder.deadline(),
+            self.trim,
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets time pass.
-    pub fn handle_timeout(&mut self, _now: Instant, _shared: &mut Shared) {}
+    pub fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        self.responder.handle_timeout(now);
+        if let Err(status) = self.requester.handle_timeout(now, &mut shared.counts) {
+            self.fail_sending(shared, status);
+        }
+        if self.trim.is_some_and(|at| at <= now) {
+            self.trim = None;
+            self.give_memory_back(now);
+        }
+    }
+
+    /// After a while without anything to do, what a busy queue pair needs is given back.
+    fn remember_to_trim(&mut self, now: Instant) {
+        if self.trim.is_none() && (self.requester.is_roomy() || self.responder.is_roomy()) {
+            self.trim = Some(now.after(TRIM_AFTER));
+        }
+    }
+
+    fn give_memory_back(&mut self, now: Instant) {
+        if self.requester.is_idle() && self.responder.is_idle() {
+            self.requester.trim();
+            self.responder.trim();
+        } else {
+            self.remember_to_trim(now);
+        }
+    }
 
     /// The status that it failed with.
-    pub fn failure(&self) -> Option<WcStatus> {
-        None
+    pub const fn failure(&self) -> Option<WcStatus> {
+        self.failure
     }
 
     /// Its counts.
     pub fn statistics(&self) -> Statistics {
-        Statistics::default()
+        let mut statistics = Statistics::default();
+        self.requester.statistics(&mut statistics);
+        self.responder.statistics(&mut statistics);
+        statistics
     }
 }
+
+#[cfg(test)]
+#[path = "tests/mod.rs"]
+mod tests;
