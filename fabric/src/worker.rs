@@ -104,6 +104,15 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// For providers: `parts` lie in `arrived`, the batch's memory, and in `kept`.
+    pub(crate) const fn new(arrived: &'a [u8], kept: &'a [u8], parts: &'a [Part]) -> Message<'a> {
+        Message {
+            arrived,
+            kept,
+            parts,
+        }
+    }
+
     /// The parts in order; none is empty.
     pub fn parts(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().map(move |part| match part {
