@@ -87,7 +87,6 @@ pub struct RcReceived {
 
 /// Where a piece of a message lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(dead_code)]
 pub(crate) enum Part {
     /// Where the network put it.
     Arrived(Range<usize>),
@@ -105,6 +104,15 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// For providers: `parts` lie in `arrived`, the batch's memory, and in `kept`.
+    pub(crate) const fn new(arrived: &'a [u8], kept: &'a [u8], parts: &'a [Part]) -> Message<'a> {
+        Message {
+            arrived,
+            kept,
+            parts,
+        }
+    }
+
     /// The parts in order; none is empty.
     pub fn parts(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().map(move |part| match part {
@@ -137,7 +145,6 @@ impl<'a> Batch<'a> {
     }
 
     /// For providers: with messages whose parts lie in `memory` and in `kept`.
-    #[allow(dead_code)]
     pub(crate) fn with_messages(
         self,
         kept: &'a [u8],

@@ -1,10 +1,18 @@
-//! Queue pair states and the modify verb for unreliable datagrams (IBA vol. 1, 10.3.1 and
-//! 11.2.4.2; the attribute masks are those of kernel drivers/infiniband/core/verbs.c,
-//! `qp_state_table`).
+//! Queue pair states and the modify verb (IBA vol. 1, 10.3.1 and 11.2.4.2; the attribute masks are
+//! those of kernel drivers/infiniband/core/verbs.c, `qp_state_table`).
+//!
+//! [`QueuePair`] is one of unreliable datagrams, small enough for the table of every worker;
+//! [`Connected`] is what a reliable connection's keeps.
+
+mod connected;
+mod transition;
 
 use crate::port::FabricError;
 use crate::types::{IbMtu, Psn, QKey, Qpn};
 use crate::worker::AhAttributes;
+
+pub use connected::Connected;
+pub use transition::permit;
 
 /// The state of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +46,37 @@ impl State {
             State::Err => "ERR",
         }
     }
+
+    /// What a send request meets.
+    pub const fn post_send(self) -> Posted {
+        match self {
+            State::Reset | State::Init | State::Rtr => Posted::Refused,
+            State::Rts => Posted::Processed,
+            State::Sqd => Posted::Queued,
+            State::Sqe | State::Err => Posted::Flushed,
+        }
+    }
+
+    /// What a receive request meets.
+    pub const fn post_recv(self) -> Posted {
+        match self {
+            State::Reset => Posted::Refused,
+            State::Init => Posted::Queued,
+            State::Rtr | State::Rts | State::Sqd | State::Sqe => Posted::Processed,
+            State::Err => Posted::Flushed,
+        }
+    }
+
+    /// Whether packets with requests are processed.
+    pub const fn receives(self) -> bool {
+        matches!(self.post_recv(), Posted::Processed)
+    }
+
+    /// Whether packets with responses are processed: only what has sent has something to be
+    /// answered.
+    pub const fn takes_responses(self) -> bool {
+        matches!(self, State::Rts | State::Sqd)
+    }
 }
 
 /// The service of a queue pair, as far as this module serves it.
@@ -47,6 +86,8 @@ pub enum Service {
     Ud,
     /// The general services interface, QP1: unreliable datagrams with a fixed number and Q_Key.
     Gsi,
+    /// Reliable connection.
+    Rc,
 }
 
 /// What a modify verb brings; absent attributes are not touched.
@@ -86,61 +127,6 @@ pub struct Attributes {
     pub rnr_retry: Option<u8>,
     /// RC: remote operations that are allowed, a bit each; 0 as there are none.
     pub access_flags: Option<u32>,
-}
-
-/// Attribute sets, one bit each.
-mod mask {
-    pub const PKEY_INDEX: u8 = 1;
-    pub const PORT: u8 = 2;
-    pub const QKEY: u8 = 4;
-    pub const SQ_PSN: u8 = 8;
-    pub const CUR_STATE: u8 = 16;
-    pub const SQD_NOTIFY: u8 = 32;
-
-    pub const NAMES: [(u8, &str); 6] = [
-        (PKEY_INDEX, "PKEY_INDEX"),
-        (PORT, "PORT"),
-        (QKEY, "QKEY"),
-        (SQ_PSN, "SQ_PSN"),
-        (CUR_STATE, "CUR_STATE"),
-        (SQD_NOTIFY, "EN_SQD_ASYNC_NOTIFY"),
-    ];
-}
-
-impl Attributes {
-    fn mask(&self) -> u8 {
-        let bit = |present: bool, bit: u8| if present { bit } else { 0 };
-        bit(self.pkey_index.is_some(), mask::PKEY_INDEX)
-            | bit(self.port.is_some(), mask::PORT)
-            | bit(self.qkey.is_some(), mask::QKEY)
-            | bit(self.sq_psn.is_some(), mask::SQ_PSN)
-            | bit(self.current_state.is_some(), mask::CUR_STATE)
-            | bit(self.sqd_notify.is_some(), mask::SQD_NOTIFY)
-    }
-}
-
-/// Required and optional attributes of a transition, or `None` where there is no such transition.
-fn rule(service: Service, from: State, to: State) -> Option<(u8, u8)> {
-    use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
-    use mask::{CUR_STATE, PKEY_INDEX, PORT, QKEY, SQ_PSN, SQD_NOTIFY};
-    // QP1 belongs to its port already.
-    let port = match service {
-        Service::Ud => PORT,
-        Service::Gsi => 0,
-    };
-    Some(match (from, to) {
-        (_, Reset) => (0, 0),
-        (Reset, Err) => return None,
-        (_, Err) => (0, 0),
-        (Reset, Init) => (PKEY_INDEX | port | QKEY, 0),
-        (Init, Init) => (0, PKEY_INDEX | port | QKEY),
-        (Init, Rtr) => (0, PKEY_INDEX | QKEY),
-        (Rtr, Rts) => (SQ_PSN, CUR_STATE | QKEY),
-        (Rts | Sqd | Sqe, Rts) => (0, CUR_STATE | QKEY),
-        (Rts, Sqd) => (0, SQD_NOTIFY),
-        (Sqd, Sqd) => (0, PKEY_INDEX | QKEY),
-        _ => return None,
-    })
 }
 
 /// What happens to a posted send or receive request.
@@ -213,40 +199,9 @@ impl QueuePair {
     /// The modify verb.
     ///
     /// # Errors
-    /// [`FabricError::IllegalTransition`] if there is no such transition for this service,
-    /// [`FabricError::BadAttributes`] if a required attribute is missing, one is present that is
-    /// neither required nor optional, or the stated current state is not the actual one. The queue
-    /// pair is then as it was.
+    /// Those of [`permit`]; the queue pair is then as it was.
     pub fn modify(&mut self, to: State, attributes: &Attributes) -> Result<(), FabricError> {
-        let from = self.state;
-        let Some((required, optional)) = rule(self.service, from, to) else {
-            return Err(FabricError::IllegalTransition {
-                from: from.name(),
-                to: to.name(),
-            });
-        };
-        let bad = |what: String| FabricError::BadAttributes {
-            from: from.name(),
-            to: to.name(),
-            what,
-        };
-        let given = attributes.mask();
-        for (bit, name) in mask::NAMES {
-            if required & bit != 0 && given & bit == 0 {
-                return Err(bad(format!("needs the attribute {name}")));
-            }
-            if given & bit & !(required | optional) != 0 {
-                return Err(bad(format!("does not take the attribute {name}")));
-            }
-        }
-        if let Some(current) = attributes.current_state
-            && current != from
-        {
-            return Err(bad(format!(
-                "was asked for in the belief that it is in {}",
-                current.name()
-            )));
-        }
+        permit(self.service, self.state, to, attributes, IbMtu::B4096)?;
         self.apply(to, attributes);
         Ok(())
     }
@@ -272,27 +227,17 @@ impl QueuePair {
 
     /// What a send request meets.
     pub const fn post_send(&self) -> Posted {
-        match self.state {
-            State::Reset | State::Init | State::Rtr => Posted::Refused,
-            State::Rts => Posted::Processed,
-            State::Sqd => Posted::Queued,
-            State::Sqe | State::Err => Posted::Flushed,
-        }
+        self.state.post_send()
     }
 
     /// What a receive request meets.
     pub const fn post_recv(&self) -> Posted {
-        match self.state {
-            State::Reset => Posted::Refused,
-            State::Init => Posted::Queued,
-            State::Rtr | State::Rts | State::Sqd | State::Sqe => Posted::Processed,
-            State::Err => Posted::Flushed,
-        }
+        self.state.post_recv()
     }
 
     /// Whether packets for it are processed.
     pub const fn receives(&self) -> bool {
-        matches!(self.post_recv(), Posted::Processed)
+        self.state.receives()
     }
 
     /// The queue pair number.

@@ -1,129 +1,62 @@
 //! The queue pair: its state, its requester and its responder.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::{SendBuffer, Shared};
+use super::requester::Requester;
+use super::responder::Responder;
+use super::send_queue::Path;
+use super::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Shared, Statistics};
 use crate::connection::WcStatus;
 use crate::port::FabricError;
-use crate::soft::qp::{Attributes, State};
-use crate::soft::wire::{Aeth, Bth};
+use crate::soft::qp::{Attributes, Connected, Posted, State};
+use crate::soft::wire::opcode;
 use crate::time::Instant;
-use crate::types::Qpn;
+use crate::types::{IbMtu, PKey, Qpn};
 
-/// Messages to send.
-#[derive(Debug)]
-pub struct SendRequest {
-    /// The consumer's own; comes back in the completion.
-    pub id: u64,
-    /// The messages, payloads filled in. Headers are the queue pair's to write.
-    pub buffer: SendBuffer,
-    /// Immediate data of the last message.
-    pub immediate: Option<[u8; 4]>,
-    /// Ask the receiver for a completion event with the last message.
-    pub solicited: bool,
-}
+/// Bytes on the UDP level of one run, unless [`RcQp::set_path`] says otherwise: what a frame may
+/// have over IPv6 on an underlay whose `gso_max_size` is 65536, less the headers (docs/architecture.md).
+const RUN_MAX: usize = 65473;
 
-/// What became of a [`SendRequest`], in the order of posting.
-#[derive(Debug)]
-pub struct SendCompletion {
-    /// The consumer's own.
-    pub id: u64,
-    /// [`WcStatus::Success`] if the peer has acknowledged all of it.
-    pub status: WcStatus,
-    /// Its memory, to be used again.
-    pub buffer: SendBuffer,
-}
-
-/// Asynchronous events (IBA vol. 1, 11.6.3; include/rdma/ib_verbs.h, `enum ib_event_type`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QpEvent {
-    /// The first packet came in RTR.
-    CommEst,
-    /// The send queue is drained.
-    SqDrained,
-    /// The queue pair failed.
-    QpFatal,
-    /// A request was invalid.
-    QpReqErr,
-    /// The queue pair takes no more buffers of the shared receive queue.
-    LastWqeReached,
-    /// The shared receive queue is below its limit.
-    SrqLimitReached,
-}
-
-/// One received packet of a reliable connection, its ICRC verified.
-#[derive(Clone, Copy, Debug)]
-pub struct RcPacket<'a> {
-    /// The base transport header.
-    pub bth: Bth,
-    /// Behind an acknowledgement's.
-    pub aeth: Option<Aeth>,
-    /// Behind a send's.
-    pub immediate: Option<[u8; 4]>,
-    /// The payload, without padding.
-    pub payload: &'a [u8],
-    /// Where the payload lies in the memory of the batch.
-    pub at: usize,
-}
-
-/// Packets to send now, all of one length but the last: BTH to pad are written, the last 4 bytes of
-/// each are room for the ICRC.
-#[derive(Debug)]
-pub struct Packets<'a> {
-    /// The packets side by side.
-    pub memory: &'a mut [u8],
-    /// Bytes from one to the next; the last may be shorter.
-    pub stride: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
-/// Whether a queue pair takes more to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// It does.
-    Open,
-    /// The window is full, and acknowledgements are coming.
-    Full,
-    /// The window is full, and nothing has been acknowledged for a while: the peer may be gone.
-    Stalled,
-}
-
-/// Counts of one queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Statistics {
-    /// Messages sent and acknowledged.
-    pub tx_messages: u64,
-    /// Payload bytes of them.
-    pub tx_bytes: u64,
-    /// Messages received.
-    pub rx_messages: u64,
-    /// Payload bytes of them.
-    pub rx_bytes: u64,
-    /// Packets sent again.
-    pub retransmits: u64,
-    /// Packets sent and not acknowledged.
-    pub in_flight: u32,
-    /// Packets that may be in flight.
-    pub window: u32,
-    /// The smoothed round trip.
-    pub srtt: Duration,
-}
+/// How long an idle queue pair keeps the memory of a busy one.
+const TRIM_AFTER: Duration = Duration::from_secs(1);
 
 /// A queue pair of the service type RC.
 #[derive(Debug)]
 pub struct RcQp {
     qpn: Qpn,
-    state: State,
+    attributes: Connected,
+    pkey: PKey,
+    run_max: usize,
+    requester: Requester,
+    responder: Responder,
+    events: VecDeque<QpEvent>,
+    failure: Option<WcStatus>,
+    trim: Option<Instant>,
 }
 
 impl RcQp {
     /// A queue pair in RESET.
     pub fn new(qpn: Qpn) -> RcQp {
+        let attributes = Connected::new(IbMtu::B4096);
         RcQp {
             qpn,
-            state: State::Reset,
+            pkey: PKey::DEFAULT,
+            run_max: RUN_MAX,
+            requester: Requester::new(attributes.sq_psn, attributes.path_mtu.bytes()),
+            responder: Responder::new(qpn, attributes.rq_psn),
+            attributes,
+            events: VecDeque::new(),
+            failure: None,
+            trim: None,
         }
+    }
+
+    /// The P_Key of its packets, which the index of INIT stands for, and how many bytes on the UDP
+    /// level a run may have. Without it they are the default partition's and 65473.
+    pub fn set_path(&mut self, pkey: PKey, run_max: usize) {
+        self.pkey = pkey;
+        self.run_max = run_max;
     }
 
     /// Its number.
@@ -133,46 +66,194 @@ impl RcQp {
 
     /// Its state.
     pub const fn state(&self) -> State {
-        self.state
+        self.attributes.state
     }
 
-    /// The modify verb. To ERR everything is flushed, to RESET everything is forgotten.
+    /// What the modify verb has set.
+    pub const fn attributes(&self) -> &Connected {
+        &self.attributes
+    }
+
+    /// The P_Key of its packets.
+    pub const fn pkey(&self) -> PKey {
+        self.pkey
+    }
+
+    /// The modify verb. To ERR everything is flushed, to RESET everything is forgotten. Before it is
+    /// dropped a queue pair is to be brought to one of the two, or what it has of `shared` is lost.
     ///
     /// # Errors
-    /// Those of [`crate::soft::qp::QueuePair::modify`].
+    /// Those of [`Connected::modify`]; the queue pair is then as it was.
     pub fn modify(
         &mut self,
         _now: Instant,
-        _shared: &mut Shared,
+        shared: &mut Shared,
         to: State,
-        _attributes: &Attributes,
+        attributes: &Attributes,
     ) -> Result<(), FabricError> {
-        self.state = to;
+        let from = self.attributes.state;
+        self.attributes.modify(to, attributes)?;
+        self.apply(from, attributes);
+        match (from, to) {
+            (_, State::Reset) => self.forget(shared),
+            (State::Err, State::Err) => {}
+            (_, State::Err) => self.enter_error(shared, WcStatus::WrFlushErr),
+            (State::Rts, State::Sqd) => {
+                self.requester.begin_drain();
+                self.tell_drained();
+            }
+            (State::Sqd, State::Rts) => self.requester.end_drain(),
+            _ => {}
+        }
         Ok(())
+    }
+
+    /// Hands attributes to whom they concern.
+    fn apply(&mut self, from: State, given: &Attributes) {
+        let set = &self.attributes;
+        if given.rq_psn.is_some() {
+            self.responder = Responder::new(self.qpn, set.rq_psn);
+        }
+        if given.sq_psn.is_some() {
+            self.requester = Requester::new(set.sq_psn, set.path_mtu.bytes());
+        }
+        let retries = [given.timeout, given.retry_cnt, given.rnr_retry];
+        if from == State::Rtr || retries.iter().any(Option::is_some) {
+            let (timeout, retry_cnt, rnr_retry) = (set.timeout, set.retry_cnt, set.rnr_retry);
+            self.requester.configure(timeout, retry_cnt, rnr_retry);
+        }
+    }
+
+    /// Back to RESET: no completions.
+    fn forget(&mut self, shared: &mut Shared) {
+        self.responder.flush(shared);
+        *self = RcQp {
+            pkey: self.pkey,
+            run_max: self.run_max,
+            ..RcQp::new(self.qpn)
+        };
+    }
+
+    /// The queue pair fails: the oldest send completes with `oldest`, everything else is flushed.
+    fn enter_error(&mut self, shared: &mut Shared, oldest: WcStatus) {
+        self.attributes.state = State::Err;
+        self.requester.flush(oldest);
+        self.responder.flush(shared);
+        self.events.push_back(QpEvent::LastWqeReached);
+    }
+
+    /// The send queue failed (IBA vol. 1, 9.9.2.4): the completion says so.
+    fn fail_sending(&mut self, shared: &mut Shared, status: WcStatus) {
+        self.failure = Some(status);
+        self.enter_error(shared, status);
+    }
+
+    /// The receive queue failed. No completion says so, as the shared receive queue has none: an
+    /// event does (IBA vol. 1, 9.9.3 and 11.6.3.2).
+    fn fail_receiving(&mut self, shared: &mut Shared, status: WcStatus) {
+        self.failure = Some(status);
+        self.events.push_back(match status {
+            WcStatus::LocLenErr => QpEvent::QpFatal,
+            _ => QpEvent::QpReqErr,
+        });
+        self.enter_error(shared, WcStatus::WrFlushErr);
+    }
+
+    fn tell_drained(&mut self) {
+        if self.state() == State::Sqd && self.attributes.sqd_notify && self.requester.is_drained() {
+            self.attributes.sqd_notify = false;
+            self.events.push_back(QpEvent::SqDrained);
+        }
+    }
+
+    fn path(&self) -> Path {
+        Path {
+            pkey: self.pkey,
+            dest_qpn: self.attributes.dest_qpn,
+            mtu: self.attributes.path_mtu.bytes() as usize,
+            run_max: self.run_max,
+        }
     }
 
     /// Posts messages to send. In SQD they wait, in ERR they are flushed.
     ///
     /// # Errors
     /// The request itself, in a state that takes none, or if a message is longer than 2^31 bytes or
-    /// the buffer is empty.
-    pub fn post_send(&mut self, _now: Instant, request: SendRequest) -> Result<(), SendRequest> {
-        Err(request)
+    /// the buffer is empty or not cut for packets of the path MTU.
+    pub fn post_send(&mut self, now: Instant, request: SendRequest) -> Result<(), SendRequest> {
+        match self.state().post_send() {
+            Posted::Refused => Err(request),
+            Posted::Flushed => {
+                self.requester.refuse(request);
+                Ok(())
+            }
+            Posted::Queued | Posted::Processed => {
+                let path = self.path();
+                self.requester.post(now, request, &path)?;
+                self.remember_to_trim(now);
+                Ok(())
+            }
+        }
     }
 
     /// Whether it takes more to send.
-    pub fn room(&self, _now: Instant) -> Room {
-        Room::Open
+    pub fn room(&self, now: Instant) -> Room {
+        self.requester.room(now)
     }
 
     /// Takes a packet. What it completes is in `shared.inbox` and in [`RcQp::poll_completion`]; what
     /// it asks for is sent by [`RcQp::poll_transmit`].
-    pub fn receive(&mut self, _now: Instant, _shared: &mut Shared, _packet: &RcPacket<'_>) {}
+    pub fn receive(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        match packet.bth.opcode {
+            opcode::RC_ACKNOWLEDGE => self.receive_response(now, shared, packet),
+            opcode::CNP => {
+                if self.state().takes_responses() {
+                    self.requester.notified(&mut shared.counts);
+                } else {
+                    shared.counts.rp_cnp_ignored += 1;
+                }
+            }
+            // Responses to what it never asks for.
+            opcode::RC_READ_RESPONSE_FIRST..=opcode::RC_ATOMIC_ACKNOWLEDGE => {}
+            0..=opcode::RC_SEND_ONLY_INVALIDATE => self.receive_request(now, shared, packet),
+            _ => {}
+        }
+    }
+
+    fn receive_request(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        if !self.state().receives() {
+            return;
+        }
+        shared.counts.rcvd_pkts += 1;
+        if self.state() == State::Rtr && !self.responder.has_heard() {
+            self.events.push_back(QpEvent::CommEst);
+        }
+        let mtu = self.attributes.path_mtu.bytes() as usize;
+        let taken = self
+            .responder
+            .receive(now, shared, packet, mtu, &mut self.events);
+        match taken {
+            Ok(()) => self.remember_to_trim(now),
+            Err(status) => self.fail_receiving(shared, status),
+        }
+    }
+
+    fn receive_response(&mut self, now: Instant, shared: &mut Shared, packet: &RcPacket<'_>) {
+        let Some(aeth) = packet.aeth.filter(|_| self.state().takes_responses()) else {
+            return;
+        };
+        shared.counts.rcvd_pkts += 1;
+        let psn = packet.bth.psn();
+        match self.requester.receive(now, psn, aeth, &mut shared.counts) {
+            Ok(()) => self.tell_drained(),
+            Err(status) => self.fail_sending(shared, status),
+        }
+    }
 
     /// The batch's memory is given back: keeps what a message that is not whole has in it. To be
     /// called before `shared.inbox` is handed on. True if it had something to keep.
-    pub fn end_batch(&mut self, _shared: &mut Shared, _memory: &[u8]) -> bool {
-        false
+    pub fn end_batch(&mut self, shared: &mut Shared, memory: &[u8]) -> bool {
+        self.responder.end_batch(shared, memory)
     }
 
     /// What to send now, if anything: to be followed by [`RcQp::transmitted`]. Acknowledgements that
@@ -181,40 +262,97 @@ impl RcQp {
         &mut self,
         _now: Instant,
         _shared: &mut Shared,
-        _flush: bool,
+        flush: bool,
     ) -> Option<Packets<'_>> {
-        None
+        let path = self.path();
+        let rnr_timer = self.attributes.min_rnr_timer;
+        // In ERR one last NAK may be due, and nothing else.
+        if let Some(reply) = self.responder.poll_transmit(flush, rnr_timer, &path) {
+            return Some(reply);
+        }
+        if !self.attributes.state.takes_responses() {
+            return None;
+        }
+        self.requester.poll_transmit(&path)
     }
 
     /// The first `count` packets of what [`RcQp::poll_transmit`] gave are on the network.
-    pub fn transmitted(&mut self, _now: Instant, _shared: &mut Shared, _count: usize) {}
+    pub fn transmitted(&mut self, now: Instant, shared: &mut Shared, count: usize) {
+        match self.responder.transmitted(count) {
+            Some(sent) => shared.counts.sent_pkts += u64::from(sent),
+            None => self.requester.transmitted(now, count, &mut shared.counts),
+        }
+    }
 
     /// What became of what was posted.
     pub fn poll_completion(&mut self) -> Option<SendCompletion> {
-        None
+        self.requester.poll_completion()
     }
 
     /// What happened.
     pub fn poll_event(&mut self) -> Option<QpEvent> {
-        None
+        self.events.pop_front()
     }
 
     /// When [`RcQp::handle_timeout`] wants to be called next: retransmission, the end of an RNR
-    /// delay, an acknowledgement that has waited.
+    /// delay, an acknowledgement that has waited, memory to be given back.
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        let deadlines = [
+            self.requester.deadline(),
+            self.responder.deadline(),
+            self.trim,
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets time pass.
-    pub fn handle_timeout(&mut self, _now: Instant, _shared: &mut Shared) {}
+    pub fn handle_timeout(&mut self, now: Instant, shared: &mut Shared) {
+        self.responder.handle_timeout(now);
+        if let Err(status) = self.requester.handle_timeout(now, &mut shared.counts) {
+            self.fail_sending(shared, status);
+        }
+        if self.trim.is_some_and(|at| at <= now) {
+            self.trim = None;
+            self.give_memory_back(now);
+        }
+    }
+
+    /// After a while without anything to do, what a busy queue pair needs is given back.
+    fn remember_to_trim(&mut self, now: Instant) {
+        if self.trim.is_none() && (self.requester.is_roomy() || self.responder.is_roomy()) {
+            self.trim = Some(now.after(TRIM_AFTER));
+        }
+    }
+
+    fn give_memory_back(&mut self, now: Instant) {
+        if self.requester.is_idle() && self.responder.is_idle() {
+            self.requester.trim();
+            self.responder.trim();
+        } else {
+            self.remember_to_trim(now);
+        }
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    fn heap_bytes(&self) -> usize {
+        self.events.capacity() + self.requester.heap_bytes() + self.responder.heap_bytes()
+    }
 
     /// The status that it failed with.
-    pub fn failure(&self) -> Option<WcStatus> {
-        None
+    pub const fn failure(&self) -> Option<WcStatus> {
+        self.failure
     }
 
     /// Its counts.
     pub fn statistics(&self) -> Statistics {
-        Statistics::default()
+        let mut statistics = Statistics::default();
+        self.requester.statistics(&mut statistics);
+        self.responder.statistics(&mut statistics);
+        statistics
     }
 }
+
+#[cfg(test)]
+#[path = "tests/mod.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::types::Qpn;
-use crate::worker::Part;
+use crate::worker::{Message, Part};
 
 /// A shared receive queue (IBA vol. 1, 10.2.9): buffers that any queue pair of a worker takes one of
 /// at the first packet of a message.
@@ -103,6 +103,23 @@ pub struct Inbox {
     /// Messages in order of arrival.
     pub messages: Vec<ReceivedMessage>,
     /// The parts of all of them.
-    #[allow(dead_code)]
     pub(crate) parts: Vec<Part>,
+}
+
+impl Inbox {
+    /// The payload of a message: `arrived` is the batch's memory, `kept` that of [`Srq::memory`].
+    pub fn message<'a>(
+        &'a self,
+        message: &ReceivedMessage,
+        arrived: &'a [u8],
+        kept: &'a [u8],
+    ) -> Message<'a> {
+        Message::new(arrived, kept, &self.parts[message.parts.clone()])
+    }
+
+    /// Forgets all messages, when they have been handled.
+    pub fn clear(&mut self) {
+        self.messages.clear();
+        self.parts.clear();
+    }
 }

@@ -1,0 +1,108 @@
+//! The state and the attributes of an RC queue pair, for what runs the transport
+//! ([`crate::soft::rc::RcQp`]).
+
+use super::{Attributes, Service, State, permit};
+use crate::port::FabricError;
+use crate::types::{IbMtu, Psn, Qpn};
+use crate::worker::AhAttributes;
+
+/// What the modify verb has set, and the state it led to. Which attributes mean something follows
+/// from the state: those of the peer from RTR on, those of the requester from RTS on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Connected {
+    /// The state.
+    pub state: State,
+    /// Index into the port's P_Key table.
+    pub pkey_index: u16,
+    /// Where the peer is; from RTR on.
+    pub address: AhAttributes,
+    /// Payload bytes of one packet; from RTR on.
+    pub path_mtu: IbMtu,
+    /// The peer's queue pair; from RTR on.
+    pub dest_qpn: Qpn,
+    /// The first PSN to expect.
+    pub rq_psn: Psn,
+    /// The first PSN to send.
+    pub sq_psn: Psn,
+    /// The timer code in RNR NAKs, 0 to 31; 0 is the longest.
+    pub min_rnr_timer: u8,
+    /// The code of the time to wait for an acknowledgement, 0 to 31: 4.096 µs times two to the power
+    /// of it; 0 waits for ever.
+    pub timeout: u8,
+    /// How often to send again before giving up, 0 to 7.
+    pub retry_cnt: u8,
+    /// How often to send again after RNR NAKs, 0 to 7; 7 is without end.
+    pub rnr_retry: u8,
+    /// READs and ATOMICs that it serves at a time; none are served.
+    pub max_dest_rd_atomic: u8,
+    /// READs and ATOMICs that it has outstanding at most; it sends none.
+    pub max_rd_atomic: u8,
+    /// Whether an event tells that the send queue is drained.
+    pub sqd_notify: bool,
+    /// The largest MTU of the port.
+    pub port_mtu: IbMtu,
+}
+
+impl Connected {
+    /// In RESET, on a port whose largest MTU is `port_mtu`.
+    pub const fn new(port_mtu: IbMtu) -> Connected {
+        Connected {
+            state: State::Reset,
+            pkey_index: 0,
+            address: AhAttributes::to(crate::types::Gid::UNSPECIFIED),
+            path_mtu: IbMtu::B256,
+            dest_qpn: Qpn::new(0),
+            rq_psn: Psn::new(0),
+            sq_psn: Psn::new(0),
+            min_rnr_timer: 0,
+            timeout: 0,
+            retry_cnt: 0,
+            rnr_retry: 0,
+            max_dest_rd_atomic: 0,
+            max_rd_atomic: 0,
+            sqd_notify: false,
+            port_mtu,
+        }
+    }
+
+    /// The modify verb, as far as it is about attributes: what a transition does to requests is the
+    /// transport's. To RESET everything is forgotten.
+    ///
+    /// # Errors
+    /// Those of [`permit`]; nothing has changed then.
+    pub fn modify(&mut self, to: State, attributes: &Attributes) -> Result<(), FabricError> {
+        permit(Service::Rc, self.state, to, attributes, self.port_mtu)?;
+        if to == State::Reset {
+            *self = Connected::new(self.port_mtu);
+            return Ok(());
+        }
+        // The wish to be told belongs to one drain.
+        if self.state == State::Rts && to == State::Sqd {
+            self.sqd_notify = false;
+        }
+        self.state = to;
+        self.apply(attributes);
+        Ok(())
+    }
+
+    fn apply(&mut self, given: &Attributes) {
+        fn set<T>(field: &mut T, given: Option<T>) {
+            if let Some(value) = given {
+                *field = value;
+            }
+        }
+        set(&mut self.pkey_index, given.pkey_index);
+        set(&mut self.address, given.address);
+        set(&mut self.path_mtu, given.path_mtu);
+        set(&mut self.dest_qpn, given.dest_qpn);
+        set(&mut self.rq_psn, given.rq_psn);
+        set(&mut self.sq_psn, given.sq_psn);
+        set(&mut self.min_rnr_timer, given.min_rnr_timer);
+        set(&mut self.timeout, given.timeout);
+        set(&mut self.retry_cnt, given.retry_cnt);
+        set(&mut self.rnr_retry, given.rnr_retry);
+        set(&mut self.max_dest_rd_atomic, given.max_dest_rd_atomic);
+        set(&mut self.max_rd_atomic, given.max_rd_atomic);
+        set(&mut self.sqd_notify, given.sqd_notify);
+    }
+}

@@ -1,0 +1,337 @@
+//! The responder: takes requests in order, puts messages together, and says what is missing (IBA
+//! vol. 1, 9.7.4 and 9.7.5).
+
+use std::collections::VecDeque;
+
+use super::held::Held;
+use super::message::Assembly;
+use super::reply::Reply;
+use super::send_queue::Path;
+use super::types::{Packets, QpEvent, RcPacket, Statistics};
+use super::{ReceivedMessage, Shared};
+use crate::connection::WcStatus;
+use crate::soft::wire::opcode;
+use crate::time::Instant;
+use crate::types::{Psn, Qpn};
+
+/// How far ahead of the expected packet one may be to be kept.
+const AHEAD_MAX: i32 = 8192;
+
+/// A request packet, from the network or from among the held.
+#[derive(Clone, Copy, Debug)]
+struct Request<'a> {
+    opcode: u8,
+    solicited: bool,
+    ack_req: bool,
+    immediate: Option<[u8; 4]>,
+    payload: &'a [u8],
+    /// Where it lies in the batch's memory; nowhere if it was held.
+    at: Option<usize>,
+}
+
+/// What came of a request packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Taken,
+    /// There is no receive buffer for it.
+    NotReady,
+    /// The queue pair fails by it.
+    Refused(WcStatus),
+}
+
+/// The receiving side of one queue pair.
+#[derive(Debug)]
+pub struct Responder {
+    qpn: Qpn,
+    expected: Psn,
+    /// Packets taken: the position of the one expected.
+    position: u64,
+    msn: u32,
+    message: Assembly,
+    held: Held,
+    /// The missing packet has been named.
+    named: bool,
+    /// A packet has come.
+    heard: bool,
+    reply: Reply,
+    rx_messages: u64,
+    rx_bytes: u64,
+}
+
+impl Responder {
+    /// Expects `rq_psn` first.
+    pub fn new(qpn: Qpn, rq_psn: Psn) -> Responder {
+        Responder {
+            qpn,
+            expected: rq_psn,
+            position: 0,
+            msn: 0,
+            message: Assembly::default(),
+            held: Held::default(),
+            named: false,
+            heard: false,
+            reply: Reply::default(),
+            rx_messages: 0,
+            rx_bytes: 0,
+        }
+    }
+
+    /// Takes a request packet.
+    ///
+    /// # Errors
+    /// The status that the receive queue fails with; the reply is on its way.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        packet: &RcPacket<'_>,
+        mtu: usize,
+        events: &mut VecDeque<QpEvent>,
+    ) -> Result<(), WcStatus> {
+        self.heard = true;
+        let ahead = packet.bth.psn().since(self.expected);
+        if ahead != 0 {
+            self.out_of_order(shared, packet, ahead);
+            return Ok(());
+        }
+        let request = Request {
+            opcode: packet.bth.opcode,
+            solicited: packet.bth.solicited(),
+            ack_req: packet.bth.ack_req(),
+            immediate: packet.immediate,
+            payload: packet.payload,
+            at: Some(packet.at),
+        };
+        let mut outcome = self.take(now, shared, &request, mtu, events);
+        if outcome == Outcome::Taken && !self.held.is_empty() {
+            outcome = self.take_held(now, shared, mtu, events);
+        }
+        match outcome {
+            Outcome::Taken => Ok(()),
+            Outcome::NotReady => {
+                shared.counts.send_rnr_err += 1;
+                // What came behind it needs no NAK of its own.
+                self.named = true;
+                self.reply.not_ready();
+                Ok(())
+            }
+            Outcome::Refused(status) => {
+                match status {
+                    WcStatus::LocLenErr => shared.counts.resp_local_length_error += 1,
+                    _ => shared.counts.resp_invalid_request += 1,
+                }
+                self.reply.invalid(self.expected);
+                Err(status)
+            }
+        }
+    }
+
+    fn out_of_order(&mut self, shared: &mut Shared, packet: &RcPacket<'_>, ahead: i32) {
+        if ahead < 0 {
+            shared.counts.duplicate_request += 1;
+            self.reply.duplicate();
+            return;
+        }
+        shared.counts.out_of_sequence += 1;
+        if ahead < AHEAD_MAX && packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
+            let at = self.position + u64::from(ahead.cast_unsigned());
+            shared.counts.held_out_of_order += u64::from(self.held.insert(at, packet));
+        }
+        if !self.named {
+            self.named = true;
+            self.reply.gap();
+        }
+    }
+
+    /// Takes what came behind a gap that is filled, up to the next one, which is named at once.
+    fn take_held(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        mtu: usize,
+        events: &mut VecDeque<QpEvent>,
+    ) -> Outcome {
+        let mut held = std::mem::take(&mut self.held);
+        let mut outcome = Outcome::Taken;
+        while let Some(packet) = held.next(self.position) {
+            let request = Request {
+                opcode: packet.opcode,
+                solicited: packet.solicited,
+                ack_req: packet.ack_req,
+                immediate: packet.immediate,
+                payload: &packet.payload,
+                at: None,
+            };
+            outcome = self.take(now, shared, &request, mtu, events);
+            if outcome != Outcome::Taken {
+                break;
+            }
+            held.pop();
+        }
+        self.held = held;
+        if outcome == Outcome::Taken && !self.held.is_empty() {
+            self.named = true;
+            self.reply.gap();
+        }
+        outcome
+    }
+
+    /// Takes the expected packet.
+    fn take(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        request: &Request<'_>,
+        mtu: usize,
+        events: &mut VecDeque<QpEvent>,
+    ) -> Outcome {
+        // 1. It must follow what came before, and have the length of its kind.
+        let Some((is_first, is_last)) = place(request.opcode) else {
+            return Outcome::Refused(WcStatus::RemInvReqErr);
+        };
+        let len = request.payload.len();
+        let fits = match (is_first, is_last) {
+            (_, false) => len == mtu,
+            (true, true) => len <= mtu,
+            (false, true) => (1..=mtu).contains(&len),
+        };
+        if is_first == self.message.is_open() || !fits {
+            return Outcome::Refused(WcStatus::RemInvReqErr);
+        }
+        // 2. A message needs a receive buffer that it fits.
+        if is_first {
+            let Some((buffer, limit_reached)) = shared.srq.take() else {
+                return Outcome::NotReady;
+            };
+            if limit_reached && !events.contains(&QpEvent::SrqLimitReached) {
+                events.push_back(QpEvent::SrqLimitReached);
+            }
+            self.message.open(buffer);
+        }
+        if self.message.len() + len > shared.srq.buffer_len() {
+            return Outcome::Refused(WcStatus::LocLenErr);
+        }
+        // 3. The payload.
+        match request.at {
+            Some(at) => self.message.arrived(at..at + len),
+            None => self.message.keep(&mut shared.srq, request.payload),
+        }
+        self.expected = self.expected.advance(1);
+        self.position += 1;
+        self.named = false;
+        self.reply.received(now, request.ack_req);
+        // 4. The end.
+        if is_last {
+            self.finish(shared, request);
+        }
+        Outcome::Taken
+    }
+
+    fn finish(&mut self, shared: &mut Shared, request: &Request<'_>) {
+        let start = shared.inbox.parts.len();
+        let Some((buffer, len)) = self.message.close(&mut shared.inbox.parts) else {
+            return;
+        };
+        self.msn = self.msn.wrapping_add(1) & 0xff_ffff;
+        self.rx_messages += 1;
+        self.rx_bytes += len as u64;
+        shared.inbox.messages.push(ReceivedMessage {
+            qpn: self.qpn,
+            immediate: request.immediate,
+            solicited: request.solicited,
+            len,
+            buffer,
+            parts: start..shared.inbox.parts.len(),
+        });
+    }
+
+    /// As if so many messages had been received.
+    #[cfg(test)]
+    pub const fn set_msn(&mut self, msn: u32) {
+        self.msn = msn;
+    }
+
+    /// Whether a packet has come.
+    pub const fn has_heard(&self) -> bool {
+        self.heard
+    }
+
+    /// Keeps what a message that is not whole has in `memory`. True if that was something.
+    pub fn end_batch(&mut self, shared: &mut Shared, memory: &[u8]) -> bool {
+        self.message.keep_arrived(&mut shared.srq, memory)
+    }
+
+    /// The reply to send now, if one is due.
+    pub fn poll_transmit(
+        &mut self,
+        flush: bool,
+        rnr_timer: u8,
+        path: &Path,
+    ) -> Option<Packets<'_>> {
+        self.reply
+            .poll(flush, self.expected, self.msn, rnr_timer, path)
+    }
+
+    /// What was given is on the network; whether it was, or `None` if nothing had been given.
+    pub fn transmitted(&mut self, count: usize) -> Option<bool> {
+        self.reply.transmitted(count)
+    }
+
+    /// When [`Responder::handle_timeout`] wants to be called next.
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.reply.deadline()
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.reply.handle_timeout(now);
+    }
+
+    /// Gives up what has begun: the receive buffer goes back. A NAK that is due stays due.
+    pub fn flush(&mut self, shared: &mut Shared) {
+        if let Some(buffer) = self.message.abandon() {
+            shared.srq.post(buffer);
+        }
+        self.held.clear();
+        self.reply.only_last();
+    }
+
+    /// Whether [`Responder::trim`] would give something back.
+    pub fn is_roomy(&self) -> bool {
+        self.message.is_roomy()
+    }
+
+    /// Whether nothing has begun.
+    pub fn is_idle(&self) -> bool {
+        !self.message.is_open() && self.held.is_empty()
+    }
+
+    /// Gives back memory that an idle queue pair does not need.
+    pub fn trim(&mut self) {
+        self.message.trim();
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.message.heap_bytes() + self.held.bytes()
+    }
+
+    /// Adds its side to the counts of a queue pair.
+    pub fn statistics(&self, into: &mut Statistics) {
+        into.rx_messages = self.rx_messages;
+        into.rx_bytes = self.rx_bytes;
+    }
+}
+
+/// Whether a send's packet is the first and the last one of a message; `None` for operations that
+/// are not served: READ, WRITE, ATOMIC, and invalidation.
+const fn place(opcode: u8) -> Option<(bool, bool)> {
+    match opcode {
+        opcode::RC_SEND_FIRST => Some((true, false)),
+        opcode::RC_SEND_MIDDLE => Some((false, false)),
+        opcode::RC_SEND_LAST | opcode::RC_SEND_LAST_IMM => Some((false, true)),
+        opcode::RC_SEND_ONLY | opcode::RC_SEND_ONLY_IMM => Some((true, true)),
+        _ => None,
+    }
+}

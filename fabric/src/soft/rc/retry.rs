@@ -1,0 +1,229 @@
+//! When a requester asks again, and when it gives up.
+//!
+//! Two clocks run while something is unacknowledged. One follows the measured round trip and, when
+//! it runs out, makes the requester send its oldest packet again; that may happen often and costs
+//! nothing but a packet. The other is the *local ACK timeout* that was negotiated, and only when
+//! that runs out one of `retry_cnt` tries is spent (IBA vol. 1, 9.7.6.1.3 and 9.9.2.4.1): whoever
+//! asks early must not give up early. A third one waits after an RNR NAK.
+
+use std::time::Duration;
+
+use super::rnr;
+use crate::time::Instant;
+
+/// A peer's wish to be asked again without end, in `rnr_retry` (IBA vol. 1, 9.7.5.2.8).
+const FOREVER: u8 = 7;
+
+/// The longest time between two times of asking where no timeout was negotiated.
+const ASK_MAX: Duration = Duration::from_secs(4);
+
+/// What came of it that time passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expired {
+    /// Nothing yet.
+    Nothing,
+    /// The oldest packet is to be sent again.
+    Overdue,
+    /// The RNR delay is over.
+    Ready,
+    /// The tries are spent.
+    Exhausted,
+}
+
+/// The clocks and what is left of the tries.
+#[derive(Debug, Default)]
+pub struct Retry {
+    /// The local ACK timeout; `None` waits for ever.
+    timeout: Option<Duration>,
+    count: u8,
+    left: u8,
+    rnr_count: u8,
+    rnr_left: u8,
+    /// How often the first clock has run out since the last progress.
+    backoff: u8,
+    overdue: Option<Instant>,
+    spend: Option<Instant>,
+    rnr: Option<Instant>,
+}
+
+impl Retry {
+    /// The attributes: the code of the local ACK timeout, 4.096 µs times two to the power of it and
+    /// none if 0; tries after timeouts; tries after RNR NAKs. They are as good as new.
+    pub fn configure(&mut self, timeout: u8, count: u8, rnr_count: u8) {
+        let nanoseconds = 4096u64 << (timeout & 0x1f);
+        self.timeout = (timeout != 0).then(|| Duration::from_nanos(nanoseconds));
+        self.count = count;
+        self.rnr_count = rnr_count;
+        self.left = count;
+        self.rnr_left = rnr_count;
+    }
+
+    /// Something was sent; `rto` is how long an answer takes at most.
+    pub fn sent(&mut self, now: Instant, rto: Duration) {
+        if self.overdue.is_none() {
+            self.start(now, rto);
+        }
+        if self.spend.is_none() {
+            self.spend = self.timeout.map(|timeout| now.after(timeout));
+        }
+    }
+
+    /// The peer has acknowledged something new; `waiting` if it has more to acknowledge.
+    pub fn progress(&mut self, now: Instant, rto: Duration, waiting: bool) {
+        self.left = self.count;
+        self.rnr_left = self.rnr_count;
+        self.backoff = 0;
+        self.rnr = None;
+        if waiting {
+            self.start(now, rto);
+            self.spend = self.timeout.map(|timeout| now.after(timeout));
+        } else {
+            self.stop();
+        }
+    }
+
+    /// The peer has no buffer: waits as the timer code says. False if there were too many of these.
+    pub fn not_ready(&mut self, now: Instant, timer: u8) -> bool {
+        if self.rnr_left == 0 {
+            return false;
+        }
+        if self.rnr_count != FOREVER {
+            self.rnr_left -= 1;
+        }
+        // Whoever says that it is not ready is there.
+        self.left = self.count;
+        self.backoff = 0;
+        self.stop();
+        self.rnr = Some(now.after(rnr::delay(timer)));
+        true
+    }
+
+    /// Whether an RNR delay is running.
+    pub const fn is_waiting(&self) -> bool {
+        self.rnr.is_some()
+    }
+
+    /// Nothing is outstanding.
+    pub fn stop(&mut self) {
+        self.overdue = None;
+        self.spend = None;
+        self.rnr = None;
+    }
+
+    fn start(&mut self, now: Instant, rto: Duration) {
+        let longest = self.timeout.unwrap_or(ASK_MAX);
+        let wait = rto.saturating_mul(1 << self.backoff.min(16)).min(longest);
+        self.overdue = Some(now.after(wait));
+    }
+
+    /// When the next of the clocks runs out.
+    pub fn deadline(&self) -> Option<Instant> {
+        [self.overdue, self.spend, self.rnr]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Lets time pass. However much that was, it costs one try at most: whoever was not running has
+    /// not asked.
+    pub fn expire(&mut self, now: Instant, rto: Duration) -> Expired {
+        let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if due(self.rnr) {
+            self.rnr = None;
+            return Expired::Ready;
+        }
+        if due(self.spend) {
+            if self.left == 0 {
+                self.stop();
+                return Expired::Exhausted;
+            }
+            self.left -= 1;
+            self.spend = self.timeout.map(|timeout| now.after(timeout));
+            self.backoff = self.backoff.saturating_add(1);
+            self.start(now, rto);
+            return Expired::Overdue;
+        }
+        if due(self.overdue) {
+            self.backoff = self.backoff.saturating_add(1);
+            self.start(now, rto);
+            return Expired::Overdue;
+        }
+        Expired::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTO: Duration = Duration::from_millis(5);
+
+    /// Runs until the tries are spent; how often it asked, and when it gave up.
+    fn give_up(retry: &mut Retry) -> (usize, Duration) {
+        let start = Instant(1_000_000);
+        retry.sent(start, RTO);
+        let mut asked = 0;
+        loop {
+            let now = retry.deadline().unwrap();
+            match retry.expire(now, RTO) {
+                Expired::Exhausted => return (asked, now.since(start)),
+                Expired::Overdue => asked += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn asking_early_does_not_spend_tries() {
+        let mut retry = Retry::default();
+        retry.configure(15, 7, 7);
+        let (asked, after) = give_up(&mut retry);
+        // 134.2 ms, and seven times again.
+        assert_eq!(after, Duration::from_nanos(8 * (4096 << 15)));
+        assert!(asked > 7 && asked < 30, "{asked}");
+    }
+
+    #[test]
+    fn no_tries_are_one_timeout() {
+        let mut retry = Retry::default();
+        retry.configure(14, 0, 0);
+        assert_eq!(give_up(&mut retry).1, Duration::from_nanos(4096 << 14));
+        assert!(!retry.not_ready(Instant(0), 1));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_costs_one_try() {
+        let mut retry = Retry::default();
+        retry.configure(15, 7, 7);
+        retry.sent(Instant(0), RTO);
+        let late = Instant(0).after(Duration::from_secs(60));
+        assert_eq!(retry.expire(late, RTO), Expired::Overdue);
+        assert_eq!(retry.left, 6);
+    }
+
+    #[test]
+    fn without_a_timeout_it_never_gives_up() {
+        let mut retry = Retry::default();
+        retry.configure(0, 1, 1);
+        retry.sent(Instant(0), RTO);
+        for _ in 0..100 {
+            let now = retry.deadline().unwrap();
+            assert_eq!(retry.expire(now, RTO), Expired::Overdue);
+            assert!(retry.deadline().unwrap().since(now) <= ASK_MAX);
+        }
+    }
+
+    #[test]
+    fn rnr_tries_are_counted_and_7_is_without_end() {
+        let mut retry = Retry::default();
+        retry.configure(15, 7, 2);
+        assert!(retry.not_ready(Instant(0), 12));
+        assert_eq!(retry.deadline(), Some(Instant(640_000)));
+        assert_eq!(retry.expire(Instant(639_999), RTO), Expired::Nothing);
+        assert_eq!(retry.expire(Instant(640_000), RTO), Expired::Ready);
+        assert!(retry.not_ready(Instant(0), 12));
+        assert!(!retry.not_ready(Instant(0), 12));
+        retry.configure(15, 7, 7);
+        assert!((0..1000).all(|_| retry.not_ready(Instant(0), 0)));
+    }
+}

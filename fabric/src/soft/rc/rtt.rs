@@ -1,0 +1,103 @@
+//! The round trip: smoothed, its variation, its minimum, and the time after which an
+//! acknowledgement is overdue (the estimator of RFC 6298, section 2).
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// The least time to wait: above what a peer delays acknowledgements by, and above what a busy
+/// machine takes to come round to us.
+const RTO_MIN: Duration = Duration::from_millis(5);
+
+/// The time to wait while nothing is known.
+const RTO_INITIAL: Duration = Duration::from_millis(50);
+
+/// How long a minimum counts: paths change.
+const EPOCH: Duration = Duration::from_secs(10);
+
+/// How much longer than at best a round trip may take before the queue on its way counts as full.
+const QUEUEING_MAX: Duration = Duration::from_millis(4);
+
+/// Round trips of one queue pair.
+#[derive(Debug, Default)]
+pub struct Rtt {
+    smoothed: Duration,
+    variation: Duration,
+    /// The minimum of this epoch and of the one before.
+    least: [Option<Duration>; 2],
+    epoch: Instant,
+}
+
+impl Rtt {
+    /// A packet that was sent once took `sample` to be acknowledged.
+    pub fn sample(&mut self, now: Instant, sample: Duration) {
+        if self.smoothed.is_zero() {
+            self.smoothed = sample;
+            self.variation = sample / 2;
+        } else {
+            self.variation = (self.variation * 3 + self.smoothed.abs_diff(sample)) / 4;
+            self.smoothed = (self.smoothed * 7 + sample) / 8;
+        }
+        if now.since(self.epoch) > EPOCH {
+            self.epoch = now;
+            self.least = [None, self.least[0]];
+        }
+        self.least[0] = Some(self.least[0].map_or(sample, |least| least.min(sample)));
+    }
+
+    /// Smoothed; zero before the first sample.
+    pub const fn smoothed(&self) -> Duration {
+        self.smoothed
+    }
+
+    /// How long to wait for an acknowledgement before asking again.
+    pub fn timeout(&self) -> Duration {
+        if self.smoothed.is_zero() {
+            RTO_INITIAL
+        } else {
+            (self.smoothed + self.variation * 4).max(RTO_MIN)
+        }
+    }
+
+    /// Whether round trips have grown so much that packets must be standing in a queue.
+    pub fn is_queueing(&self) -> bool {
+        let least = self.least.iter().flatten().min();
+        least.is_some_and(|&least| self.smoothed > least + least.max(QUEUEING_MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_timeout_follows_the_samples_and_has_a_floor() {
+        let mut rtt = Rtt::default();
+        assert_eq!(rtt.timeout(), RTO_INITIAL);
+        rtt.sample(Instant(0), 20 * MS);
+        assert_eq!(rtt.timeout(), 60 * MS);
+        for _ in 0..200 {
+            rtt.sample(Instant(0), MS / 10);
+        }
+        assert_eq!(rtt.timeout(), RTO_MIN);
+    }
+
+    #[test]
+    fn queueing_shows_against_the_least_of_the_last_two_epochs() {
+        let mut rtt = Rtt::default();
+        let mut now = Instant(1);
+        rtt.sample(now, MS / 10);
+        for _ in 0..100 {
+            rtt.sample(now, 8 * MS);
+        }
+        assert!(rtt.is_queueing());
+        // The path has become longer, it seems: that is how long it takes now.
+        for _ in 0..2 {
+            now = now.after(EPOCH + MS);
+            rtt.sample(now, 8 * MS);
+        }
+        assert!(!rtt.is_queueing());
+    }
+}

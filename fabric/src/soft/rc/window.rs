@@ -1,0 +1,133 @@
+//! How many packets may be in flight: a window that grows while acknowledgements come and shrinks
+//! on loss, on growing delay and on congestion notifications, once a round trip.
+//!
+//! Underlays drop when a socket buffer overflows, so what is in flight is bounded in bytes as well.
+
+/// Packets at the start.
+const START: u32 = 64;
+
+/// Packets that may always be in flight: two rounds of acknowledgements of a peer that waits for
+/// sixteen packets. It also keeps random loss from strangling a fast network.
+const FLOOR: u32 = 32;
+
+/// Bytes of payload in flight at most.
+const BYTES_MAX: u32 = 1 << 20;
+
+/// Why the window shrinks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Congestion {
+    /// A packet was lost.
+    Loss,
+    /// A network node or the receiver said so.
+    Notified,
+    /// Packets stand in a queue.
+    Delay,
+    /// Nothing was heard.
+    Timeout,
+}
+
+/// The window of one queue pair. Positions are packets since its start.
+#[derive(Debug)]
+pub struct Window {
+    packets: u32,
+    max: u32,
+    /// Below it the window grows by what is acknowledged, above it by a part of that.
+    threshold: u32,
+    /// Packets acknowledged towards the next step above the threshold.
+    earned: u32,
+    /// What was in flight at the last reduction lies before this position.
+    mark: u64,
+}
+
+impl Window {
+    /// At the start, for packets of `path_mtu` payload bytes.
+    pub fn new(path_mtu: u32) -> Window {
+        let max = (BYTES_MAX / path_mtu).max(START);
+        Window {
+            packets: START,
+            max,
+            threshold: max,
+            earned: 0,
+            mark: 0,
+        }
+    }
+
+    /// Packets that may be in flight.
+    pub const fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// `n` packets were acknowledged while the window was in use.
+    pub fn grow(&mut self, n: u32) {
+        if self.packets < self.threshold {
+            self.packets = self.packets.saturating_add(n).min(self.max);
+            return;
+        }
+        // Four packets a round trip.
+        self.earned = self.earned.saturating_add(n);
+        let step = (self.packets / 4).max(1);
+        while self.earned >= step && self.packets < self.max {
+            self.earned -= step;
+            self.packets += 1;
+        }
+        self.earned = self.earned.min(step);
+    }
+
+    /// Shrinks because of what befell the packet at position `at`, unless that was in flight at the
+    /// last reduction already; `next` is the next position to be sent. True if it did.
+    pub fn shrink(&mut self, why: Congestion, at: u64, next: u64) -> bool {
+        if at < self.mark {
+            return false;
+        }
+        self.mark = next;
+        let left = match why {
+            Congestion::Loss => self.packets / 10 * 7,
+            Congestion::Notified => self.packets / 2,
+            Congestion::Delay => self.packets / 8 * 7,
+            Congestion::Timeout => FLOOR,
+        };
+        self.packets = left.max(FLOOR);
+        self.threshold = self.packets;
+        self.earned = 0;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_stays_between_its_floor_and_a_mebibyte() {
+        let mut window = Window::new(4096);
+        for _ in 0..100 {
+            window.grow(64);
+        }
+        assert_eq!(window.packets(), 256);
+        for k in 0..100 {
+            window.shrink(Congestion::Loss, k * 10, k * 10 + 5);
+        }
+        assert_eq!(window.packets(), FLOOR);
+    }
+
+    #[test]
+    fn it_shrinks_once_a_round_trip() {
+        let mut window = Window::new(1024);
+        assert!(window.shrink(Congestion::Loss, 10, 60));
+        let after_one = window.packets();
+        assert!(!window.shrink(Congestion::Loss, 11, 60));
+        assert!(!window.shrink(Congestion::Notified, 59, 70));
+        assert_eq!(window.packets(), after_one);
+        assert!(window.shrink(Congestion::Delay, 60, 80));
+        assert!(window.packets() < after_one);
+    }
+
+    #[test]
+    fn after_a_loss_it_grows_by_four_packets_a_round_trip() {
+        let mut window = Window::new(256);
+        window.shrink(Congestion::Loss, 0, 1);
+        let before = window.packets();
+        window.grow(before);
+        assert!((3..=5).contains(&(window.packets() - before)));
+    }
+}

@@ -1,0 +1,286 @@
+//! What `rdma_rxe` sent is given to our responder, packet by packet, and our answers are held
+//! against those that the other `rdma_rxe` gave: syndrome, PSN and MSN.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::IpAddr;
+use std::path::Path;
+
+use fabric::soft::icrc::{L3, Verdict, verify_l3};
+use fabric::soft::qp::{Attributes, State};
+use fabric::soft::rc::{Inbox, RcCounts, RcPacket, RcQp, Shared, Srq};
+use fabric::soft::wire::{Packet, opcode};
+use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn};
+use pcap_file::pcap::PcapReader;
+
+/// Bytes of an Ethernet header without a VLAN tag; no capture here has one.
+const ETHERNET_HEADER_LEN: usize = 14;
+const MILLISECOND: u64 = 1_000_000;
+
+/// A packet of a capture: source, destination, and its bytes from the BTH on.
+struct Captured {
+    from: IpAddr,
+    to: IpAddr,
+    transport: Vec<u8>,
+}
+
+impl Captured {
+    fn packet(&self) -> Packet<'_> {
+        Packet::parse(&self.transport).unwrap()
+    }
+}
+
+fn captured(name: &str) -> Vec<Captured> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/data/captures")
+        .join(name);
+    let mut reader = PcapReader::new(File::open(file).unwrap()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(frame) = reader.next_raw_packet() {
+        let frame = frame.unwrap();
+        let Ok(l3) = L3::parse(&frame.data[ETHERNET_HEADER_LEN..]) else {
+            continue;
+        };
+        assert_eq!(verify_l3(&frame.data[ETHERNET_HEADER_LEN..]), Verdict::Good);
+        packets.push(Captured {
+            from: l3.source,
+            to: l3.destination,
+            transport: l3.transport.to_vec(),
+        });
+    }
+    packets
+}
+
+/// An answer: syndrome, PSN, MSN.
+type Answer = (u8, u32, u32);
+
+/// The requests that one queue pair received, and what it answered.
+#[derive(Default)]
+struct Exchange<'a> {
+    requests: Vec<Packet<'a>>,
+    answers: Vec<Answer>,
+}
+
+/// The exchanges of a capture in which only messages are sent, by the receiver's address and queue
+/// pair.
+fn exchanges(packets: &[Captured]) -> Vec<((IpAddr, u32), Exchange<'_>)> {
+    let mut all: BTreeMap<(IpAddr, u32), Exchange<'_>> = BTreeMap::new();
+    for captured in packets {
+        let packet = captured.packet();
+        if packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
+            let key = (captured.to, packet.bth.dest_qp().get());
+            all.entry(key).or_default().requests.push(packet);
+        }
+    }
+    for captured in packets {
+        let packet = captured.packet();
+        let (opcode::RC_ACKNOWLEDGE, Some(aeth)) = (packet.bth.opcode, packet.extended.aeth) else {
+            continue;
+        };
+        // An answer names its receiver; whose it is shows in its PSN.
+        let psn = packet.bth.psn();
+        let exchange = all.iter_mut().find(|((to, _), e)| {
+            let first = e.requests[0].bth.psn();
+            *to == captured.from && (0..1000).contains(&psn.since(first))
+        });
+        if let Some((_, exchange)) = exchange {
+            exchange
+                .answers
+                .push((aeth.syndrome, psn.get(), aeth.msn()));
+        }
+    }
+    all.into_iter().collect()
+}
+
+/// A responder that expects what an exchange starts with.
+struct Responder {
+    qp: RcQp,
+    shared: Shared,
+    now: Instant,
+    messages: Vec<Vec<u8>>,
+    answers: Vec<Answer>,
+}
+
+impl Responder {
+    fn expecting(requests: &[Packet<'_>]) -> Responder {
+        let full = |p: &&Packet<'_>| p.bth.opcode <= opcode::RC_SEND_MIDDLE;
+        let mtu = requests.iter().find(full).map_or(4096, |p| p.payload.len());
+        let shared = Shared {
+            srq: Srq::new(64, 1 << 17),
+            inbox: Inbox::default(),
+            counts: RcCounts::default(),
+        };
+        let mut responder = Responder {
+            qp: RcQp::new(requests[0].bth.dest_qp()),
+            shared,
+            now: Instant(MILLISECOND),
+            messages: Vec::new(),
+            answers: Vec::new(),
+        };
+        responder.to_rtr(IbMtu::fitting(mtu as u32).unwrap(), requests[0].bth.psn());
+        responder
+    }
+
+    fn to_rtr(&mut self, path_mtu: IbMtu, rq_psn: Psn) {
+        let none = Attributes::default();
+        let init = Attributes {
+            pkey_index: Some(0),
+            port: Some(1),
+            access_flags: Some(0),
+            ..none
+        };
+        let rtr = Attributes {
+            address: Some(AhAttributes::to("fd00::1".parse().unwrap())),
+            path_mtu: Some(path_mtu),
+            dest_qpn: Some(Qpn::new(0x77)),
+            rq_psn: Some(rq_psn),
+            max_dest_rd_atomic: Some(0),
+            min_rnr_timer: Some(12),
+            ..none
+        };
+        for (state, attributes) in [(State::Init, init), (State::Rtr, rtr)] {
+            let (now, shared) = (self.now, &mut self.shared);
+            self.qp.modify(now, shared, state, &attributes).unwrap();
+        }
+    }
+
+    /// One batch, and time enough that no answer waits any more.
+    fn receive(&mut self, batch: &[Packet<'_>]) {
+        let mut memory = Vec::new();
+        let starts: Vec<usize> = batch
+            .iter()
+            .map(|packet| {
+                memory.extend_from_slice(packet.payload);
+                memory.len() - packet.payload.len()
+            })
+            .collect();
+        for (packet, at) in batch.iter().zip(starts) {
+            let packet = RcPacket {
+                bth: packet.bth,
+                aeth: packet.extended.aeth,
+                immediate: packet.extended.imm_dt.map(|i| i.0),
+                payload: &memory[at..at + packet.payload.len()],
+                at,
+            };
+            self.qp.receive(self.now, &mut self.shared, &packet);
+        }
+        self.qp.end_batch(&mut self.shared, &memory);
+        let Shared { inbox, srq, .. } = &self.shared;
+        for got in &inbox.messages {
+            let message = inbox.message(got, &memory, srq.memory());
+            self.messages
+                .push(message.parts().flatten().copied().collect());
+        }
+        for got in self.shared.inbox.messages.clone() {
+            self.shared.srq.post(got.buffer);
+        }
+        self.shared.inbox.clear();
+        self.answer();
+        self.now = Instant(self.now.0 + 2 * MILLISECOND);
+        self.qp.handle_timeout(self.now, &mut self.shared);
+        self.answer();
+    }
+
+    fn answer(&mut self) {
+        while let Some(packets) = self.qp.poll_transmit(self.now, &mut self.shared, true) {
+            let count = packets.count;
+            for bytes in packets.memory.chunks(packets.stride) {
+                let packet = Packet::parse(bytes).unwrap();
+                assert_eq!(packet.bth.opcode, opcode::RC_ACKNOWLEDGE);
+                assert_eq!(packet.bth.dest_qp(), Qpn::new(0x77));
+                let aeth = packet.extended.aeth.unwrap();
+                let answer = (aeth.syndrome, packet.bth.psn().get(), aeth.msn());
+                self.answers.push(answer);
+            }
+            self.qp.transmitted(self.now, &mut self.shared, count);
+        }
+    }
+}
+
+/// What the messages are, put together from the packets that hold them: each PSN once.
+fn messages_of(requests: &[Packet<'_>]) -> Vec<Vec<u8>> {
+    let first = requests[0].bth.psn();
+    let by_psn: BTreeMap<i32, &Packet<'_>> = requests
+        .iter()
+        .map(|p| (p.bth.psn().since(first), p))
+        .collect();
+    let mut messages = vec![Vec::new()];
+    for packet in by_psn.values() {
+        messages
+            .last_mut()
+            .unwrap()
+            .extend_from_slice(packet.payload);
+        if packet.bth.opcode >= opcode::RC_SEND_LAST {
+            messages.push(Vec::new());
+        }
+    }
+    assert_eq!(messages.pop(), Some(Vec::new()), "a message without an end");
+    messages
+}
+
+/// Without loss the answers are the same, duplicates' included, when each packet is a batch; when
+/// many are, no answer is missing in what the last one says.
+#[test]
+fn answers_are_those_of_rxe() {
+    let mut compared = 0;
+    for name in [
+        "rc_send_v4.pcap",
+        "rc_send_v6.pcap",
+        "rc_send_multi_v4.pcap",
+        "kernel-ipoib/03-connected.pcap",
+    ] {
+        let packets = captured(name);
+        for (receiver, exchange) in exchanges(&packets) {
+            let mut singly = Responder::expecting(&exchange.requests);
+            for packet in &exchange.requests {
+                singly.receive(&[*packet]);
+            }
+            assert_eq!(singly.answers, exchange.answers, "{name} {receiver:?}");
+            let mut at_once = Responder::expecting(&exchange.requests);
+            for batch in exchange.requests.chunks(7) {
+                at_once.receive(batch);
+            }
+            assert_eq!(at_once.answers.last(), exchange.answers.last(), "{name}");
+            assert!(at_once.answers.len() <= exchange.answers.len(), "{name}");
+            let wanted = messages_of(&exchange.requests);
+            assert_eq!(singly.messages, wanted, "{name}");
+            assert_eq!(at_once.messages, wanted, "{name}");
+            compared += exchange.answers.len();
+        }
+    }
+    assert_eq!(compared, 1);
+}
+
+/// With loss towards the receiver: the gap draws the NAK that rxe sent. After it `rdma_rxe` has
+/// thrown away what came behind the gap, and asks for that as well; we have kept it, and are done.
+#[test]
+fn a_gap_draws_the_nak_of_rxe() {
+    let packets = captured("rc_loss_v4.pcap");
+    let mut exchanges = exchanges(&packets).into_iter();
+    let (_, lossy) = exchanges.next().unwrap();
+    let mut ours = Responder::expecting(&lossy.requests);
+    for packet in &lossy.requests {
+        ours.receive(&[*packet]);
+    }
+    let naks = |answers: &[Answer]| -> Vec<Answer> {
+        answers.iter().copied().filter(|a| a.0 == 0x60).collect()
+    };
+    let theirs = naks(&lossy.answers);
+    assert_eq!(theirs, [(0x60, 0x08_0171, 3), (0x60, 0x08_0172, 3)]);
+    assert_eq!(naks(&ours.answers), theirs[..1]);
+    assert_eq!(ours.answers.last(), lossy.answers.last());
+    assert_eq!(ours.messages, messages_of(&lossy.requests));
+    assert_eq!(ours.shared.counts.out_of_sequence, 2);
+
+    // The other way only answers were lost.
+    let (_, whole) = exchanges.next().unwrap();
+    let mut ours = Responder::expecting(&whole.requests);
+    for packet in &whole.requests {
+        ours.receive(&[*packet]);
+    }
+    for answer in &whole.answers {
+        assert!(ours.answers.contains(answer), "{answer:x?}");
+    }
+    assert_eq!(ours.answers.last(), whole.answers.last());
+    assert_eq!(ours.messages, messages_of(&whole.requests));
+}

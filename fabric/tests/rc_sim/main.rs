@@ -1,0 +1,296 @@
+//! Reliable connections over a network that does its worst, simulated: time is virtual, everything
+//! is drawn from a seed, and a seed gives the same world on every machine.
+//!
+//! Each world holds two or more nodes, each with a shared receive queue and RC queue pairs ([`RcQp`])
+//! that are run as a data thread runs them: a batch in, messages out, timers, a socket that may be
+//! full. The network between them loses, doubles, delays, reorders and damages datagrams; ICRCs are
+//! written and verified, so that damage is seen as on a wire. What must hold is checked at every
+//! packet and every message:
+//!
+//! - every message arrives exactly once, whole, and in the order of posting;
+//! - requests complete in the order of posting, and none before its messages have arrived; after a
+//!   failure the rest is flushed;
+//! - a queue pair fails only where the scenario can make it fail, with the right status, not before
+//!   the peer had all the time that it is due, and no later than in a bounded time;
+//! - no more packets are in flight than the window allows, none is sent again once it is
+//!   acknowledged, and what is sent again is what it was;
+//! - one NAK a gap; MSNs count the messages that arrived;
+//! - no receive buffer is lost, the transport's memory is bounded, no deadline has passed already.
+//!
+//! A failing world prints its seed. Every theme below runs a number of messages that `scripts/test`
+//! can afford; for more, or for one seed again:
+//!
+//! ```sh
+//! RC_SIM_MESSAGES=10000000 cargo test --release -p fabric --test rc_sim    # in each theme
+//! RC_SIM_SEED=77 RC_SIM_MESSAGES=1 cargo test -p fabric --test rc_sim -- THEME
+//! ```
+//!
+//! `RC_SIM_SEED` is the first seed, from 1; the following ones follow until the messages are used up.
+
+#[allow(unsafe_code)]
+mod memory;
+
+mod flow;
+mod network;
+mod node;
+mod packets;
+mod random;
+mod scenario;
+mod side;
+mod watch;
+mod world;
+
+use std::env;
+
+use fabric::IbMtu;
+use network::{Impairments, MICROSECOND, MILLISECOND};
+use random::Random;
+use scenario::{Failures, Patience, Scenario, Sizes, Trouble};
+use world::{Outcome, World};
+
+/// Messages of a world, both directions together, roughly.
+const WORLD: u64 = 2_000;
+
+/// Says how to see a failure again.
+struct Replay {
+    theme: &'static str,
+    seed: u64,
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Replay { theme, seed } = self;
+            eprintln!(
+                "seed {seed}; again: RC_SIM_SEED={seed} RC_SIM_MESSAGES=1 \
+                 cargo test -p fabric --test rc_sim -- {theme}"
+            );
+        }
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    Some(
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value} is no number")),
+    )
+}
+
+/// Runs worlds until `messages` have been sent.
+fn simulate(theme: &'static str, messages: u64, make: impl Fn(u64) -> Scenario) {
+    let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
+    let first = setting("RC_SIM_SEED").unwrap_or(1);
+    let (mut sum, mut worlds) = (Outcome::default(), 0);
+    for seed in first.. {
+        if sum.arrived + sum.lost >= messages {
+            break;
+        }
+        let replay = Replay { theme, seed };
+        let scenario = make(seed);
+        let outcome = World::new(&scenario).run();
+        drop(replay);
+        worlds += 1;
+        sum.arrived += outcome.arrived;
+        sum.lost += outcome.lost;
+        sum.failures += outcome.failures;
+        sum.packets += outcome.packets;
+        sum.retransmitted += outcome.retransmitted;
+        sum.responses += outcome.responses;
+        sum.took += outcome.took;
+    }
+    println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
+}
+
+#[test]
+fn fair_network() {
+    simulate("fair_network", 200_000, |seed| {
+        Scenario::fair(seed, WORLD / 2)
+    });
+}
+
+#[test]
+fn faults_of_every_kind() {
+    simulate("faults_of_every_kind", 300_000, |seed| Scenario {
+        failures: Failures::Retry,
+        ..Scenario::fair(seed, WORLD / 2).faulty(30)
+    });
+}
+
+/// Messages of 64 KiB, as connected mode has them, and of a megabyte.
+#[test]
+fn long_messages() {
+    simulate("long_messages", 2_000, |seed| Scenario {
+        sizes: if seed % 4 == 0 {
+            Sizes::Huge
+        } else {
+            Sizes::Jumbo
+        },
+        buffers: 64,
+        ..Scenario::fair(seed, if seed % 4 == 0 { 8 } else { 40 }).faulty(3)
+    });
+}
+
+/// Many nodes, each connected with every other one, that share receive buffers.
+#[test]
+fn meshes() {
+    simulate("meshes", 100_000, |seed| {
+        let mut random = Random::new(seed);
+        let base = Scenario::fair(seed, WORLD / 2).faulty(5);
+        base.meshed(random.between(3, 6) as usize)
+    });
+}
+
+/// Consumers that keep their receive buffers, so that the queue is often empty.
+#[test]
+fn starved_receivers() {
+    simulate("starved_receivers", 100_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            buffers: random.between(1, 16) as usize,
+            hold: random.one_of(&[100, 1_000, 10_000]) * MICROSECOND,
+            patience: Patience {
+                min_rnr_timer: random.one_of(&[1, 12, 18]),
+                ..Patience::OURS
+            },
+            ..Scenario::fair(seed, WORLD / 4).faulty(5)
+        }
+    });
+}
+
+/// The same towards requesters that do not wait for ever.
+#[test]
+fn starved_receivers_of_the_impatient() {
+    simulate("starved_receivers_of_the_impatient", 50_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            buffers: random.between(1, 8) as usize,
+            hold: 20 * MILLISECOND,
+            patience: Patience {
+                rnr_retry: random.between(0, 6) as u8,
+                min_rnr_timer: random.one_of(&[1, 12, 18]),
+                ..Patience::OURS
+            },
+            failures: Failures::RetryAndRnr,
+            ..Scenario::fair(seed, WORLD / 4).faulty(5)
+        }
+    });
+}
+
+/// Requesters with little or no patience, as the kernel's IP over InfiniBand asks for: what fails,
+/// fails as it should.
+#[test]
+fn few_retries() {
+    simulate("few_retries", 50_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            patience: Patience {
+                retry_cnt: random.between(0, 3) as u8,
+                timeout: random.one_of(&[12, 14, 15]),
+                ..Patience::OURS
+            },
+            failures: Failures::Retry,
+            ..Scenario::fair(seed, WORLD / 4).faulty(10)
+        }
+    });
+}
+
+#[test]
+fn outages() {
+    simulate("outages", 50_000, |seed| Scenario {
+        trouble: Trouble::Outages,
+        gap: 2 * MILLISECOND,
+        burst: 8,
+        ..Scenario::fair(seed, WORLD / 2).faulty(1)
+    });
+}
+
+#[test]
+fn vanishing_peers() {
+    simulate("vanishing_peers", 50_000, |seed| Scenario {
+        trouble: Trouble::Vanish,
+        ..Scenario::fair(seed, WORLD / 2).faulty(5).meshed(3)
+    });
+}
+
+#[test]
+fn pauses_and_steps_of_clocks() {
+    simulate("pauses_and_steps_of_clocks", 50_000, |seed| Scenario {
+        trouble: Trouble::Pauses,
+        gap: 2 * MILLISECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(1)
+    });
+}
+
+#[test]
+fn drains() {
+    simulate("drains", 50_000, |seed| Scenario {
+        trouble: Trouble::Drains,
+        gap: 500 * MICROSECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(5)
+    });
+}
+
+/// A gigabyte a second over a link of ten gigabits with a shallow queue, 64 KiB messages: what is
+/// lost costs less than half.
+#[test]
+fn one_per_cent_of_loss_costs_less_than_half() {
+    let took = |loss| {
+        let base = Scenario::fair(5, 1_000);
+        let scenario = Scenario {
+            impairments: Impairments {
+                loss,
+                latency: 20 * MICROSECOND,
+                rate: 10_000_000_000,
+                queue: 256 << 10,
+                ..Impairments::default()
+            },
+            mtu: IbMtu::B1024,
+            sizes: Sizes::Jumbo,
+            burst: 1000,
+            gap: 0,
+            blocked: 0,
+            failures: Failures::None,
+            ..base
+        };
+        World::new(&scenario).run().took
+    };
+    let (clean, lossy) = (took(0), took(10_000));
+    println!("clean {clean} ns, lossy {lossy} ns");
+    assert!(lossy < 2 * clean, "{lossy} ns, {clean} ns without loss");
+}
+
+/// Five senders towards nodes that are slower than all of them together and whose sockets are small:
+/// what overflows is sent again, and that does not make it worse and worse.
+#[test]
+fn overflowing_sockets() {
+    let mut worst = 0;
+    for seed in 1..=4 {
+        let replay = Replay {
+            theme: "overflowing_sockets",
+            seed,
+        };
+        let scenario = Scenario {
+            impairments: Impairments {
+                latency: 20 * MICROSECOND,
+                ..Impairments::default()
+            },
+            mtu: IbMtu::B1024,
+            sizes: Sizes::Jumbo,
+            socket: 212_992,
+            cost: MICROSECOND,
+            burst: 1000,
+            gap: 0,
+            ..Scenario::fair(seed, 600).meshed(6)
+        };
+        let outcome = World::new(&scenario).run();
+        drop(replay);
+        worst = worst.max(100 * outcome.retransmitted / outcome.packets);
+    }
+    println!("sent again: at most {worst} per cent");
+    assert!(
+        worst < 30,
+        "{worst} per cent of all packets were sent again"
+    );
+}

@@ -1,0 +1,347 @@
+//! A node: a socket, a shared receive queue, and queue pairs, run as a data thread runs them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use fabric::Instant;
+use fabric::soft::qp::{Attributes, State};
+use fabric::soft::rc::{Inbox, RcCounts, Room, Shared, Srq};
+use fabric::soft::wire::opcode;
+
+use crate::flow::Flow;
+use crate::memory::Ledger;
+use crate::network::{Datagram, MICROSECOND, Network, Time};
+use crate::packets::{for_queue_pair, open, seal};
+use crate::random::Random;
+use crate::scenario::Scenario;
+use crate::side::Side;
+
+/// Datagrams that are taken from the socket at a time.
+const BATCH: usize = 64;
+/// Requests that wait for completion, at most.
+const POSTED_MAX: usize = 64;
+/// Packets that one queue pair may send in one go: more is a loop without end.
+const PACKETS_MAX: usize = 100_000;
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    pub index: usize,
+    random: Random,
+    pub shared: Shared,
+    pub sides: BTreeMap<u32, Side>,
+    socket: VecDeque<Datagram>,
+    socket_bytes: usize,
+    socket_max: usize,
+    /// The batch's memory.
+    memory: Vec<u8>,
+    /// Receive buffers that the consumer keeps, and until when.
+    held: VecDeque<(Time, u32)>,
+    /// What its clock is ahead of the world's.
+    pub clock_ahead: Time,
+    /// It does nothing before this.
+    pub stopped_until: Time,
+    /// When it is to be woken next.
+    pub wake_at: Option<Time>,
+    /// Bytes that the transport holds on to.
+    pub ledger: Ledger,
+    pub overflowed: u64,
+}
+
+impl Node {
+    pub fn new(index: usize, scenario: &Scenario) -> Node {
+        let mtu = scenario.mtu.bytes() as usize;
+        let buffer_len = scenario.sizes.most(mtu).next_multiple_of(4);
+        Node {
+            index,
+            random: Random::new(scenario.seed ^ (0x0de << 32) ^ index as u64),
+            shared: Shared {
+                srq: Srq::new(scenario.buffers, buffer_len),
+                inbox: Inbox::default(),
+                counts: RcCounts::default(),
+            },
+            sides: BTreeMap::new(),
+            socket: VecDeque::new(),
+            socket_bytes: 0,
+            socket_max: scenario.socket,
+            memory: Vec::new(),
+            held: VecDeque::new(),
+            clock_ahead: 0,
+            stopped_until: 0,
+            wake_at: None,
+            ledger: Ledger::default(),
+            overflowed: 0,
+        }
+    }
+
+    /// Its clock.
+    pub fn local(&self, now: Time) -> Instant {
+        Instant(now + self.clock_ahead)
+    }
+
+    /// A datagram has come to the socket, which drops it if it is full.
+    pub fn arrive(&mut self, network: &mut Network, datagram: Datagram) {
+        let len = datagram.bytes.len();
+        if self.socket_bytes + len > self.socket_max {
+            self.overflowed += 1;
+            network.recycle(datagram);
+            return;
+        }
+        self.socket_bytes += len;
+        self.socket.push_back(datagram);
+    }
+
+    /// One round of the data thread: what has come, what time brings, what is to be sent.
+    pub fn run(&mut self, now: Time, s: &Scenario, flows: &mut [Flow], network: &mut Network) {
+        self.release(now);
+        self.stopped_until = now + s.cost * self.socket.len().min(BATCH) as Time;
+        self.receive(now, s, flows, network);
+        self.expire(now);
+        self.complete(flows);
+        self.post(now, s, flows);
+        let blocked = self.transmit(now, s, network);
+        self.complete(flows);
+        if !blocked {
+            self.check_deadlines(now);
+        }
+        self.wake_at = self.next_wake(now, flows, blocked);
+    }
+
+    /// Gives back buffers that the consumer has kept long enough.
+    fn release(&mut self, now: Time) {
+        while let Some(&(until, buffer)) = self.held.front()
+            && until <= now
+        {
+            self.shared.srq.post(buffer);
+            self.held.pop_front();
+        }
+    }
+
+    /// Takes up to a batch of datagrams.
+    fn receive(&mut self, now: Time, s: &Scenario, flows: &mut [Flow], network: &mut Network) {
+        let local = self.local(now);
+        self.memory.clear();
+        let mut places = Vec::new();
+        for datagram in self.socket.drain(..self.socket.len().min(BATCH)) {
+            self.socket_bytes -= datagram.bytes.len();
+            let start = self.memory.len();
+            self.memory.extend_from_slice(&datagram.bytes);
+            places.push((datagram.from, start..self.memory.len()));
+            network.recycle(datagram);
+        }
+        for (from, range) in places {
+            let Some(packet) = open(from, self.index, &self.memory[range]) else {
+                continue;
+            };
+            let Some(side) = self.sides.get_mut(&packet.bth.dest_qp().get()) else {
+                continue;
+            };
+            if side.peer.node != from {
+                continue;
+            }
+            let packet = for_queue_pair(&packet, &self.memory);
+            side.watch.hears_response(now, &packet);
+            let (qp, shared) = (&mut side.qp, &mut self.shared);
+            self.ledger.within(|| qp.receive(local, shared, &packet));
+        }
+        for side in self.sides.values_mut() {
+            let (qp, shared, memory) = (&mut side.qp, &mut self.shared, &self.memory);
+            self.ledger.within(|| qp.end_batch(shared, memory));
+        }
+        self.hand_on(now, s, flows);
+    }
+
+    /// The consumer gets what is whole.
+    fn hand_on(&mut self, now: Time, s: &Scenario, flows: &mut [Flow]) {
+        let Shared { srq, inbox, .. } = &self.shared;
+        let mut done = Vec::new();
+        for got in &inbox.messages {
+            let side = self.sides.get_mut(&got.qpn.get());
+            let side = side.expect("a message of a queue pair that is there");
+            let message = inbox.message(got, &self.memory, srq.memory());
+            flows[side.receives].arrive(got, message.parts());
+            side.arrived += 1;
+            done.push(got.buffer);
+        }
+        let inbox = &mut self.shared.inbox;
+        self.ledger.within(|| inbox.clear());
+        for buffer in done {
+            // Kept in the order of release: a consumer that is slow is slow with all.
+            let until = self.held.back().map_or(0, |h| h.0);
+            let until = until.max(now + self.random.below(s.hold + 1));
+            self.held.push_back((until, buffer));
+        }
+        self.release(now);
+    }
+
+    /// Lets time pass for the queue pairs whose deadline is over.
+    fn expire(&mut self, now: Time) {
+        let local = self.local(now);
+        for side in self.sides.values_mut() {
+            if side.qp.next_deadline().is_some_and(|d| d <= local) {
+                let (qp, shared) = (&mut side.qp, &mut self.shared);
+                self.ledger.within(|| qp.handle_timeout(local, shared));
+            }
+        }
+    }
+
+    /// Posts what the flows want, as far as there is room.
+    fn post(&mut self, now: Time, s: &Scenario, flows: &mut [Flow]) {
+        let local = self.local(now);
+        for side in self.sides.values_mut() {
+            let flow = &mut flows[side.sends];
+            while flow.wanted > 0
+                && side.post_at <= now
+                && matches!(side.qp.state(), State::Rts | State::Sqd)
+                && flow.outstanding() < POSTED_MAX
+                && side.qp.room(local) == Room::Open
+            {
+                let request = flow.request();
+                let qp = &mut side.qp;
+                let posted = self.ledger.within(|| qp.post_send(local, request));
+                posted.expect("a queue pair that is ready to send takes a request");
+                side.burst_left = side.burst_left.saturating_sub(1);
+                if side.burst_left == 0 {
+                    side.burst_left = self.random.between(1, s.burst);
+                    side.post_at = now + self.random.below(s.gap + 1);
+                }
+            }
+        }
+    }
+
+    /// Sends what is to be sent, acknowledgements last as a flush does. True if the socket was full.
+    fn transmit(&mut self, now: Time, s: &Scenario, network: &mut Network) -> bool {
+        for flush in [false, true] {
+            let qpns: Vec<u32> = self.sides.keys().copied().collect();
+            for qpn in qpns {
+                if self.transmit_one(now, s, network, qpn, flush) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn transmit_one(
+        &mut self,
+        now: Time,
+        s: &Scenario,
+        network: &mut Network,
+        qpn: u32,
+        flush: bool,
+    ) -> bool {
+        let (local, index) = (self.local(now), self.index);
+        let side = self.sides.get_mut(&qpn).expect("its own");
+        let mtu = side.mtu.bytes() as usize;
+        let mut sent = 0;
+        loop {
+            let (qp, shared) = (&mut side.qp, &mut self.shared);
+            let blocked = self.random.per_million(s.blocked);
+            let window = qp.statistics().window;
+            let ledger = &mut self.ledger;
+            let Some(packets) = ledger.within(|| qp.poll_transmit(local, shared, flush)) else {
+                return false;
+            };
+            assert!(packets.count > 0, "nothing to send, as packets");
+            let taken = if blocked {
+                self.random.below(packets.count as u64) as usize
+            } else {
+                packets.count
+            };
+            for bytes in packets.memory.chunks_mut(packets.stride).take(taken) {
+                seal(index, side.peer.node, bytes);
+                let packet = open(index, side.peer.node, bytes).expect("what we send is whole");
+                assert_eq!(packet.bth.dest_qp(), side.peer.qpn);
+                if packet.bth.opcode == opcode::RC_ACKNOWLEDGE {
+                    let aeth = packet.extended.aeth.expect("its opcode has one");
+                    let psn = packet.bth.psn();
+                    side.watch.sends_response(psn, aeth, side.arrived);
+                } else {
+                    side.watch.sends_request(now, &packet, mtu, window);
+                }
+                network.send(now, index, side.peer.node, bytes);
+            }
+            self.ledger.within(|| qp.transmitted(local, shared, taken));
+            if blocked {
+                return true;
+            }
+            sent += taken;
+            assert!(sent < PACKETS_MAX, "sends without end");
+        }
+    }
+
+    /// Takes note of what is completed, and of what happened.
+    pub fn complete(&mut self, flows: &mut [Flow]) {
+        for side in self.sides.values_mut() {
+            let qp = &mut side.qp;
+            while let Some(done) = self.ledger.within(|| qp.poll_completion()) {
+                flows[side.sends].complete(done);
+            }
+            side.note_events();
+        }
+    }
+
+    /// Deadlines lie ahead, or a data thread would spin.
+    fn check_deadlines(&self, now: Time) {
+        let local = self.local(now);
+        for side in self.sides.values() {
+            if let Some(deadline) = side.qp.next_deadline() {
+                let state = side.qp.state();
+                assert!(deadline > local, "a deadline has passed in {state:?}");
+            }
+        }
+    }
+
+    fn next_wake(&self, now: Time, flows: &[Flow], blocked: bool) -> Option<Time> {
+        let mut next = self.held.front().map(|h| h.0);
+        let mut sooner = |at: Time| next = Some(next.map_or(at, |n| n.min(at)));
+        if blocked {
+            sooner(now + 20 * MICROSECOND);
+        }
+        if !self.socket.is_empty() {
+            sooner(self.stopped_until);
+        }
+        for side in self.sides.values() {
+            if let Some(deadline) = side.qp.next_deadline() {
+                sooner(deadline.0.saturating_sub(self.clock_ahead));
+            }
+            if flows[side.sends].wanted > 0 && side.post_at > now {
+                sooner(side.post_at);
+            }
+            if let Some(at) = side.restart_at {
+                sooner(at);
+            }
+        }
+        next.map(|n| n.max(now + 1))
+    }
+
+    /// Starts to drain a queue pair, or lets one that is drained go on.
+    pub fn drain_or_restart(&mut self, now: Time, qpn: u32) {
+        let local = self.local(now);
+        let Some(side) = self.sides.get_mut(&qpn) else {
+            return;
+        };
+        let (qp, shared) = (&mut side.qp, &mut self.shared);
+        match qp.state() {
+            State::Rts => {
+                side.draining = true;
+                let notify = Attributes {
+                    sqd_notify: Some(true),
+                    ..Attributes::default()
+                };
+                qp.modify(local, shared, State::Sqd, &notify)
+                    .expect("from RTS to SQD");
+            }
+            State::Sqd if !side.draining => {
+                qp.modify(local, shared, State::Rts, &Attributes::default())
+                    .expect("from SQD to RTS");
+                side.restart_at = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Buffers that are neither free nor with the consumer.
+    pub fn buffers_in_use(&self, s: &Scenario) -> usize {
+        s.buffers - self.shared.srq.available() - self.held.len()
+    }
+}

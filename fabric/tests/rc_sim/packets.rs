@@ -1,0 +1,91 @@
+//! Packets as they are on the wire: over IPv6, with their ICRC.
+
+use std::net::Ipv6Addr;
+
+use fabric::Gid;
+use fabric::soft::icrc::Prefix;
+use fabric::soft::rc::RcPacket;
+use fabric::soft::wire::{ICRC_LEN, Packet, ROCE_V2_PORT};
+
+/// Any will do; a queue pair keeps to one.
+const SOURCE_PORT: u16 = 0xc000;
+const UDP_HEADER_LEN: usize = 8;
+
+/// A node's address.
+pub fn gid(node: usize) -> Gid {
+    Gid::from(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, node as u16 + 1))
+}
+
+fn icrc(from: usize, to: usize, covered: &[u8]) -> [u8; ICRC_LEN] {
+    let udp_len = (UDP_HEADER_LEN + covered.len() + ICRC_LEN) as u16;
+    Prefix::ipv6(&gid(from).0, &gid(to).0, SOURCE_PORT, ROCE_V2_PORT, udp_len)
+        .finish_received(covered)
+}
+
+/// Writes the ICRC into the last four bytes.
+pub fn seal(from: usize, to: usize, packet: &mut [u8]) {
+    let (covered, room) = packet.split_last_chunk_mut().expect("room for an ICRC");
+    *room = icrc(from, to, covered);
+}
+
+/// Reads a packet as a port does; `None` if it would have dropped it.
+pub fn open(from: usize, to: usize, bytes: &[u8]) -> Option<Packet<'_>> {
+    let packet = Packet::parse(bytes).ok()?;
+    (icrc(from, to, packet.covered) == packet.icrc).then_some(packet)
+}
+
+/// What a queue pair is given; the payload lies in the batch that starts at `batch`.
+pub fn for_queue_pair<'a>(packet: &Packet<'a>, batch: &[u8]) -> RcPacket<'a> {
+    RcPacket {
+        bth: packet.bth,
+        aeth: packet.extended.aeth,
+        immediate: packet.extended.imm_dt.map(|i| i.0),
+        payload: packet.payload,
+        at: packet.payload.as_ptr().addr() - batch.as_ptr().addr(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::soft::wire::{Repr, opcode};
+    use fabric::{PKey, Psn, Qpn};
+
+    use super::*;
+
+    fn sealed(payload: &[u8]) -> Vec<u8> {
+        let repr = Repr {
+            opcode: opcode::RC_SEND_ONLY,
+            solicited: false,
+            mig_req: false,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: Qpn::new(0x12),
+            ack_req: true,
+            psn: Psn::new(9),
+            extended: Default::default(),
+            payload,
+        };
+        let mut bytes = Vec::new();
+        repr.emit(&mut bytes).unwrap();
+        bytes.resize(bytes.len() + ICRC_LEN, 0);
+        seal(0, 1, &mut bytes);
+        bytes
+    }
+
+    /// All but the byte that the ICRC leaves out.
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = sealed(&[7; 61]);
+        assert_eq!(open(0, 1, &bytes).unwrap().payload, [7; 61]);
+        assert!(open(1, 0, &bytes).is_none(), "another pair of addresses");
+        for bit in 0..8 * bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(open(0, 1, &damaged).is_some(), bit / 8 == 4, "bit {bit}");
+        }
+        for len in 0..bytes.len() {
+            assert!(open(0, 1, &bytes[..len]).is_none());
+        }
+    }
+}

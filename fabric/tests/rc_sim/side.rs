@@ -1,0 +1,149 @@
+//! One end of a connection: a queue pair, and what it must have done.
+
+use fabric::soft::qp::{Attributes, State};
+use fabric::soft::rc::{QpEvent, RcQp, Shared};
+use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn, WcStatus};
+
+use crate::network::Time;
+use crate::packets::gid;
+use crate::scenario::Patience;
+use crate::watch::Watch;
+
+/// Where an end is, and where its packets go.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub node: usize,
+    pub qpn: Qpn,
+    /// The PSN at which it starts to send.
+    pub psn: Psn,
+}
+
+/// One end.
+#[derive(Debug)]
+pub struct Side {
+    pub qp: RcQp,
+    pub connection: usize,
+    /// Index of the flow that it sends, and of the one that it receives.
+    pub sends: usize,
+    pub receives: usize,
+    pub peer: Place,
+    pub watch: Watch,
+    pub mtu: IbMtu,
+    /// Messages that arrived whole over this queue pair.
+    pub arrived: u64,
+    /// When it posts again, in the world's time, and how many requests until it pauses.
+    pub post_at: Time,
+    pub burst_left: u64,
+    /// Whether the consumer takes the queue pair as drained, or waits for that.
+    pub draining: bool,
+    pub restart_at: Option<Time>,
+    pub comm_est: bool,
+}
+
+impl Side {
+    /// Through INIT and RTR to RTS.
+    #[allow(clippy::too_many_arguments)]
+    pub fn connect(
+        now: Time,
+        local: Instant,
+        shared: &mut Shared,
+        connection: usize,
+        flows: (usize, usize),
+        here: Place,
+        peer: Place,
+        mtu: IbMtu,
+        patience: &Patience,
+    ) -> Side {
+        let mut qp = RcQp::new(here.qpn);
+        for (state, attributes) in steps(here, peer, mtu, patience) {
+            qp.modify(local, shared, state, &attributes)
+                .expect("a legal transition");
+        }
+        Side {
+            qp,
+            connection,
+            sends: flows.0,
+            receives: flows.1,
+            peer,
+            watch: Watch::new(here.psn, now),
+            mtu,
+            arrived: 0,
+            post_at: now,
+            burst_left: 0,
+            draining: false,
+            restart_at: None,
+            comm_est: false,
+        }
+    }
+
+    /// The status that the queue pair failed with.
+    pub fn failure(&self) -> Option<WcStatus> {
+        self.qp.failure()
+    }
+
+    /// Takes note of what happened.
+    pub fn note_events(&mut self) {
+        while let Some(event) = self.qp.poll_event() {
+            match event {
+                QpEvent::CommEst => {
+                    assert!(!self.comm_est, "established twice");
+                    self.comm_est = true;
+                }
+                QpEvent::SqDrained => {
+                    assert!(self.draining, "drained without being asked to");
+                    assert_eq!(self.watch.outstanding(), 0, "in flight after a drain");
+                    self.draining = false;
+                    self.restart_at = Some(0);
+                }
+                QpEvent::SrqLimitReached => {}
+                QpEvent::QpFatal | QpEvent::QpReqErr | QpEvent::LastWqeReached => {
+                    assert_eq!(self.qp.state(), State::Err, "{event:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The modify verbs of a connection's start (IBA vol. 1, 11.2.4.2).
+pub fn steps(
+    here: Place,
+    peer: Place,
+    mtu: IbMtu,
+    patience: &Patience,
+) -> [(State, Attributes); 3] {
+    let none = Attributes::default();
+    [
+        (
+            State::Init,
+            Attributes {
+                pkey_index: Some(0),
+                port: Some(1),
+                access_flags: Some(0),
+                ..none
+            },
+        ),
+        (
+            State::Rtr,
+            Attributes {
+                address: Some(AhAttributes::to(gid(peer.node))),
+                path_mtu: Some(mtu),
+                dest_qpn: Some(peer.qpn),
+                rq_psn: Some(peer.psn),
+                max_dest_rd_atomic: Some(0),
+                min_rnr_timer: Some(patience.min_rnr_timer),
+                ..none
+            },
+        ),
+        (
+            State::Rts,
+            Attributes {
+                timeout: Some(patience.timeout),
+                retry_cnt: Some(patience.retry_cnt),
+                rnr_retry: Some(patience.rnr_retry),
+                sq_psn: Some(here.psn),
+                max_rd_atomic: Some(0),
+                ..none
+            },
+        ),
+    ]
+}

@@ -1,0 +1,390 @@
+//! All nodes on one network, and the time they share: nothing in it depends on anything but the
+//! scenario.
+
+use fabric::soft::qp::{Attributes, State};
+use fabric::soft::rc::RcCounts;
+use fabric::{Psn, Qpn, WcStatus};
+
+use crate::flow::Flow;
+use crate::network::{MICROSECOND, MILLISECOND, Network, SECOND, Time};
+use crate::node::Node;
+use crate::random::Random;
+use crate::scenario::{Failures, Scenario, Trouble};
+use crate::side::{Place, Side};
+
+/// Bytes that the transport of one queue pair may hold on to beside what it was handed: its lists of
+/// what is in flight and of what came out of order.
+const HELD_MAX: usize = 64 << 10;
+/// How long no message may arrive anywhere, whatever happens.
+const STANDSTILL: Time = 60 * SECOND;
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    pub arrived: u64,
+    pub lost: u64,
+    pub failures: u64,
+    pub packets: u64,
+    pub retransmitted: u64,
+    pub responses: u64,
+    /// Virtual time.
+    pub took: Time,
+}
+
+/// A simulated world.
+#[derive(Debug)]
+pub struct World {
+    s: Scenario,
+    now: Time,
+    random: Random,
+    nodes: Vec<Node>,
+    /// Of connection `c`: 2c from the first end, 2c + 1 from the second.
+    flows: Vec<Flow>,
+    ends: Vec<[Place; 2]>,
+    network: Network,
+    next_qpn: u32,
+    trouble_at: Option<Time>,
+    vanished: Option<usize>,
+    /// When a message last arrived, and how many had.
+    last_arrival: (Time, u64),
+    outcome: Outcome,
+}
+
+impl World {
+    pub fn new(s: &Scenario) -> World {
+        let mtu = s.mtu.bytes() as usize;
+        let flow = |k: usize| {
+            let seed = s.seed.wrapping_mul(0x1_0001).wrapping_add(k as u64);
+            Flow::new(seed, s.sizes, mtu, s.messages)
+        };
+        let mut world = World {
+            s: *s,
+            now: 0,
+            random: Random::new(s.seed),
+            nodes: (0..s.nodes).map(|index| Node::new(index, s)).collect(),
+            flows: (0..2 * s.connections).map(flow).collect(),
+            ends: Vec::new(),
+            network: Network::new(s.seed ^ 0xe7, s.nodes, s.impairments),
+            next_qpn: 0x11,
+            trouble_at: None,
+            vanished: None,
+            last_arrival: (0, 0),
+            outcome: Outcome::default(),
+        };
+        let pairs: Vec<(usize, usize)> = (0..s.nodes)
+            .flat_map(|a| (a + 1..s.nodes).map(move |b| (a, b)))
+            .collect();
+        for connection in 0..s.connections {
+            let (a, b) = pairs[connection % pairs.len()];
+            let ends = [world.place(a), world.place(b)];
+            world.ends.push(ends);
+            world.connect(connection);
+        }
+        if s.trouble != Trouble::None {
+            world.plan_trouble();
+        }
+        world
+    }
+
+    /// A fresh queue pair number and PSN, which often wraps soon.
+    fn place(&mut self, node: usize) -> Place {
+        self.next_qpn += 1;
+        let psn = if self.random.percent(50) {
+            0xff_ffff - self.random.below(300)
+        } else {
+            self.random.word()
+        };
+        Place {
+            node,
+            qpn: Qpn::new(self.next_qpn),
+            psn: Psn::new(psn as u32),
+        }
+    }
+
+    fn connect(&mut self, connection: usize) {
+        let [a, b] = self.ends[connection];
+        let (there, back) = (2 * connection, 2 * connection + 1);
+        for (here, peer, flows) in [(a, b, (there, back)), (b, a, (back, there))] {
+            let node = &mut self.nodes[here.node];
+            let local = node.local(self.now);
+            let side = Side::connect(
+                self.now,
+                local,
+                &mut node.shared,
+                connection,
+                flows,
+                here,
+                peer,
+                self.s.mtu,
+                &self.s.patience,
+            );
+            node.sides.insert(here.qpn.get(), side);
+            node.wake_at = Some(self.now);
+        }
+    }
+
+    /// Until all messages are through, or what could not get through has failed.
+    pub fn run(mut self) -> Outcome {
+        while !self.flows.iter().all(Flow::is_done) {
+            self.step();
+        }
+        self.outcome.took = self.now;
+        self.settle();
+        self.check_the_end();
+        for flow in &self.flows {
+            self.outcome.arrived += flow.arrived;
+            self.outcome.lost += flow.lost;
+        }
+        self.outcome
+    }
+
+    fn step(&mut self) {
+        let wakes = self.nodes.iter().filter_map(|n| {
+            let at = n.wake_at?;
+            Some(at.max(n.stopped_until))
+        });
+        let next = wakes
+            .chain(self.network.next_arrival())
+            .chain(self.trouble_at)
+            .min();
+        let Some(next) = next else {
+            panic!("nothing is left to happen, and messages are outstanding");
+        };
+        assert!(next >= self.now);
+        self.now = next;
+        self.take_arrivals();
+        if self.trouble_at.is_some_and(|at| at <= self.now) {
+            self.make_trouble();
+        }
+        for index in 0..self.nodes.len() {
+            let node = &mut self.nodes[index];
+            let due = node.wake_at.is_some_and(|at| at <= self.now);
+            if due && node.stopped_until <= self.now {
+                node.run(self.now, &self.s, &mut self.flows, &mut self.network);
+                self.supervise(index);
+            }
+        }
+        let arrived = self.flows.iter().map(|f| f.arrived).sum();
+        if arrived > self.last_arrival.1 {
+            self.last_arrival = (self.now, arrived);
+        }
+        let quiet = self.now - self.last_arrival.0;
+        assert!(quiet < STANDSTILL, "nothing has arrived for {quiet} ns");
+    }
+
+    fn take_arrivals(&mut self) {
+        while let Some(datagram) = self.network.arrive(self.now) {
+            let node = &mut self.nodes[datagram.to];
+            node.arrive(&mut self.network, datagram);
+            // A thread that sleeps takes a moment to wake, in which more may come.
+            let awake = self.now + self.random.below(10 * MICROSECOND);
+            node.wake_at = Some(node.wake_at.map_or(awake, |at| at.min(awake)));
+        }
+    }
+
+    /// Looks after the queue pairs of a node that has just run.
+    fn supervise(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let most = HELD_MAX * (1 + node.sides.len());
+        assert!(node.ledger.most() < most, "holds {}", node.ledger.most());
+        let patience = self.s.patience;
+        let limit = 2 * (u64::from(patience.retry_cnt) + 2) * patience.ack_timeout()
+            + 200 * MILLISECOND
+            + if self.s.trouble == Trouble::Pauses {
+                SECOND
+            } else {
+                0
+            };
+        let (mut failed, mut restart) = (Vec::new(), Vec::new());
+        for (qpn, side) in &mut node.sides {
+            if let Some(status) = side.failure() {
+                failed.push((side.connection, status, side.watch.waited(self.now)));
+                continue;
+            }
+            let waited = side.watch.waited(self.now);
+            assert!(waited < limit, "no progress and no failure for {waited} ns");
+            match side.restart_at {
+                Some(0) => {
+                    side.restart_at = Some(self.now + self.random.below(5 * MILLISECOND));
+                }
+                Some(at) if at <= self.now => restart.push(*qpn),
+                _ => {}
+            }
+        }
+        for qpn in restart {
+            node.drain_or_restart(self.now, qpn);
+            node.wake_at = Some(self.now + 1);
+        }
+        for (connection, status, waited) in failed {
+            self.check_failure(connection, status, waited);
+            self.outcome.failures += 1;
+            self.reconnect(connection);
+        }
+    }
+
+    fn check_failure(&self, connection: usize, status: WcStatus, waited: Time) {
+        let with_vanished = self.ends[connection]
+            .iter()
+            .any(|end| Some(end.node) == self.vanished);
+        let right = match status {
+            WcStatus::RetryExcErr => self.s.failures != Failures::None || with_vanished,
+            WcStatus::RnrRetryExcErr => self.s.failures == Failures::RetryAndRnr,
+            _ => false,
+        };
+        assert!(right, "failed with {status} after {waited} ns");
+        let patience = self.s.patience;
+        if status == WcStatus::RetryExcErr && patience.retry_cnt == 7 {
+            let least = 7 * patience.ack_timeout();
+            assert!(waited >= least, "gave up after {waited} ns of {least}");
+        }
+    }
+
+    /// Both ends go, and new ones take over where they were.
+    fn reconnect(&mut self, connection: usize) {
+        for end in self.ends[connection] {
+            let node = &mut self.nodes[end.node];
+            let local = node.local(self.now);
+            let side = node.sides.get_mut(&end.qpn.get()).expect("both are there");
+            side.draining = false;
+            if side.qp.state() != State::Err {
+                side.qp
+                    .modify(local, &mut node.shared, State::Err, &Attributes::default())
+                    .expect("any state but RESET may go to ERR");
+            }
+            node.complete(&mut self.flows);
+        }
+        for end in self.ends[connection] {
+            self.retire(end);
+            self.flows[2 * connection].break_off();
+            self.flows[2 * connection + 1].break_off();
+        }
+        if self.ends[connection]
+            .iter()
+            .any(|end| Some(end.node) == self.vanished)
+        {
+            self.flows[2 * connection].wanted = 0;
+            self.flows[2 * connection + 1].wanted = 0;
+        }
+        let nodes = self.ends[connection].map(|end| end.node);
+        self.ends[connection] = nodes.map(|node| self.place(node));
+        self.connect(connection);
+    }
+
+    /// Takes a queue pair away, and what it counted into the outcome.
+    fn retire(&mut self, end: Place) {
+        let node = &mut self.nodes[end.node];
+        let mut side = node.sides.remove(&end.qpn.get()).expect("it is there");
+        side.qp
+            .modify(
+                node.local(self.now),
+                &mut node.shared,
+                State::Reset,
+                &Attributes::default(),
+            )
+            .expect("any state may go to RESET");
+        self.outcome.packets += side.watch.requests;
+        self.outcome.retransmitted += side.watch.again;
+        self.outcome.responses += side.watch.responses;
+    }
+
+    /// Lets everything arrive that is still under way, and every timer end.
+    fn settle(&mut self) {
+        self.trouble_at = None;
+        let end = self.now + 20 * SECOND;
+        while self.now < end
+            && (self.network.next_arrival().is_some()
+                || self.nodes.iter().any(|n| n.wake_at.is_some()))
+        {
+            self.last_arrival.0 = self.now;
+            self.step();
+        }
+        assert!(self.now < end, "timers go on when nothing is outstanding");
+    }
+
+    fn check_the_end(&mut self) {
+        let sides = self.nodes.iter().flat_map(|n| n.sides.values());
+        for side in sides {
+            assert_eq!(side.watch.outstanding(), 0, "in flight at the end");
+            let stats = side.qp.statistics();
+            assert_eq!(stats.in_flight, 0);
+            assert_eq!(stats.rx_messages, side.arrived);
+        }
+        for connection in 0..self.ends.len() {
+            for end in self.ends[connection] {
+                self.retire(end);
+            }
+        }
+        let mut counts = RcCounts::default();
+        for node in &self.nodes {
+            assert_eq!(
+                node.buffers_in_use(&self.s),
+                0,
+                "receive buffers that are gone"
+            );
+            counts.retransmitted += node.shared.counts.retransmitted;
+        }
+        assert_eq!(counts.retransmitted, self.outcome.retransmitted);
+        if let Failures::None = self.s.failures
+            && self.vanished.is_none()
+        {
+            assert!(self.flows.iter().all(|f| f.lost == 0));
+        }
+    }
+
+    fn plan_trouble(&mut self) {
+        let pause = self.random.between(MILLISECOND / 10, 100 * MILLISECOND);
+        self.trouble_at = Some(self.now + pause);
+    }
+
+    fn make_trouble(&mut self) {
+        let (a, b) = self.two_nodes();
+        let until = self.now + self.random.below(500 * MILLISECOND);
+        match self.s.trouble {
+            Trouble::None => {}
+            Trouble::Outages => {
+                self.network.cut(a, b, until);
+                if self.random.percent(50) {
+                    self.network.cut(b, a, until);
+                }
+            }
+            Trouble::Vanish => {
+                self.vanished = Some(a);
+                for other in 0..self.nodes.len() {
+                    self.network.cut(a, other, Time::MAX);
+                    self.network.cut(other, a, Time::MAX);
+                }
+                self.trouble_at = None;
+                return;
+            }
+            Trouble::Pauses if self.random.percent(50) => {
+                self.nodes[a].stopped_until = until;
+                self.nodes[a].wake_at = Some(until);
+            }
+            Trouble::Pauses => {
+                let step = self.random.below(10 * SECOND);
+                self.nodes[a].clock_ahead += step;
+                self.nodes[a].wake_at = Some(self.now);
+            }
+            Trouble::Drains => {
+                let sides = &self.nodes[a].sides;
+                let nth = self.random.below(sides.len() as u64) as usize;
+                if let Some(&qpn) = sides.keys().nth(nth) {
+                    self.nodes[a].drain_or_restart(self.now, qpn);
+                    self.nodes[a].wake_at = Some(self.now);
+                }
+            }
+        }
+        self.plan_trouble();
+        if self.s.trouble == Trouble::Outages {
+            // The next one when this is over, and what it cost is made good.
+            self.trouble_at = Some(until + self.random.between(1, 1000) * MILLISECOND);
+        }
+    }
+
+    fn two_nodes(&mut self) -> (usize, usize) {
+        let n = self.nodes.len() as u64;
+        let a = self.random.below(n);
+        let b = (a + 1 + self.random.below(n - 1)) % n;
+        (a as usize, b as usize)
+    }
+}
