@@ -1,5 +1,6 @@
 //! What goes in and comes out.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use fabric::{AddressHandle, CloseReason, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId};
@@ -230,6 +231,21 @@ pub enum Ended {
     Evicted,
     /// It is of no use any more: the mode, our own address or the peer's is another now.
     Dropped,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Closed(CloseReason::Disconnected) => f.write_str("the peer ended it"),
+            Ended::Closed(CloseReason::Rejected(why)) => write!(f, "the peer rejected it: {why}"),
+            Ended::Closed(CloseReason::TimedOut) => f.write_str("the peer did not answer"),
+            Ended::Closed(CloseReason::Failed(status)) => write!(f, "it failed: {status}"),
+            Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
+            Ended::Idle => f.write_str("nothing used it"),
+            Ended::Evicted => f.write_str("it made room for another"),
+            Ended::Dropped => f.write_str("it is of no use any more"),
+        }
+    }
 }
 
 /// What the fabric knows about a received datagram.
