@@ -442,6 +442,16 @@ impl Connections {
         }
     }
 
+    /// Drops the frames that wait for a connection; gives how many.
+    pub fn discard(&mut self, at: u32) -> u64 {
+        let Some(Side::Active(active)) = self.get_mut(at).map(|e| &mut e.side) else {
+            return 0;
+        };
+        let held = std::mem::take(&mut active.held);
+        self.held_bytes -= held.iter().map(|h| h.frame.len()).sum::<usize>();
+        held.len() as u64
+    }
+
     pub fn pop_released(&mut self) -> Option<HeldFrame> {
         let held = self.released.pop_front()?;
         self.held_bytes -= held.frame.len();

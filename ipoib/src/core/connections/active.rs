@@ -35,13 +35,12 @@ impl Ipoib {
             self.begin(now, slot);
             return None;
         }
+        // Also while it is being made: who waits for it uses it.
+        self.connected.table.touch(at, now);
         let entry = self.connected.table.get(at)?;
         let connection = entry.connection;
         match self.connected.table.active(at)?.state {
-            State::Up { mtu, .. } => {
-                self.connected.table.touch(at, now);
-                Some((connection?, mtu))
-            }
+            State::Up { mtu, .. } => Some((connection?, mtu)),
             State::Waiting { until } if until <= now => {
                 self.try_again(now, at);
                 None
@@ -244,8 +243,10 @@ impl Ipoib {
         self.drop_surplus();
     }
 
+    /// What waits for the oldest is lost: sent again, it would only make another the oldest.
     fn drop_surplus(&mut self) {
         if let Some(at) = self.connected.table.surplus() {
+            self.counters.too_big_hold_full += self.connected.table.discard(at);
             self.drop_entry(at, Ended::Dropped);
         }
     }

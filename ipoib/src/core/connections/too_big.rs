@@ -60,7 +60,8 @@ impl Ipoib {
     }
 
     fn answer_large(&mut self, now: Time, frame: &[u8], mtu: usize, len: usize) -> TooBig<'_> {
-        let Some(offender) = Offender::parse(frame) else {
+        let offender = Offender::parse(frame);
+        let Some(offender) = offender.filter(|_| len > mtu) else {
             self.counters.too_big_unanswerable += 1;
             return TooBig::Dropped;
         };
