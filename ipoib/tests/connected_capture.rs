@@ -215,7 +215,7 @@ impl StandIn {
             Said::Request(_, service, private_data) => {
                 // The first packet brought it about; which one it was is known only later.
                 let ip = [&[0x45, 0, 0, 20][..], &[0; 16]].concat();
-                let got = self.from_host(packet.to, &[8, 0], &ip);
+                let got = self.host_sends(packet.to, &[8, 0], &ip);
                 assert_eq!(got, None, "still a datagram");
                 let Some(ConnectionAction::Connect {
                     request,
@@ -242,7 +242,7 @@ impl StandIn {
                 self.seen.replies += 1;
             }
             Said::Message(qpn, message) => {
-                let got = self.from_host(packet.to, &message[..2], &message[4..]);
+                let got = self.host_sends(packet.to, &message[..2], &message[4..]);
                 let nd = message[..2] == [0x86, 0xdd] && matches!(message[44], 133..=137);
                 if nd && message[10] == 58 {
                     return;
@@ -255,7 +255,7 @@ impl StandIn {
     }
 
     /// The connection that a packet of the host takes, and its encapsulation header.
-    fn from_host(
+    fn host_sends(
         &mut self,
         to: Gid,
         ethertype: &[u8],
