@@ -104,6 +104,11 @@ impl Ipoib {
         self.config.local
     }
 
+    /// Whether peers may ask for connections, and we for theirs.
+    pub fn takes_connections(&self) -> bool {
+        self.config.limits.connections > 0
+    }
+
     /// The port's GID or the queue pair changed. Neighbours and groups stay; announce the host's
     /// addresses to tell the peers.
     pub fn set_local(&mut self, local: HardwareAddress) {
