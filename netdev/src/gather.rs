@@ -76,7 +76,8 @@ mod tests {
     impl FrameSink for Frames {
         fn frame(&mut self, packets: usize, parts: &[IoSlice<'_>]) {
             assert_eq!(packets, 1);
-            self.0.push(parts.concat());
+            self.0
+                .push(parts.iter().flat_map(|p| p.iter().copied()).collect());
         }
     }
 

@@ -1,4 +1,3 @@
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::unbounded;
@@ -75,7 +74,7 @@ impl Rig {
             inbox,
             siblings: Vec::new(),
             reports: unbounded().0,
-            reports_wake: Arc::new(OwnedFd::from(wake)),
+            reports_wake: Arc::new(wake),
         });
         Rig {
             thread: thread.unwrap(),
