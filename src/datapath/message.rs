@@ -71,23 +71,10 @@ mod tests {
     use netdev::vnet::{GSO_UDP_L4, VnetHeader};
     use zerocopy::little_endian::U16;
 
-    use super::super::testing::{Call, FakeFabric};
+    use super::super::testing::{Call, FakeFabric, udp_frame as frame};
     use super::*;
 
     const CONNECTION: ConnectionId = ConnectionId(3);
-
-    /// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, checksums left out.
-    fn frame(payload: usize) -> Vec<u8> {
-        let mut frame = vec![0; 12];
-        frame.extend([8, 0, 0x45, 0]);
-        frame.extend((28 + payload as u16).to_be_bytes());
-        frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
-        frame.extend([0, 9, 0, 9]);
-        frame.extend((8 + payload as u16).to_be_bytes());
-        frame.extend([0, 0]);
-        frame.extend((0..payload).map(|i| (i % 251) as u8));
-        frame
-    }
 
     fn packets<'f>(vnet: &VnetHeader, frame: &'f [u8]) -> Segmenter<'f> {
         Segmenter::new(vnet, frame, LinkHeader::new(&[8, 0, 0, 0]), 65_520).unwrap()

@@ -2,15 +2,22 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fabric::worker::Counters;
 use fabric::{
     AddressHandle, AhAttributes, Batch, ConnectError, ConnectRequest, ConnectionEvent,
-    ConnectionId, ConnectionInfo, Connections, EndpointId, Instant, Posted, QKey, Qpn,
+    ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
     RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, Worker,
 };
+use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
+use netdev::tap::TapQueue;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::command::DeviceId;
+use super::lane::Lane;
+use super::stats::LaneStats;
 
 /// Bytes before and behind a payload.
 const HEAD: usize = 4;
@@ -240,6 +247,65 @@ impl Connections for FakeFabric {
     fn list(&self) -> Vec<ConnectionInfo> {
         Vec::new()
     }
+}
+
+/// The device that [`lane`] is of.
+pub const DEVICE: DeviceId = DeviceId(1);
+/// Its endpoint.
+pub const ENDPOINT: EndpointId = EndpointId(5);
+
+/// A hardware address on some port.
+pub fn address(qpn: u32) -> HardwareAddress {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[15] = 9;
+    HardwareAddress::new(0, Qpn::new(qpn), Gid(gid))
+}
+
+/// A device with at most so many connections, and the host's end of its TAP.
+pub fn lane(connections: usize) -> (Lane, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let core = Ipoib::new(Config {
+        local: address(0x17),
+        mac: [2, 0, 0, 0, 0, 1],
+        pkey: PKey::DEFAULT,
+        scope: 2,
+        link_mtu: 2044,
+        mode: Mode::Connected,
+        dhcp: DhcpMode::default(),
+        limits: Limits {
+            connections,
+            ..Limits::default()
+        },
+    });
+    let lane = Lane {
+        id: DEVICE,
+        endpoint: ENDPOINT,
+        qkey: QKey::IPOIB_DEFAULT,
+        tap: TapQueue::over(tap),
+        reads: true,
+        core,
+        link_mtu: 2044,
+        coalesce: true,
+        reflect: false,
+        uso: false,
+        stats: LaneStats::default(),
+    };
+    (lane, host)
+}
+
+/// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, checksums left out.
+pub fn udp_frame(payload: usize) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend((28 + payload as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 9, 0, 9]);
+    frame.extend((8 + payload as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend((0..payload).map(|i| (i % 251) as u8));
+    frame
 }
 
 /// A peer by its queue pair number.

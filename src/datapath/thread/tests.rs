@@ -1,59 +1,12 @@
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::unbounded;
-use fabric::{
-    CloseReason, ConnectionEvent, EndpointId, Gid, PKey, QKey, Qpn, RejectReason, ServiceId,
-};
-use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
-use netdev::tap::TapQueue;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use fabric::{CloseReason, ConnectionEvent, EndpointId, RejectReason, ServiceId};
 
-use super::super::command::{Command, DeviceId};
+use super::super::command::Command;
 use super::super::handle::mailbox;
-use super::super::testing::{Call, FakeFabric, State};
+use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane};
 use super::*;
-use crate::datapath::LaneStats;
-
-const DEVICE: DeviceId = DeviceId(1);
-const ENDPOINT: EndpointId = EndpointId(5);
-
-fn address(qpn: u32) -> HardwareAddress {
-    let mut gid = [0; 16];
-    gid[..2].copy_from_slice(&[0xfe, 0x80]);
-    gid[15] = 9;
-    HardwareAddress::new(0, Qpn::new(qpn), Gid(gid))
-}
-
-fn lane(connections: usize) -> Lane {
-    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-    let (tap, _) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let core = Ipoib::new(Config {
-        local: address(0x17),
-        mac: [2, 0, 0, 0, 0, 1],
-        pkey: PKey::DEFAULT,
-        scope: 2,
-        link_mtu: 2044,
-        mode: Mode::Connected,
-        dhcp: DhcpMode::default(),
-        limits: Limits {
-            connections,
-            ..Limits::default()
-        },
-    });
-    Lane {
-        id: DEVICE,
-        endpoint: ENDPOINT,
-        qkey: QKey::IPOIB_DEFAULT,
-        tap: TapQueue::over(tap),
-        reads: true,
-        core,
-        link_mtu: 2044,
-        coalesce: true,
-        reflect: false,
-        uso: false,
-        stats: LaneStats::default(),
-    }
-}
 
 struct Rig {
     thread: DataThread,
@@ -95,7 +48,7 @@ impl Rig {
 }
 
 fn add(connections: usize) -> Command {
-    Command::AddLane(Box::new(lane(connections)))
+    Command::AddLane(Box::new(lane(connections).0))
 }
 
 /// The end of the thread's last device.
