@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ipoib::Event;
+use ipoib::{Ended, Event, Role};
 
 use crate::api::{ApiError, Happening, LinkAddress, PingRequest, Request, Selection};
 use crate::control::{StreamId, Streamed};
@@ -192,6 +192,22 @@ fn happening(event: &Event) -> Option<Happening> {
             peer_mac: LinkAddress(peer),
         },
         Event::SignedNd => Happening::SignedNd,
+        Event::ConnectionUp { peer, role } => Happening::ConnectionUp {
+            gid: peer.gid(),
+            qpn: peer.qpn(),
+            active: role == Role::Active,
+        },
+        Event::ConnectionDown { peer, role, why } => Happening::ConnectionDown {
+            gid: peer.gid(),
+            qpn: peer.qpn(),
+            active: role == Role::Active,
+            reason: why.to_string(),
+        },
+        Event::ConnectionRefused { peer, reason } => Happening::ConnectionRefused {
+            gid: peer.gid(),
+            qpn: peer.qpn(),
+            reason: Ended::Closed(reason).to_string(),
+        },
         Event::GroupJoined { .. }
         | Event::GroupLeft { .. }
         | Event::GroupSeen { .. }

@@ -16,6 +16,9 @@ const PEER_PREFIX: u8 = 0x02;
 /// ever given our address.
 const LOCAL_PREFIX: u8 = 0x06;
 
+/// The flag of a peer that takes reliable connections (`IPOIB_FLAGS_RC`).
+pub const FLAG_RC: u8 = 0x80;
+
 /// An IPoIB link-layer address: flags, 24-bit queue pair number and GID, 20 bytes in network order
 /// (RFC 4391, section 9.1.1; the flags are RFC 4755's, section 3.1).
 ///
@@ -41,6 +44,11 @@ impl HardwareAddress {
     /// Byte 0: bit 7 says that the peer accepts reliable connections, bit 6 unreliable ones.
     pub const fn flags(&self) -> u8 {
         self.0[0]
+    }
+
+    /// Whether the peer says that it takes reliable connections (RFC 4755, section 3.1).
+    pub const fn takes_connections(&self) -> bool {
+        self.flags() & FLAG_RC != 0
     }
 
     /// The unreliable-datagram queue pair.

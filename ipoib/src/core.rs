@@ -23,17 +23,22 @@ use crate::multicast::{broadcast_mgid, mgid};
 use crate::neighbour::{Link, Neighbours};
 use crate::own::{Announcer, write_announcement, write_question};
 use crate::resolve::{ASK_FABRIC, HeldFrame, Resolver};
+use crate::too_big;
+use connections::ConnectedState;
 use guests::HostSideState;
 use services::Services;
 
+pub(crate) use learning::is_claimable;
 pub use types::{
-    Config, ConnectionAction, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming,
-    Limits, Meta, Mode, NeighbourInfo, Outgoing, Target, Time, TooBig, Update,
+    Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
+    GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time, TooBig,
+    Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its
 /// options may grow by.
 const SCRATCH_LEN: usize = 2048;
+const _: () = assert!(too_big::FRAME_MAX <= SCRATCH_LEN);
 /// Updates kept between two drains.
 const UPDATES_MAX: usize = 4096;
 
@@ -50,6 +55,7 @@ pub struct Ipoib {
     guests: Guests,
     host_side: HostSideState,
     conflicts: Conflicts,
+    connected: ConnectedState,
     updates: Vec<Update>,
     counters: Counters,
     events: Events,
@@ -84,6 +90,7 @@ impl Ipoib {
             guests: Guests::new(config.limits.guests, config.mac),
             host_side: HostSideState::new(&config.limits),
             conflicts: Conflicts::default(),
+            connected: ConnectedState::new(config.limits.connections),
             updates: Vec::new(),
             counters: Counters::default(),
             events: Events::default(),
@@ -110,8 +117,12 @@ impl Ipoib {
     }
 
     /// The port's GID or the queue pair changed. Neighbours and groups stay; announce the host's
-    /// addresses to tell the peers.
+    /// addresses to tell the peers. Unless only the flags did, connections end, since peers know us by
+    /// the address that they were made with; listen anew for [`Ipoib::service_ids`].
     pub fn set_local(&mut self, local: HardwareAddress) {
+        if !local.same_peer(&self.config.local) {
+            self.drop_connections();
+        }
         self.config.local = local;
         self.last_source = None;
         if let Some(slot) = self.neighbours.by_address(local.gid(), local.qpn()) {
@@ -262,15 +273,18 @@ impl Ipoib {
     /// A frame whose destination is known now, or can be asked for again: to be given to
     /// [`Ipoib::from_tap`].
     pub fn pop_released(&mut self) -> Option<HeldFrame> {
-        self.resolver.pop_released()
+        self.resolver
+            .pop_released()
+            .or_else(|| self.connected.table.pop_released())
     }
 
-    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`] and [`Ipoib::poll_tap`]
-    /// should be called next.
+    /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`], [`Ipoib::poll_tap`],
+    /// [`Ipoib::poll_connection`] and [`Ipoib::pop_released`] should be called next.
     pub fn next_deadline(&self) -> Option<Time> {
         let own = self.announcer.next_deadline();
         let asked = self.resolver.next_deadline();
-        [own, asked, self.guests_deadline()]
+        let connections = self.connected.table.next_due();
+        [own, asked, self.guests_deadline(), connections]
             .into_iter()
             .flatten()
             .min()
@@ -279,6 +293,7 @@ impl Ipoib {
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Time) {
         self.guests_timeout(now);
+        self.connections_timeout(now);
         let (failed, lost) = self.resolver.handle_timeout(now, |_| {});
         self.counters.resolutions_failed += failed;
         self.counters.held_dropped += lost;

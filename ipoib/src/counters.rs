@@ -39,11 +39,13 @@ pub enum DropReason {
     ToGuest,
     /// From the TAP, a peer's own frame: there is a loop behind the interface.
     Looped,
+    /// A message of a connection that this interface does not know (any more).
+    NotConnected,
 }
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 17] = [
+    pub const ALL: [DropReason; 18] = [
         DropReason::Malformed,
         DropReason::UnsupportedType,
         DropReason::ToSelf,
@@ -61,9 +63,10 @@ impl DropReason {
         DropReason::TooLong,
         DropReason::ToGuest,
         DropReason::Looped,
+        DropReason::NotConnected,
     ];
 
-    const NAMES: [[&'static str; 2]; 17] = [
+    const NAMES: [[&'static str; 2]; 18] = [
         ["tx_malformed", "rx_malformed"],
         ["tx_unsupported_type", "rx_unsupported_type"],
         ["tx_to_self", "rx_to_self"],
@@ -81,6 +84,7 @@ impl DropReason {
         ["tx_too_long", "rx_too_long"],
         ["tx_to_guest", "rx_to_guest"],
         ["tx_looped", "rx_looped"],
+        ["tx_not_connected", "rx_not_connected"],
     ];
 }
 
@@ -141,6 +145,34 @@ pub struct Counters {
     pub echo_refused: u64,
     /// MTU options of router advertisements lowered to the link's MTU.
     pub ra_mtu_clamped: u64,
+    /// Connections that we asked for and got.
+    pub connections_made: u64,
+    /// Connections that peers asked for and got.
+    pub connections_accepted: u64,
+    /// Requests of peers that were rejected.
+    pub connections_rejected: u64,
+    /// Peers that did not take a connection, or did not answer.
+    pub connections_refused: u64,
+    /// Connections of ours that failed; the peer did not end them.
+    pub connections_failed: u64,
+    /// Connections ended because nothing used them.
+    pub connections_reaped: u64,
+    /// Connections that made room for others.
+    pub connections_evicted: u64,
+    /// Packets that would have begun a connection, had there been room.
+    pub connections_no_room: u64,
+    /// Packets too large for a datagram that waited for a connection.
+    pub too_big_held: u64,
+    /// The same, dropped: enough waited.
+    pub too_big_hold_full: u64,
+    /// Packets too large for their way, answered by an ICMP error.
+    pub too_big_answered: u64,
+    /// The same, unanswered: enough were, for that destination.
+    pub too_big_limited: u64,
+    /// The same, unanswered: fragments, ICMP errors, what is no proper IP packet.
+    pub too_big_unanswerable: u64,
+    /// Multicast larger than a datagram.
+    pub too_big_multicast: u64,
 }
 
 impl Counters {
@@ -191,6 +223,20 @@ impl Counters {
             ("echo_answered", self.echo_answered),
             ("echo_refused", self.echo_refused),
             ("ra_mtu_clamped", self.ra_mtu_clamped),
+            ("connections_made", self.connections_made),
+            ("connections_accepted", self.connections_accepted),
+            ("connections_rejected", self.connections_rejected),
+            ("connections_refused", self.connections_refused),
+            ("connections_failed", self.connections_failed),
+            ("connections_reaped", self.connections_reaped),
+            ("connections_evicted", self.connections_evicted),
+            ("connections_no_room", self.connections_no_room),
+            ("too_big_held", self.too_big_held),
+            ("too_big_hold_full", self.too_big_hold_full),
+            ("too_big_answered", self.too_big_answered),
+            ("too_big_limited", self.too_big_limited),
+            ("too_big_unanswerable", self.too_big_unanswerable),
+            ("too_big_multicast", self.too_big_multicast),
         ];
         let tx = DropReason::NAMES.iter().zip(&self.tx_dropped);
         all.extend(tx.map(|([name, _], n)| (*name, *n)));

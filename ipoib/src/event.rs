@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use fabric::CloseReason;
+
 use crate::address::{HardwareAddress, Mac};
+use crate::core::{Ended, Role};
 
 /// Events kept between two drains; more are lost and counted.
 const EVENTS_MAX: usize = 1024;
@@ -86,6 +89,30 @@ pub enum Event {
     GroupSeen {
         /// The group.
         group: IpAddr,
+    },
+    /// A connection is there. Told only while somebody watches.
+    ConnectionUp {
+        /// With whom; without flags if the peer asked for it.
+        peer: HardwareAddress,
+        /// Who asked for it.
+        role: Role,
+    },
+    /// A connection that was there is over. Told only while somebody watches.
+    ConnectionDown {
+        /// With whom.
+        peer: HardwareAddress,
+        /// Who asked for it.
+        role: Role,
+        /// Why.
+        why: Ended,
+    },
+    /// A peer did not take a connection, or did not answer: it is served by datagrams for a minute.
+    /// Told only while somebody watches.
+    ConnectionRefused {
+        /// Who.
+        peer: HardwareAddress,
+        /// Why.
+        reason: CloseReason,
     },
     /// An echo request of ours was answered.
     Echo {

@@ -1,5 +1,5 @@
-//! IP over InfiniBand, datagram mode (RFC 4391, RFC 4392), between an Ethernet interface and
-//! unreliable-datagram queue pairs.
+//! IP over InfiniBand, datagram mode (RFC 4391, RFC 4392) and connected mode (RFC 4755), between an
+//! Ethernet interface and the queue pairs of a fabric.
 //!
 //! A TAP speaks Ethernet with 6-byte addresses, IPoIB has 20-byte ones. [`Ipoib`] keeps a table
 //! between a peer's 20-byte address and a locally administered Ethernet address made from it,
@@ -18,6 +18,7 @@ mod address;
 mod arp;
 mod checksum;
 mod conflict;
+mod connections;
 mod core;
 mod counters;
 mod dhcp;
@@ -31,20 +32,24 @@ mod multicast;
 mod nd;
 mod neighbour;
 mod own;
+mod private_data;
 mod resolve;
 mod snoop;
 mod snooper;
 #[cfg(test)]
 mod testing;
+mod too_big;
 mod wire;
 
-pub use address::{HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
+pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
-    Config, ConnectionAction, DhcpMode, EchoRequest, EchoTarget, GroupInfo, GuestInfo, Incoming,
-    Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Target, Time, TooBig, Update,
+    Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
+    GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time,
+    TooBig, Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
+pub use private_data::{CONNECTED_MTU, PrivateData};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

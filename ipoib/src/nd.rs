@@ -126,6 +126,13 @@ pub fn parse(packet: &[u8]) -> Result<Option<Message<'_>>, DropReason> {
     Ok(Some(message))
 }
 
+/// Whether an IPv6 packet, of which `packet` may be the beginning only, is neighbour discovery that is
+/// in no fragment.
+pub fn begins(packet: &[u8]) -> bool {
+    let kind = packet.get(IPV6_LEN).and_then(|t| Kind::from_type(*t));
+    packet[6] == NEXT_HEADER_ICMPV6 && kind.is_some()
+}
+
 fn is_first_fragment_of_nd(fragment: &[u8]) -> bool {
     fragment.len() > 8
         && fragment[0] == NEXT_HEADER_ICMPV6

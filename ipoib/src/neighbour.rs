@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 
 use crate::Time;
 use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
+use crate::connections::NO_ENTRY;
 use crate::ip_table::IpTable;
 use crate::lru::{Lru, Place, Places};
 
@@ -37,6 +38,8 @@ pub struct Neighbour {
     /// The queue pair that took this one's place after a restart.
     pub successor: Option<Link>,
     pub used: Time,
+    /// The connection that we asked for, or [`NO_ENTRY`].
+    pub connection: u32,
     generation: u32,
     live: bool,
     place: Place,
@@ -68,8 +71,11 @@ impl Neighbour {
 /// What learning did.
 pub struct Learned {
     pub slot: u32,
-    /// Something that other replicas should know: a new entry, or one now confirmed.
+    /// Something that other replicas should know: a new entry, one now confirmed, or one with other
+    /// flags.
     pub news: bool,
+    /// The peer says for the first time, or differently, whether it takes connections.
+    pub flags_told: bool,
     pub collided: bool,
     /// Who made room.
     pub evicted: Option<HardwareAddress>,
@@ -87,6 +93,8 @@ pub struct Neighbours {
     pub ips: IpTable,
     /// Address handles of entries that made room, for the caller to end.
     pub released: Vec<AddressHandle>,
+    /// Connections of entries that made room or were forgotten, for the caller to end.
+    pub orphans: Vec<u32>,
 }
 
 impl Neighbours {
@@ -102,6 +110,7 @@ impl Neighbours {
             max,
             ips: IpTable::new(2 * max),
             released: Vec::new(),
+            orphans: Vec::new(),
         }
     }
 
@@ -220,15 +229,20 @@ impl Neighbours {
         taken: impl Fn(Mac) -> bool,
     ) -> Option<Learned> {
         if let Some(slot) = self.by_address(address.gid(), address.qpn()) {
-            let news = confirmed && !self.get(slot).confirmed;
-            if news {
+            let known = self.get(slot);
+            let first = confirmed && !known.confirmed;
+            let reflagged = confirmed && known.address != *address;
+            if first {
                 self.promote(slot);
             }
-            self.get_mut(slot).address = *address;
+            if confirmed {
+                self.get_mut(slot).address = *address;
+            }
             self.touch(slot, now);
             return Some(Learned {
                 slot,
-                news,
+                news: first || reflagged,
+                flags_told: first || reflagged,
                 collided: false,
                 evicted: None,
             });
@@ -240,6 +254,7 @@ impl Neighbours {
         Some(Learned {
             slot,
             news: confirmed,
+            flags_told: confirmed,
             collided: mac != wanted,
             evicted,
         })
@@ -316,6 +331,7 @@ impl Neighbours {
             ah: None,
             successor: None,
             used: now,
+            connection: NO_ENTRY,
             generation: 0,
             live: true,
             place: Place::default(),
@@ -349,6 +365,9 @@ impl Neighbours {
         let n = &mut self.slots[slot as usize];
         n.live = false;
         self.released.extend(n.ah.take());
+        if n.connection != NO_ENTRY {
+            self.orphans.push(n.connection);
+        }
         let (mac, address, confirmed) = (n.mac, n.address, n.confirmed);
         let list = if confirmed {
             &mut self.confirmed

@@ -52,12 +52,17 @@ pub struct IpHeader {
 
 /// Reads an IP header. `l3` may be longer than the packet (an Ethernet trailer).
 pub fn ip_header(ethertype: u16, l3: &[u8]) -> Result<IpHeader, DropReason> {
+    ip_header_of(ethertype, l3, l3.len())
+}
+
+/// The same where `l3` is the beginning of `room` bytes.
+pub fn ip_header_of(ethertype: u16, l3: &[u8], room: usize) -> Result<IpHeader, DropReason> {
     let header = match ethertype {
         TYPE_IPV4 => ipv4_header(l3),
         _ => ipv6_header(l3),
     };
     header
-        .filter(|h| h.len <= l3.len())
+        .filter(|h| h.len <= room)
         .ok_or(DropReason::Malformed)
 }
 

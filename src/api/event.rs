@@ -168,6 +168,35 @@ pub enum Happening {
     },
     /// Signed neighbour discovery (SEND, RFC 3971) was passed untouched.
     SignedNd,
+    /// A connection is there.
+    ConnectionUp {
+        /// The peer's GID.
+        gid: Gid,
+        /// The peer's UD queue pair.
+        qpn: Qpn,
+        /// We asked for it, to send; the peer did otherwise.
+        active: bool,
+    },
+    /// A connection is over.
+    ConnectionDown {
+        /// The peer's GID.
+        gid: Gid,
+        /// The peer's UD queue pair.
+        qpn: Qpn,
+        /// We asked for it.
+        active: bool,
+        /// Why, in words.
+        reason: String,
+    },
+    /// A peer did not take a connection: it is served by datagrams for a while.
+    ConnectionRefused {
+        /// The peer's GID.
+        gid: Gid,
+        /// The peer's UD queue pair.
+        qpn: Qpn,
+        /// Why, in words.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Happening {
@@ -231,6 +260,28 @@ impl fmt::Display for Happening {
             Happening::SignedNd => {
                 f.write_str("signed neighbour discovery (SEND) passes untouched")
             }
+            Happening::ConnectionUp { gid, qpn, active } => {
+                write!(f, "connection {} qpn {qpn} gid {gid} up", way(*active))
+            }
+            Happening::ConnectionDown {
+                gid,
+                qpn,
+                active,
+                reason,
+            } => write!(
+                f,
+                "connection {} qpn {qpn} gid {gid} down: {reason}",
+                way(*active)
+            ),
+            Happening::ConnectionRefused { gid, qpn, reason } => write!(
+                f,
+                "no connection to qpn {qpn} gid {gid}, datagrams for a minute: {reason}"
+            ),
         }
     }
+}
+
+/// A connection's direction: messages go one way.
+fn way(active: bool) -> &'static str {
+    if active { "to" } else { "from" }
 }

@@ -1,70 +1,303 @@
 //! Connected mode: which peers have connections, and what goes over them (RFC 4755; kernel
 //! drivers/infiniband/ulp/ipoib/ipoib_cm.c).
+//!
+//! A connection is used one way, as the kernel uses it: who wants to send asks for one. So two peers
+//! have two, and requests that cross make no trouble (RFC 4755, section 3.3 would reject one, which
+//! sends the kernel in circles). While there is none, packets go as datagrams, and those too large
+//! for that wait.
 
-use fabric::{ConnectError, ConnectionEvent, ConnectionId, ServiceId};
+mod active;
+mod passive;
+mod too_big;
 
-use super::{ConnectionAction, Incoming, Ipoib, Mode, Target, Time, TooBig};
-use crate::counters::DropReason;
+use std::collections::VecDeque;
+
+use fabric::{CloseReason, ConnectError, ConnectionEvent, ConnectionId, ServiceId};
+
+use super::{ConnectionAction, ConnectionPeer, Ended, Ipoib, Mode, Role, Time};
+use crate::address::HardwareAddress;
+use crate::connections::{Connections, Layout, NO_ENTRY, Side, State};
+use crate::event::Event;
+use crate::private_data::{CONNECTED_MTU, PrivateData};
+use crate::too_big::Limiter;
+
+/// State of connected mode.
+pub(super) struct ConnectedState {
+    pub table: Connections,
+    actions: VecDeque<ConnectionAction>,
+    limiter: Limiter,
+}
+
+impl ConnectedState {
+    pub fn new(max: usize) -> ConnectedState {
+        ConnectedState {
+            table: Connections::new(max),
+            actions: VecDeque::new(),
+            limiter: Limiter::default(),
+        }
+    }
+}
+
+/// The service that finds the interface with a queue pair. Linux has the first byte of RFC 4755,
+/// section 3.5 the wrong way round (`IPOIB_CM_IETF_ID`), and that is what is in use.
+fn service_id(layout: Layout, address: &HardwareAddress) -> ServiceId {
+    let first = match layout {
+        Layout::Linux => 0x10_u64,
+        Layout::Rfc4755 => 0x01,
+    };
+    ServiceId(first << 56 | u64::from(address.qpn().get()))
+}
 
 impl Ipoib {
     /// Changes how unicast IP packets travel. Connections that we asked for are ended; those of
-    /// peers stay, since a peer may go on sending over them.
+    /// peers stay, since a peer may go on sending over them. Neighbours and groups stay.
     pub fn set_mode(&mut self, _now: Time, mode: Mode) {
+        if mode == self.config.mode {
+            return;
+        }
         self.config.mode = mode;
+        if mode == Mode::Datagram {
+            let table = &self.connected.table;
+            let ours: Vec<u32> = (0..table.slots())
+                .filter(|at| table.active(*at).is_some())
+                .collect();
+            ours.into_iter()
+                .for_each(|at| self.drop_entry(at, Ended::Dropped));
+        }
     }
 
     /// The service ids that peers find this interface by: Linux's layout and that of RFC 4755,
     /// section 3.5.
     pub fn service_ids(&self) -> [ServiceId; 2] {
-        let qpn = u64::from(self.config.local.qpn().get());
-        [
-            ServiceId(0x1000_0000_0000_0000 | qpn),
-            ServiceId(0x0100_0000_0000_0000 | qpn),
-        ]
+        [Layout::Linux, Layout::Rfc4755].map(|layout| service_id(layout, &self.config.local))
     }
 
-    /// What the core wants done about connections, in order.
+    /// The largest IP packet that the interface takes from its host, in bytes.
+    pub(super) fn interface_mtu(&self) -> usize {
+        match self.config.mode {
+            Mode::Datagram => self.config.link_mtu,
+            Mode::Connected => CONNECTED_MTU,
+        }
+    }
+
+    fn private_data(&self) -> [u8; PrivateData::LEN] {
+        PrivateData::new(self.config.local.qpn()).to_bytes()
+    }
+
+    /// What the core wants done about connections, in order: to be asked after every call that brings
+    /// packets, events, updates or time.
     pub fn poll_connection(&mut self, _now: Time) -> Option<ConnectionAction> {
-        None
+        self.settle_orphans();
+        loop {
+            let action = self.connected.actions.pop_front()?;
+            match action {
+                // Nobody wants it any more.
+                ConnectionAction::Connect { request, .. }
+                    if !self.connected.table.is_asked(request) => {}
+                _ => return Some(action),
+            }
+        }
     }
 
     /// What came of [`ConnectionAction::Connect`].
     pub fn connecting(
         &mut self,
-        _now: Time,
-        _request: u32,
-        _begun: Result<ConnectionId, ConnectError>,
+        now: Time,
+        request: u32,
+        begun: Result<ConnectionId, ConnectError>,
     ) {
+        let asker = self.connected.table.answered(request);
+        match (asker, begun) {
+            (Some(at), Ok(connection)) => self.connected.table.bind(at, connection),
+            (None, Ok(connection)) => self.close(connection),
+            (Some(at), Err(why)) => self.not_begun(now, at, &why),
+            (None, Err(_)) => {}
+        }
     }
 
     /// Something happened to a connection of this interface.
-    pub fn connection_event(&mut self, _now: Time, _event: &ConnectionEvent) {}
-
-    /// Decides on a message that came over a connection. `head` is its beginning, from the
-    /// encapsulation header on: all of it, or at least 128 bytes of a message of `len` bytes.
-    ///
-    /// [`Incoming::Packet`] then names the part of the packet that is in `head`; the IP packet's own
-    /// length is in its header and not over `len` less the encapsulation header.
-    pub fn from_connection<'p>(
-        &mut self,
-        _now: Time,
-        _connection: ConnectionId,
-        _head: &'p [u8],
-        _len: usize,
-    ) -> Incoming<'_, 'p> {
-        Incoming::Dropped(DropReason::Malformed)
+    pub fn connection_event(&mut self, now: Time, event: &ConnectionEvent) {
+        self.settle_orphans();
+        match event {
+            ConnectionEvent::Requested {
+                connection,
+                service,
+                peer,
+                private_data,
+                ..
+            } => self.requested(now, *connection, *service, *peer, private_data),
+            ConnectionEvent::Replied {
+                connection,
+                private_data,
+            } => self.replied(now, *connection, private_data),
+            ConnectionEvent::Closed { connection, reason } => {
+                self.closed(now, *connection, *reason);
+            }
+        }
     }
 
-    /// A frame from the TAP, whose way is `to`, has a packet of `len` bytes that may not be cut, more
-    /// than that way takes.
-    pub fn too_big(
-        &mut self,
-        _now: Time,
-        _to: Target,
-        _prefix: &[u8; 12],
-        _frame: &[u8],
-        _len: usize,
-    ) -> TooBig<'_> {
-        TooBig::Dropped
+    /// Who is at the other end of a connection; `None` when it is not one of this interface.
+    pub fn connection_peer(&self, connection: ConnectionId) -> Option<ConnectionPeer> {
+        let at = self.connected.table.by_id(connection)?;
+        let entry = self.connected.table.get(at)?;
+        let (role, mtu) = match &entry.side {
+            Side::Passive => (Role::Passive, None),
+            Side::Active(active) => match active.state {
+                State::Up { mtu, .. } => (Role::Active, Some(mtu)),
+                _ => (Role::Active, None),
+            },
+        };
+        Some(ConnectionPeer {
+            address: entry.peer,
+            role,
+            mtu,
+        })
+    }
+
+    /// Connections that are there or being made.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, ConnectionPeer)> {
+        let table = &self.connected.table;
+        let ids = (0..table.slots()).filter_map(|at| table.get(at)?.connection);
+        ids.filter_map(|id| Some((id, self.connection_peer(id)?)))
+    }
+
+    fn act(&mut self, action: ConnectionAction) {
+        self.connected.actions.push_back(action);
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.act(ConnectionAction::Close { connection });
+    }
+
+    fn closed(&mut self, now: Time, connection: ConnectionId, reason: CloseReason) {
+        let Some(at) = self.connected.table.by_id(connection) else {
+            return;
+        };
+        match self.connected.table.active(at).map(|a| a.state) {
+            None => {
+                self.connected.table.remove(at).into_iter().for_each(|e| {
+                    self.tell_down(e.peer, Role::Passive, Ended::Closed(reason));
+                });
+            }
+            Some(State::Up { since, .. }) => self.broke(now, at, since, reason),
+            Some(State::Connecting { layout, again, .. }) => {
+                self.not_made(now, at, layout, again, reason);
+            }
+            Some(State::Waiting { .. } | State::Refused { .. }) => {}
+        }
+    }
+
+    /// Ends whatever an entry stands for, and forgets it.
+    fn drop_entry(&mut self, at: u32, why: Ended) {
+        let Some(entry) = self.connected.table.remove(at) else {
+            return;
+        };
+        entry.connection.into_iter().for_each(|id| self.close(id));
+        match entry.side {
+            Side::Passive => self.tell_down(entry.peer, Role::Passive, why),
+            Side::Active(active) => {
+                if let Some(slot) = self.neighbours.follow(active.link) {
+                    self.neighbours.get_mut(slot).connection = NO_ENTRY;
+                }
+                if matches!(active.state, State::Up { .. }) {
+                    self.tell_down(entry.peer, Role::Active, why);
+                }
+            }
+        }
+    }
+
+    /// Ends the connection to a neighbour, if there is one.
+    pub(super) fn drop_connection_of(&mut self, slot: u32) {
+        let at = self.neighbours.get(slot).connection;
+        if at != NO_ENTRY {
+            self.drop_entry(at, Ended::Dropped);
+        }
+    }
+
+    /// A neighbour says whether it takes connections: what was made without knowing, or before, ends if
+    /// it does not, and no pause holds if it does.
+    pub(super) fn flags_told(&mut self, slot: u32) {
+        let n = self.neighbours.get(slot);
+        let (at, takes) = (n.connection, n.address.takes_connections());
+        let paused = match self.connected.table.active(at).map(|a| a.state) {
+            Some(State::Connecting { .. } | State::Up { .. }) => false,
+            Some(State::Waiting { .. } | State::Refused { .. }) => true,
+            None => return,
+        };
+        if paused || !takes {
+            self.drop_entry(at, Ended::Dropped);
+        }
+    }
+
+    /// Ends all connections: our own address is another.
+    pub(super) fn drop_connections(&mut self) {
+        for at in 0..self.connected.table.slots() {
+            self.drop_entry(at, Ended::Dropped);
+        }
+    }
+
+    /// Ends the connections to neighbours that are no longer known.
+    fn settle_orphans(&mut self) {
+        while let Some(at) = self.neighbours.orphans.pop() {
+            let active = self.connected.table.active(at);
+            // Another neighbour may have the place by now.
+            if active.is_some_and(|a| self.neighbours.follow(a.link).is_none()) {
+                self.drop_entry(at, Ended::Dropped);
+            }
+        }
+    }
+
+    /// Makes room for one more connection, at the cost of the one that was not used for the longest
+    /// time; false if all are in use.
+    fn make_room(&mut self, now: Time) -> bool {
+        let table = &self.connected.table;
+        if table.max() == 0 {
+            return false;
+        }
+        if !table.is_full() {
+            return true;
+        }
+        let Some(at) = table.idlest(now) else {
+            return false;
+        };
+        self.counters.connections_evicted += 1;
+        self.drop_entry(at, Ended::Evicted);
+        true
+    }
+
+    /// Ends what is idle, gives up what takes too long, and tries again what others wait for.
+    pub(super) fn connections_timeout(&mut self, now: Time) {
+        self.settle_orphans();
+        if self.connected.table.next_due().is_none_or(|due| due > now) {
+            return;
+        }
+        let mut from = 0;
+        while let Some(at) = self.connected.table.overdue(now, from) {
+            from = at + 1;
+            self.overdue(now, at);
+        }
+        self.connected.table.reckon();
+    }
+
+    fn overdue(&mut self, now: Time, at: u32) {
+        match self.connected.table.active(at).map(|a| a.state) {
+            None | Some(State::Up { .. }) => {
+                self.counters.connections_reaped += 1;
+                self.drop_entry(at, Ended::Idle);
+            }
+            Some(State::Connecting { .. }) => self.took_too_long(now, at),
+            Some(State::Waiting { .. }) if self.waits(at) => self.try_again(now, at),
+            Some(State::Waiting { .. } | State::Refused { .. }) => {
+                self.drop_entry(at, Ended::Dropped);
+            }
+        }
+    }
+
+    fn waits(&self, at: u32) -> bool {
+        self.connected.table.active(at).is_some_and(|a| a.holds())
+    }
+
+    fn tell_down(&mut self, peer: HardwareAddress, role: Role, why: Ended) {
+        self.tell_watcher(|| Event::ConnectionDown { peer, role, why });
     }
 }

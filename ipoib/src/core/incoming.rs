@@ -13,7 +13,7 @@ use crate::nd::{self, Kind, Message, put_mac};
 use crate::snoop;
 use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, IpHeader, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP,
-    TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header,
+    TYPE_IPV4, TYPE_IPV6, TYPE_RARP, be16, ip_header_of,
 };
 
 /// Neighbour discovery that crossed a router is forged (RFC 4861, section 6.1).
@@ -38,6 +38,20 @@ fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN]
     e
 }
 
+/// What came: a datagram or a message of `len` bytes from the encapsulation header on. `head` is all of
+/// it, or its beginning where it is long.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived<'p> {
+    pub head: &'p [u8],
+    pub len: usize,
+}
+
+impl Arrived<'_> {
+    fn is_whole(&self) -> bool {
+        self.head.len() >= self.len
+    }
+}
+
 pub(super) fn sender(meta: &Meta) -> HardwareAddress {
     HardwareAddress::new(0, meta.src_qpn, meta.src_gid)
 }
@@ -50,11 +64,25 @@ impl Ipoib {
         meta: &Meta,
         payload: &'p [u8],
     ) -> Incoming<'_, 'p> {
-        match self.receive(now, meta, payload) {
-            Ok(Step::Packet(ethernet, len)) => Incoming::Packet {
-                ethernet,
-                l3: &payload[ENCAP_LEN..ENCAP_LEN + len],
-            },
+        let len = payload.len();
+        self.arrived(now, meta, Arrived { head: payload, len })
+    }
+
+    #[inline]
+    pub(super) fn arrived<'p>(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        arrived: Arrived<'p>,
+    ) -> Incoming<'_, 'p> {
+        match self.receive(now, meta, arrived) {
+            Ok(Step::Packet(ethernet, len)) => {
+                let l3 = &arrived.head[ENCAP_LEN..];
+                Incoming::Packet {
+                    ethernet,
+                    l3: &l3[..len.min(l3.len())],
+                }
+            }
             Ok(Step::Frame(len)) => Incoming::Frame(&self.scratch[..len]),
             Ok(Step::Consumed) => Incoming::Consumed,
             Ok(Step::Held) => Incoming::Held,
@@ -66,7 +94,13 @@ impl Ipoib {
     }
 
     #[inline]
-    fn receive(&mut self, now: Time, meta: &Meta, payload: &[u8]) -> Result<Step, DropReason> {
+    fn receive(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        arrived: Arrived<'_>,
+    ) -> Result<Step, DropReason> {
+        let payload = arrived.head;
         if payload.len() < ENCAP_LEN {
             return Err(DropReason::Malformed);
         }
@@ -78,8 +112,12 @@ impl Ipoib {
         let ethertype = be16(payload, 0);
         let l3 = &payload[ENCAP_LEN..];
         match ethertype {
-            TYPE_IPV4 | TYPE_IPV6 => self.ip_in(now, meta, ethertype, l3),
+            TYPE_IPV4 | TYPE_IPV6 => {
+                let room = l3.len().max(arrived.len - ENCAP_LEN);
+                self.ip_in(now, meta, ethertype, l3, room)
+            }
             TYPE_ARP | TYPE_RARP => self.arp_in(now, meta, ethertype, l3),
+            TYPE_ECHO if !arrived.is_whole() => Err(DropReason::TooLong),
             TYPE_ECHO => {
                 self.echo_in(now, meta, payload);
                 Ok(Step::Consumed)
@@ -95,17 +133,21 @@ impl Ipoib {
         meta: &Meta,
         ethertype: u16,
         l3: &[u8],
+        room: usize,
     ) -> Result<Step, DropReason> {
-        let header = ip_header(ethertype, l3)?;
+        let header = ip_header_of(ethertype, l3, room)?;
+        let packet = &l3[..header.len.min(l3.len())];
         let Some(destination) = self.destination(meta, &header)? else {
-            let step = self.ip_to(now, meta, ethertype, l3, header, self.config.mac)?;
-            // A client that gets its address cannot be asked for it.
-            if ethertype == TYPE_IPV4 && dhcp::may_be_reply(&l3[..header.len]) {
+            let step = self.ip_to(now, meta, ethertype, packet, header, self.config.mac)?;
+            // A client that gets its address cannot be asked for it. What is not here whole cannot be
+            // kept: it goes as when nobody answers.
+            let reply = ethertype == TYPE_IPV4 && dhcp::may_be_reply(packet);
+            if reply || packet.len() < header.len {
                 return Ok(step);
             }
-            return self.hold_for_guest(now, step, &header, l3);
+            return self.hold_for_guest(now, step, &header, packet);
         };
-        self.ip_to(now, meta, ethertype, l3, header, destination)
+        self.ip_to(now, meta, ethertype, packet, header, destination)
     }
 
     #[inline]
@@ -114,23 +156,27 @@ impl Ipoib {
         now: Time,
         meta: &Meta,
         ethertype: u16,
-        l3: &[u8],
+        packet: &[u8],
         header: IpHeader,
         destination: Mac,
     ) -> Result<Step, DropReason> {
-        let packet = &l3[..header.len];
-        if ethertype == TYPE_IPV6
-            && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
-            && let Some(message) = nd::parse(packet)?
+        let whole = packet.len() == header.len;
+        if ethertype == TYPE_IPV6 && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
         {
-            return self.nd_in(now, meta, destination, header, &message);
+            if !whole && nd::begins(packet) {
+                return Err(DropReason::TooLong);
+            }
+            if let Some(message) = nd::parse(packet)? {
+                return self.nd_in(now, meta, destination, header, &message);
+            }
         }
-        if self.routes_multicast && snoop::may_report(ethertype, packet) {
+        if self.routes_multicast && whole && snoop::may_report(ethertype, packet) {
             self.snoop_from_fabric(now, ethertype, packet);
         }
         let source = self.source(now, meta, header.source);
         let ethernet = ethernet(destination, source, ethertype);
         if ethertype == TYPE_IPV4
+            && whole
             && dhcp::may_be_reply(packet)
             && let Some(len) = self.dhcp_in(now, ethernet, packet)
         {
@@ -208,12 +254,12 @@ impl Ipoib {
         if signed {
             self.signed_nd();
         }
-        let link_mtu = self.config.link_mtu;
-        if signed || !message.needs_rewriting(link_mtu) {
+        let mtu = self.interface_mtu();
+        if signed || !message.needs_rewriting(mtu) {
             return Ok(Step::Packet(ethernet, header.len));
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let written = message.rewrite(link_mtu, &mut scratch[ETHERNET_LEN..], |option, out| {
+        let written = message.rewrite(mtu, &mut scratch[ETHERNET_LEN..], |option, out| {
             let mac = self.mac_of(&option.hardware_address()?);
             Some(put_mac(option.kind, mac, out))
         });
@@ -247,9 +293,17 @@ impl Ipoib {
         // An advertisement without an option answers a unicast solicitation: its sender has the
         // address (RFC 4861, section 4.4).
         if !claimed && message.kind == Kind::NeighbourAdvertisement {
-            self.heard_from(now, &sender(meta), Some(ip));
+            self.heard_from(now, &self.known_sender(meta), Some(ip));
         }
         Ok(())
+    }
+
+    /// The sender's address, with the flags that it gave when it last named it.
+    fn known_sender(&self, meta: &Meta) -> HardwareAddress {
+        match self.neighbours.by_address(meta.src_gid, meta.src_qpn) {
+            Some(slot) => self.neighbours.get(slot).address,
+            None => sender(meta),
+        }
     }
 
     fn arp_in(

@@ -91,6 +91,9 @@ impl Ipoib {
         if let Some(address) = learned.evicted {
             self.tell_watcher(|| Event::NeighbourForgotten { address });
         }
+        if learned.flags_told {
+            self.flags_told(learned.slot);
+        }
         let grown = learned.evicted.is_some() || self.neighbours.len() > before;
         self.counters.neighbours_learned += u64::from(grown);
         Some((learned.slot, learned.news))
@@ -111,10 +114,13 @@ impl Ipoib {
 
     fn supersede(&mut self, old: u32, new: u32) -> Option<HardwareAddress> {
         let address = self.neighbours.get(old).address;
-        self.neighbours.supersede(old, new).then(|| {
-            self.counters.neighbours_superseded += 1;
-            address
-        })
+        if !self.neighbours.supersede(old, new) {
+            return None;
+        }
+        self.counters.neighbours_superseded += 1;
+        // Whoever was at its other end is gone.
+        self.drop_connection_of(old);
+        Some(address)
     }
 
     /// Tells the control side.

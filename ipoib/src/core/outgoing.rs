@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::learning::is_claimable;
-use super::{Ipoib, Outgoing, Target, Time};
+use super::{Ipoib, Mode, Outgoing, Target, Time};
 use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
@@ -46,7 +46,10 @@ impl<'f> Tap<'f> {
 }
 
 pub(super) enum Step {
+    /// By whatever way the target has.
     Forward(Target, u16),
+    /// As a datagram, whatever the mode.
+    Datagram(Target, u16),
     Rewritten(Target, usize),
     Held,
 }
@@ -68,7 +71,8 @@ impl Ipoib {
     /// the TAP gives it. `prefix` is its virtio-net header, given back with a held frame.
     pub fn from_tap(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
         match self.step(now, Tap { prefix, frame }) {
-            Ok(Step::Forward(to, ethertype)) => Outgoing::Forward {
+            Ok(Step::Forward(to, ethertype)) => self.way(now, to, ethertype),
+            Ok(Step::Datagram(to, ethertype)) => Outgoing::Forward {
                 to,
                 encap: encap(ethertype),
             },
@@ -84,6 +88,27 @@ impl Ipoib {
                 self.counters.drop_tx(reason);
                 Outgoing::Dropped(reason)
             }
+        }
+    }
+
+    /// Unicast goes over the peer's connection, if it has one.
+    #[inline]
+    fn way(&mut self, now: Time, to: Target, ethertype: u16) -> Outgoing<'static> {
+        let encap = encap(ethertype);
+        let found = match to {
+            Target::Neighbour(slot) if self.config.mode == Mode::Connected => {
+                self.connection_to(now, slot)
+            }
+            _ => None,
+        };
+        match found {
+            None => Outgoing::Forward { to, encap },
+            Some((connection, mtu)) => Outgoing::Message {
+                connection,
+                to,
+                encap,
+                mtu,
+            },
         }
     }
 
@@ -123,6 +148,15 @@ impl Ipoib {
     fn forward(&mut self, now: Time, tap: Tap<'_>, ethertype: u16) -> Result<Step, DropReason> {
         Ok(match self.ip_target(now, tap, ethertype)? {
             Some(to) => Step::Forward(to, ethertype),
+            None => Step::Held,
+        })
+    }
+
+    /// Neighbour discovery is a datagram always (RFC 4755, section 7), also where nothing in it needs to
+    /// be changed.
+    fn nd_untouched(&mut self, now: Time, tap: Tap<'_>) -> Result<Step, DropReason> {
+        Ok(match self.ip_target(now, tap, TYPE_IPV6)? {
+            Some(to) => Step::Datagram(to, TYPE_IPV6),
             None => Step::Held,
         })
     }
@@ -215,10 +249,10 @@ impl Ipoib {
         };
         if message.is_signed() {
             self.signed_nd();
-            return self.forward(now, tap, TYPE_IPV6);
+            return self.nd_untouched(now, tap);
         }
-        if !message.needs_rewriting(self.config.link_mtu) {
-            return self.forward(now, tap, TYPE_IPV6);
+        if !message.needs_rewriting(self.interface_mtu()) {
+            return self.nd_untouched(now, tap);
         }
         if !tap.checksum_is_partial() && !message.checksum_is_right() {
             return Err(DropReason::BadChecksum);
@@ -232,7 +266,7 @@ impl Ipoib {
     fn nd_out(&mut self, message: &Message<'_>) -> Result<usize, DropReason> {
         let mut scratch = std::mem::take(&mut self.scratch);
         let written = message.rewrite(
-            self.config.link_mtu,
+            self.interface_mtu(),
             &mut scratch[ENCAP_LEN..],
             |option, out| {
                 let mac = option.mac()?;

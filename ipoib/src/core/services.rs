@@ -103,7 +103,7 @@ impl Ipoib {
         };
         let written = infiniband.or_else(|| message.write_broadcast(out));
         let Some(len) = written else {
-            return Some(Ok(Step::Forward(to, TYPE_IPV4)));
+            return Some(Ok(Step::Datagram(to, TYPE_IPV4)));
         };
         self.scratch[..ENCAP_LEN].copy_from_slice(&encap(TYPE_IPV4));
         self.counters.dhcp_translated += 1;

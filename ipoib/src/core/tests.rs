@@ -1,9 +1,11 @@
 //! What the tests of the core share.
 
+mod connections;
 mod data;
 mod guests;
 mod services;
 mod tables;
+mod too_big;
 mod translation;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

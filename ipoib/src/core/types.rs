@@ -1,8 +1,9 @@
 //! What goes in and comes out.
 
+use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{AddressHandle, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId};
+use fabric::{AddressHandle, CloseReason, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId};
 
 use crate::address::{HardwareAddress, Mac};
 use crate::counters::DropReason;
@@ -120,7 +121,8 @@ pub enum Outgoing<'a> {
     },
     /// Strip 14 bytes of Ethernet, put `encap` before the IP packet, and post it as one message of a
     /// connection. A large send is cut as the sender asked, each piece a message. A packet over
-    /// `mtu` bytes is to be given to [`crate::Ipoib::too_big`].
+    /// `mtu` bytes is to be given to [`crate::Ipoib::too_big`]. Never on a connection that was
+    /// accepted.
     Message {
         /// The connection.
         connection: ConnectionId,
@@ -195,6 +197,55 @@ pub enum ConnectionAction {
         /// The connection.
         connection: ConnectionId,
     },
+}
+
+/// Who asked for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// We did, to send.
+    Active,
+    /// The peer did. Nothing is sent on it.
+    Passive,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionPeer {
+    /// Its address. Without flags if it asked for the connection: it tells the queue pair, and the
+    /// connection the GID.
+    pub address: HardwareAddress,
+    /// Who asked for it.
+    pub role: Role,
+    /// The largest IP packet that we may send on it, in bytes; `None` while there is none.
+    pub mtu: Option<usize>,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ended {
+    /// The peer ended it, or it failed.
+    Closed(CloseReason),
+    /// It was not used for a while.
+    Idle,
+    /// It made room for another.
+    Evicted,
+    /// It is of no use any more: the mode, our own address or the peer's is another now.
+    Dropped,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Closed(CloseReason::Disconnected) => f.write_str("the peer ended it"),
+            Ended::Closed(CloseReason::Rejected(why)) => write!(f, "the peer rejected it: {why}"),
+            Ended::Closed(CloseReason::TimedOut) => f.write_str("the peer did not answer"),
+            Ended::Closed(CloseReason::Failed(status)) => write!(f, "it failed: {status}"),
+            Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
+            Ended::Idle => f.write_str("nothing used it"),
+            Ended::Evicted => f.write_str("it made room for another"),
+            Ended::Dropped => f.write_str("it is of no use any more"),
+        }
+    }
 }
 
 /// What the fabric knows about a received datagram.

@@ -126,6 +126,22 @@ fn events() -> Vec<Reply> {
         },
         Happening::MacClash { mac, peer_mac: mac },
         Happening::SignedNd,
+        Happening::ConnectionUp {
+            gid,
+            qpn,
+            active: true,
+        },
+        Happening::ConnectionDown {
+            gid,
+            qpn,
+            active: false,
+            reason: "nothing used it".into(),
+        },
+        Happening::ConnectionRefused {
+            gid,
+            qpn,
+            reason: "the peer did not answer".into(),
+        },
     ];
     let mut all: Vec<Event> = daemon.map(|what| event(None, None, what)).into();
     all.extend(port.map(|what| event(None, Some("soft/eth0"), what)));

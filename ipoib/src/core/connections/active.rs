@@ -1,0 +1,252 @@
+//! Connections that we ask for.
+
+use fabric::{CloseReason, ConnectError, ConnectionId, RejectReason};
+
+use super::super::{ConnectionAction, Ended, Ipoib, Mode, Role, Time};
+use super::service_id;
+use crate::connections::{Layout, NO_ENTRY, State};
+use crate::event::Event;
+use crate::private_data::{CONNECTED_MTU, PrivateData};
+use crate::wire::ENCAP_LEN;
+
+/// A request that nobody answered in so long a time, repetitions included, is given up. The kernel
+/// goes on for 98 s, which is long for those who wait.
+const ATTEMPT_MS: u64 = 20_000;
+/// A peer that refuses, or never answers, is not asked again for so long.
+const REFUSED_MS: u64 = 60_000;
+/// The pause after a second failure in a row; the next is twice as long.
+const BACKOFF_MS: u64 = 100;
+const BACKOFF_MAX_MS: u64 = 5000;
+const FAILURES_MAX: u8 = 8;
+/// A connection that lived for so long did not fail at once: the next one may be made at once.
+const STABLE_MS: u64 = 10_000;
+
+impl Ipoib {
+    /// The connection that a unicast IP packet to a neighbour takes, and the largest packet that it
+    /// carries. `None` if there is none now; then one is asked for, if the peer may have one.
+    #[inline]
+    pub(in crate::core) fn connection_to(
+        &mut self,
+        now: Time,
+        slot: u32,
+    ) -> Option<(ConnectionId, usize)> {
+        let at = self.neighbours.get(slot).connection;
+        if at == NO_ENTRY {
+            self.begin(now, slot);
+            return None;
+        }
+        let entry = self.connected.table.get(at)?;
+        let connection = entry.connection;
+        match self.connected.table.active(at)?.state {
+            State::Up { mtu, .. } => {
+                self.connected.table.touch(at, now);
+                Some((connection?, mtu))
+            }
+            State::Waiting { until } if until <= now => {
+                self.try_again(now, at);
+                None
+            }
+            State::Refused { until } if until <= now => {
+                self.drop_entry(at, Ended::Dropped);
+                self.begin(now, slot);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a neighbour may take connections. One that only sent data has not said so, and is
+    /// asked: after a restart of ours it may send for long before it next speaks ARP.
+    fn may_take_connections(&self, slot: u32) -> bool {
+        let n = self.neighbours.get(slot);
+        self.config.mode == Mode::Connected && (n.address.takes_connections() || !n.confirmed)
+    }
+
+    fn begin(&mut self, now: Time, slot: u32) {
+        if !self.may_take_connections(slot) {
+            return;
+        }
+        if !self.make_room(now) {
+            self.counters.connections_no_room += 1;
+            return;
+        }
+        let peer = self.neighbours.get(slot).address;
+        let link = self.neighbours.link(slot);
+        let at = self.connected.table.insert_active(now, peer, link);
+        self.neighbours.get_mut(slot).connection = at;
+        self.try_again(now, at);
+    }
+
+    /// The pause is over. It goes on while too many others are being made; without room for one more,
+    /// the peer is served by datagrams.
+    pub(super) fn try_again(&mut self, now: Time, at: u32) {
+        let table = &self.connected.table;
+        let link = table.active(at).map(|a| a.link);
+        let slot = link.and_then(|link| self.neighbours.follow(link));
+        let confirmed = slot.is_some_and(|slot| self.neighbours.get(slot).confirmed);
+        if !table.may_begin(confirmed) {
+            let until = now.after(BACKOFF_MS);
+            self.connected.table.set_state(at, State::Waiting { until });
+            return self.drop_surplus();
+        }
+        if self.make_room(now) {
+            return self.request(now, at, Layout::Linux, false);
+        }
+        self.counters.connections_no_room += 1;
+        self.drop_entry(at, Ended::Dropped);
+    }
+
+    fn request(&mut self, now: Time, at: u32, layout: Layout, again: bool) {
+        let table = &mut self.connected.table;
+        let Some(peer) = table.get(at).map(|e| e.peer) else {
+            return;
+        };
+        let until = now.after(ATTEMPT_MS);
+        table.set_state(
+            at,
+            State::Connecting {
+                layout,
+                again,
+                until,
+            },
+        );
+        let request = table.ask(at);
+        let private_data = self.private_data();
+        self.act(ConnectionAction::Connect {
+            request,
+            peer: peer.gid(),
+            service: service_id(layout, &peer),
+            private_data,
+        });
+    }
+
+    /// The fabric could not even ask.
+    pub(super) fn not_begun(&mut self, now: Time, at: u32, why: &ConnectError) {
+        match why {
+            ConnectError::Unreachable(_) => self.refused(now, at, CloseReason::TimedOut),
+            ConnectError::NoSuchEndpoint(_) => self.drop_entry(at, Ended::Dropped),
+            ConnectError::Full | ConnectError::Os(_) => {
+                self.wait(now, at, false, CloseReason::PortGone);
+            }
+        }
+    }
+
+    /// The peer consents. Its own MTU counts (RFC 4755, section 5.1), and ours. A connection that
+    /// carries less than a datagram is of no use, one that carries nothing the kernel rejects, too.
+    pub(super) fn replied(&mut self, now: Time, connection: ConnectionId, private_data: &[u8]) {
+        let table = &self.connected.table;
+        let known = table.by_id(connection);
+        let asker = known.filter(|at| {
+            let active = table.active(*at);
+            active.is_some_and(|a| matches!(a.state, State::Connecting { .. }))
+        });
+        let Some(at) = asker else {
+            return self.close(connection);
+        };
+        let data = PrivateData::parse(private_data);
+        let takes = data.map_or(0, |d| d.receive_mtu as usize);
+        let mtu = takes.saturating_sub(ENCAP_LEN).min(CONNECTED_MTU);
+        if mtu == 0 || mtu < self.config.link_mtu {
+            let private_data = self.private_data();
+            self.act(ConnectionAction::Reject {
+                connection,
+                reason: RejectReason::CONSUMER,
+                private_data,
+            });
+            let reason = CloseReason::Rejected(RejectReason::CONSUMER);
+            return self.refused(now, at, reason);
+        }
+        self.act(ConnectionAction::Establish { connection });
+        self.established(now, at, mtu);
+    }
+
+    fn established(&mut self, now: Time, at: u32, mtu: usize) {
+        let table = &mut self.connected.table;
+        table.set_state(at, State::Up { since: now, mtu });
+        table.touch(at, now);
+        table.release(at);
+        self.counters.connections_made += 1;
+        if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
+            let role = Role::Active;
+            self.tell_watcher(|| Event::ConnectionUp { peer, role });
+        }
+    }
+
+    /// It was there, and is no more. The next packet asks for another at once, unless that has failed
+    /// lately.
+    pub(super) fn broke(&mut self, now: Time, at: u32, since: Time, reason: CloseReason) {
+        let stable = since.after(STABLE_MS) <= now;
+        if reason != CloseReason::Disconnected {
+            self.counters.connections_failed += 1;
+        }
+        if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
+            self.tell_down(peer, Role::Active, Ended::Closed(reason));
+        }
+        self.wait(now, at, stable, reason);
+    }
+
+    /// It did not come about.
+    pub(super) fn not_made(
+        &mut self,
+        now: Time,
+        at: u32,
+        layout: Layout,
+        again: bool,
+        reason: CloseReason,
+    ) {
+        const AT_ONCE: [RejectReason; 2] = [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER];
+        match reason {
+            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID) if layout == Layout::Linux => {
+                self.request(now, at, Layout::Rfc4755, again);
+            }
+            // What the peer had of us before is gone now.
+            CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
+                self.request(now, at, layout, true);
+            }
+            CloseReason::Rejected(_) | CloseReason::TimedOut => self.refused(now, at, reason),
+            CloseReason::Disconnected | CloseReason::Failed(_) | CloseReason::PortGone => {
+                self.wait(now, at, false, reason);
+            }
+        }
+    }
+
+    pub(super) fn took_too_long(&mut self, now: Time, at: u32) {
+        let begun = self.connected.table.get(at).and_then(|e| e.connection);
+        begun.into_iter().for_each(|id| self.close(id));
+        self.refused(now, at, CloseReason::TimedOut);
+    }
+
+    /// The peer is served by datagrams for a while; what was too large for that learns so.
+    fn refused(&mut self, now: Time, at: u32, reason: CloseReason) {
+        let until = now.after(REFUSED_MS);
+        self.connected.table.set_state(at, State::Refused { until });
+        self.connected.table.release(at);
+        self.counters.connections_refused += 1;
+        if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
+            self.tell_watcher(|| Event::ConnectionRefused { peer, reason });
+        }
+        self.drop_surplus();
+    }
+
+    /// Nothing is asked for until the pause is over: none after a first failure. After too many in a
+    /// row, the peer may be reached by datagrams, even if it is not by what a connection sends.
+    fn wait(&mut self, now: Time, at: u32, forget: bool, reason: CloseReason) {
+        let failures = self.connected.table.count_failure(at, forget);
+        if failures > FAILURES_MAX {
+            return self.refused(now, at, reason);
+        }
+        let pause = match failures {
+            0 | 1 => 0,
+            n => (BACKOFF_MS << (n - 2).min(8)).min(BACKOFF_MAX_MS),
+        };
+        let until = now.after(pause);
+        self.connected.table.set_state(at, State::Waiting { until });
+        self.drop_surplus();
+    }
+
+    fn drop_surplus(&mut self) {
+        if let Some(at) = self.connected.table.surplus() {
+            self.drop_entry(at, Ended::Dropped);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Packets that are larger than their way takes.
+
+use super::super::{Ipoib, Target, Time, TooBig};
+use crate::connections::State;
+use crate::too_big::Offender;
+
+/// What a large packet for a peer meets.
+enum Way {
+    /// A connection is being made.
+    Soon(u32),
+    /// The largest packet that goes, in bytes.
+    Takes(usize),
+}
+
+impl Ipoib {
+    /// A frame from the TAP, whose way is `to`, has a packet of `len` bytes that may not be cut, more
+    /// than that way takes.
+    ///
+    /// It waits while a connection is being made, and is answered otherwise: as the kernel does also
+    /// for IPv4 packets that may be fragmented, which the host's IP then does itself. The answer has
+    /// the destination as its source. Multicast is dropped (`ipoib_set_mode` warns of it).
+    pub fn too_big(
+        &mut self,
+        now: Time,
+        to: Target,
+        prefix: &[u8; 12],
+        frame: &[u8],
+        len: usize,
+    ) -> TooBig<'_> {
+        let Target::Neighbour(slot) = to else {
+            self.counters.too_big_multicast += 1;
+            return TooBig::Dropped;
+        };
+        match self.large_way(slot, len) {
+            Way::Soon(at) => self.hold_large(at, prefix, frame),
+            Way::Takes(mtu) => self.answer_large(now, frame, mtu, len),
+        }
+    }
+
+    fn large_way(&self, slot: u32, len: usize) -> Way {
+        let at = self.neighbours.get(slot).connection;
+        match self.connected.table.active(at).map(|a| a.state) {
+            Some(State::Connecting { .. } | State::Waiting { .. }) => Way::Soon(at),
+            Some(State::Up { mtu, .. }) if len > mtu => Way::Takes(mtu),
+            // Not a packet for the connection.
+            Some(State::Up { .. } | State::Refused { .. }) | None => {
+                Way::Takes(self.config.link_mtu)
+            }
+        }
+    }
+
+    fn hold_large(&mut self, at: u32, prefix: &[u8; 12], frame: &[u8]) -> TooBig<'_> {
+        let most = self.config.limits.held_per_neighbour.max(1);
+        if self.connected.table.hold(at, most, prefix, frame) {
+            self.counters.too_big_held += 1;
+            return TooBig::Held;
+        }
+        self.counters.too_big_hold_full += 1;
+        TooBig::Dropped
+    }
+
+    fn answer_large(&mut self, now: Time, frame: &[u8], mtu: usize, len: usize) -> TooBig<'_> {
+        let Some(offender) = Offender::parse(frame) else {
+            self.counters.too_big_unanswerable += 1;
+            return TooBig::Dropped;
+        };
+        if !self.connected.limiter.may_answer(now, offender.destination) {
+            self.counters.too_big_limited += 1;
+            return TooBig::Dropped;
+        }
+        self.counters.too_big_answered += 1;
+        let len = offender.write_answer(mtu, len, &mut self.scratch);
+        TooBig::Answer(&self.scratch[..len])
+    }
+}
