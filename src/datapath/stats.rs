@@ -1,7 +1,7 @@
 //! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
 //! asks for copies.
 
-use ipoib::{GroupInfo, GuestInfo, NeighbourInfo};
+use ipoib::{ConnectionPeer, GroupInfo, GuestInfo, NeighbourInfo};
 
 use super::command::DeviceId;
 
@@ -78,6 +78,8 @@ pub struct DeviceSnapshot {
     pub groups: Vec<GroupInfo>,
     /// Connections, where asked for.
     pub connections: Vec<fabric::ConnectionInfo>,
+    /// Who is at the other end of them, where asked for and as far as the core knows.
+    pub peers: Vec<(fabric::ConnectionId, ConnectionPeer)>,
 }
 
 /// A copy of one data thread's own counters.

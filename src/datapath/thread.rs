@@ -150,41 +150,46 @@ impl DataThread {
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
         while !self.stop {
-            let timeout = self.timeout();
-            self.busy = self.waiter.wait(&mut events, timeout.as_ref())?;
-            self.train.expect_more(self.busy);
-            self.wakeups += 1;
-            let at = nanoseconds();
-            let now = milliseconds(at);
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => {
-                        self.inbox.drain_wake();
-                        self.commands(now);
-                    }
-                    FABRIC => self.receive(now)?,
-                    lane => {
-                        let i = (lane - LANES) as usize;
-                        let flags = event.flags;
-                        if flags.contains(epoll::EventFlags::ERR) {
-                            self.probe(i);
-                        } else {
-                            self.transmit(i, now);
-                        }
-                    }
-                }
-            }
-            self.timers(at);
-            self.train.flush(&mut *self.fabric);
-            if self.has_connections {
-                self.serve_connections(now);
-            }
-            self.fabric.flush();
-            self.pause(!self.fabric.has_room())?;
+            self.round(&mut events)?;
         }
         // Else peers would find out by timeouts.
         (0..self.lanes.len()).for_each(|i| self.close_all(i));
         Ok(())
+    }
+
+    /// Waits for events and handles them. `events` is only memory.
+    fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let timeout = self.timeout();
+        self.busy = self.waiter.wait(events, timeout.as_ref())?;
+        self.train.expect_more(self.busy);
+        self.wakeups += 1;
+        let at = nanoseconds();
+        let now = milliseconds(at);
+        for event in &*events {
+            match event.data.u64() {
+                WAKE => {
+                    self.inbox.drain_wake();
+                    self.commands(now);
+                }
+                FABRIC => self.receive(now)?,
+                lane => {
+                    let i = (lane - LANES) as usize;
+                    let flags = event.flags;
+                    if flags.contains(epoll::EventFlags::ERR) {
+                        self.probe(i);
+                    } else {
+                        self.transmit(i, now);
+                    }
+                }
+            }
+        }
+        self.timers(at);
+        self.train.flush(&mut *self.fabric);
+        if self.has_connections {
+            self.serve_connections(now);
+        }
+        self.fabric.flush();
+        self.pause(!self.fabric.has_room())
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
@@ -323,11 +328,12 @@ impl DataThread {
             self.translated.extend_from_slice(frame);
             receive::write_frame(lane, &self.translated);
         }
-        self.send_released(i, now);
-        if self.has_connections {
-            // What is done for a connection may release more.
-            while self.act(i, now) {
-                self.send_released(i, now);
+        loop {
+            // A connection is established before what waited for it goes over it.
+            let acted = self.has_connections && self.act(i, now);
+            self.send_released(i, now);
+            if !acted {
+                break;
             }
         }
         if let Some(Some(lane)) = self.lanes.get_mut(i) {

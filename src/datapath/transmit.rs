@@ -369,14 +369,27 @@ mod tests {
         assert!(rig.posted().is_empty());
     }
 
-    /// The core has no such neighbour: nobody is answered.
+    /// The link's broadcast group is always there, and nobody is told about its MTU.
     #[test]
-    fn a_packet_over_the_way_s_mtu_is_not_sent() {
+    fn a_multicast_over_the_mtu_is_dropped_and_counted() {
         let mut rig = Rig::new();
-        let plain = VnetHeader::default();
-        assert_eq!(rig.send(1500, &plain, &udp_frame(1472)), Fate::Sent);
-        assert_eq!(rig.send(1500, &plain, &udp_frame(1473)), Fate::Dropped);
-        assert_eq!(rig.posted(), [[1024, 480]]);
+        let way = Way {
+            to: Target::Group(0),
+            connection: None,
+            ..over(2044)
+        };
+        for (payload, fate) in [(2016, Fate::Sent), (2017, Fate::Dropped)] {
+            let Rig {
+                lane,
+                fabric,
+                train,
+            } = &mut rig;
+            let frame = udp_frame(payload);
+            let prefix = [0; VNET_HEADER_LEN];
+            let sent = send(lane, fabric, train, Time(0), &way, &prefix, &frame);
+            assert_eq!(sent, fate, "{payload}");
+        }
+        assert_eq!(rig.posted(), [[2048]]);
         let stats = rig.lane.stats;
         assert_eq!(
             (stats.tx_too_big, stats.tx_errors, stats.tx_dropped),

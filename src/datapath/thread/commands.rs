@@ -117,7 +117,7 @@ impl DataThread {
     }
 
     /// The device's own address changed. With another queue pair peers find it by other service
-    /// ids, and what they know of its connections is about the old one.
+    /// ids; the core has ended the connections.
     fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
         let Some(Some(lane)) = self.lanes.get_mut(i) else {
             return;
@@ -125,7 +125,7 @@ impl DataThread {
         let before = lane.core.service_ids();
         lane.core.set_local(address);
         if lane.core.service_ids() != before {
-            self.end_connections(i, now);
+            self.close_all(i);
             self.listen(i);
         }
         self.service(i, now);
@@ -229,6 +229,11 @@ impl DataThread {
                 .filter(|c| c.endpoint == lane.endpoint)
                 .cloned()
                 .collect(),
+            peers: if tables {
+                lane.core.connections().collect()
+            } else {
+                Vec::new()
+            },
         });
         Snapshot {
             worker: WorkerSnapshot {

@@ -3,8 +3,8 @@
 use std::io;
 
 use fabric::{
-    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections,
-    EndpointId, Gid, RejectReason, ServiceId,
+    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid,
+    RejectReason, ServiceId,
 };
 use ipoib::{ConnectionAction, Time};
 
@@ -145,20 +145,6 @@ impl DataThread {
                     c.listen(endpoint, service);
                 }
             });
-        }
-    }
-
-    /// As [`DataThread::close_all`], for a lane that goes on: its core is told.
-    pub(super) fn end_connections(&mut self, i: usize, now: Time) {
-        let of_lane = self.connections.iter().filter(|(_, lane)| **lane == i);
-        let ended: Vec<ConnectionId> = of_lane.map(|(connection, _)| *connection).collect();
-        self.close_all(i);
-        if let Some(Some(lane)) = self.lanes.get_mut(i) {
-            for connection in ended {
-                let reason = CloseReason::PortGone;
-                let event = ConnectionEvent::Closed { connection, reason };
-                lane.core.connection_event(now, &event);
-            }
         }
     }
 

@@ -1,11 +1,13 @@
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use crossbeam_channel::unbounded;
-use fabric::{CloseReason, ConnectionEvent, EndpointId, RejectReason, ServiceId};
+use fabric::{CloseReason, ConnectionEvent, EndpointId, Qpn, RejectReason, ServiceId};
+use ipoib::{HardwareAddress, Update};
 
 use super::super::command::Command;
 use super::super::handle::mailbox;
-use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane};
+use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane, udp_frame};
 use super::*;
 
 struct Rig {
@@ -162,6 +164,187 @@ fn the_thread_sleeps_until_the_fabric_s_deadline() {
     rig.state.lock().unwrap().deadline = Some(fabric::Instant(later));
     let left = rig.thread.timeout().unwrap();
     assert!(left.tv_sec < 5 && (left.tv_sec, left.tv_nsec) > (0, 0));
+}
+
+/// A device with one peer, which takes connections or does not.
+struct Pair {
+    rig: Rig,
+    host: OwnedFd,
+    events: Vec<epoll::Event>,
+}
+
+const PEER_QPN: u32 = 0x99;
+
+impl Pair {
+    fn new(flags: u8) -> Pair {
+        let rig = Rig::new();
+        let (lane, host) = lane(16);
+        rig.commands.send(Command::AddLane(Box::new(lane)));
+        let update = Update::Learned {
+            address: HardwareAddress::new(flags, Qpn::new(PEER_QPN), address(0).gid()),
+            mac: PEER_MAC,
+            ip: Some(std::net::IpAddr::from([10, 0, 0, 2])),
+        };
+        rig.commands.send(Command::Update(DEVICE, update));
+        let mut pair = Pair {
+            rig,
+            host,
+            events: Vec::with_capacity(8),
+        };
+        pair.round();
+        pair.calls();
+        pair
+    }
+
+    fn round(&mut self) {
+        self.rig.thread.round(&mut self.events).unwrap();
+    }
+
+    /// The calls since the last time, without the flushes.
+    fn calls(&mut self) -> Vec<Call> {
+        let mut calls = std::mem::take(&mut self.rig.state.lock().unwrap().calls);
+        calls.retain(|call| !matches!(call, Call::Flush | Call::Timeout));
+        calls
+    }
+
+    /// The host sends one datagram to the peer.
+    fn send(&mut self, payload: usize) {
+        let mut frame = vec![0; VNET_HEADER_LEN];
+        frame.extend(udp_frame(payload));
+        frame[VNET_HEADER_LEN..][..6].copy_from_slice(&PEER_MAC);
+        frame[VNET_HEADER_LEN + 6..][..6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        rustix::io::write(&self.host, &frame).unwrap();
+        self.round();
+    }
+
+    /// Something happened to the connection.
+    fn happens(&mut self, event: ConnectionEvent) {
+        let mut state = self.rig.state.lock().unwrap();
+        state.events.push_back(event);
+        state.deadline = Some(fabric::Instant(1));
+        drop(state);
+        self.round();
+    }
+
+    fn connection(&self) -> ConnectionId {
+        *self.rig.thread.connections.keys().next().unwrap()
+    }
+
+    /// What the host reads, from the Ethernet header on.
+    fn read(&self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 1 << 17];
+        let len = rustix::io::read(&self.host, &mut frame).ok()?;
+        Some(frame[VNET_HEADER_LEN..len].to_vec())
+    }
+}
+
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Takes connections (RFC 4755, section 3.1).
+const RC: u8 = 0x80;
+
+/// The bytes that were posted or sent, call by call.
+fn lengths(calls: &[Call]) -> Vec<(bool, usize)> {
+    let length = |call: &Call| match call {
+        Call::Post(_, packets) => Some((true, packets.concat().len())),
+        Call::Send(_, packets) => Some((false, packets.concat().len())),
+        _ => None,
+    };
+    calls.iter().filter_map(length).collect()
+}
+
+#[test]
+fn a_large_packet_waits_for_the_connection_and_small_ones_do_not() {
+    let mut pair = Pair::new(RC);
+    pair.send(5000);
+    let service = ServiceId(0x1000_0000_0000_0000 | u64::from(PEER_QPN));
+    assert_eq!(pair.calls(), [Call::Connect(service)]);
+    pair.send(100);
+    assert_eq!(lengths(&pair.calls()), [(false, 132)]);
+    pair.send(6000);
+    assert!(pair.calls().is_empty());
+
+    let connection = pair.connection();
+    let mut private_data = vec![0; 196];
+    private_data[..8].copy_from_slice(&[0, 0, 0, PEER_QPN as u8, 0, 0, 0xff, 0xf4]);
+    pair.happens(ConnectionEvent::Replied {
+        connection,
+        private_data: private_data.into(),
+    });
+    let calls = pair.calls();
+    assert!(calls[0] == Call::Establish(connection));
+    assert_eq!(lengths(&calls), [(true, 5032), (true, 6032)], "in order");
+    pair.send(60_000);
+    pair.send(100);
+    assert_eq!(lengths(&pair.calls()), [(true, 60_032), (true, 132)]);
+    assert_eq!(pair.read(), None, "nobody was told of a small MTU");
+}
+
+#[test]
+fn a_refused_connection_is_asked_for_the_other_way_and_then_its_packets_are_answered() {
+    let mut pair = Pair::new(RC);
+    pair.send(5000);
+    pair.calls();
+    let refused = |pair: &Pair| ConnectionEvent::Closed {
+        connection: pair.connection(),
+        reason: CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
+    };
+    pair.happens(refused(&pair));
+    let service = ServiceId(0x0100_0000_0000_0000 | u64::from(PEER_QPN));
+    assert!(pair.calls() == [Call::Connect(service)]);
+    assert_eq!(pair.read(), None);
+    pair.happens(refused(&pair));
+    assert!(pair.calls().is_empty());
+    assert!(pair.rig.thread.connections.is_empty());
+    assert_eq!(pair.read().unwrap()[14 + 20..][..2], [3, 4]);
+}
+
+#[test]
+fn a_peer_s_request_is_accepted_and_its_end_noticed() {
+    let mut pair = Pair::new(RC);
+    let connection = ConnectionId(7);
+    let mut private_data = vec![0; 92];
+    private_data[..8].copy_from_slice(&[0, 0, 0, PEER_QPN as u8, 0, 0, 0xff, 0xf4]);
+    pair.happens(ConnectionEvent::Requested {
+        connection,
+        endpoint: ENDPOINT,
+        service: ServiceId(0x1000_0000_0000_0017),
+        peer: address(0).gid(),
+        private_data: private_data.into(),
+    });
+    assert_eq!(pair.calls(), [Call::Accept(connection)]);
+    assert_eq!(pair.connection(), connection);
+    pair.happens(ConnectionEvent::Closed {
+        connection,
+        reason: CloseReason::Disconnected,
+    });
+    assert!(pair.rig.thread.connections.is_empty());
+}
+
+/// RFC 1191, section 4: the next hop's MTU in the second half of the unused word.
+#[test]
+fn a_peer_without_connections_has_large_packets_answered() {
+    let mut pair = Pair::new(0);
+    pair.send(2016);
+    assert_eq!(lengths(&pair.calls()), [(false, 2048)]);
+    pair.send(5000);
+    assert!(pair.calls().is_empty());
+    let answer = pair.read().unwrap();
+    let icmp = &answer[14 + 20..];
+    assert_eq!(icmp[..2], [3, 4], "fragmentation needed");
+    assert_eq!(icmp[6..8], 2044u16.to_be_bytes());
+    assert_eq!(
+        answer[14 + 12..][..4],
+        [10, 0, 0, 2],
+        "from the destination"
+    );
+    let now = now();
+    let (reply, snapshot) = unbounded();
+    let tables = true;
+    pair.rig.commands.send(Command::Snapshot { tables, reply });
+    pair.rig.thread.commands(now);
+    let stats = snapshot.try_recv().unwrap().devices[0].stats;
+    assert_eq!((stats.tx_too_big, stats.tx_packets), (1, 1));
 }
 
 #[test]
