@@ -249,6 +249,31 @@ impl<'a> Train<'a> {
         Some(&mut self.memory[at..at + len])
     }
 
+    /// Takes places for `len` bytes, all full but the last; false, and none taken, if there are not
+    /// as many. They are filled with [`Train::taken`].
+    pub fn take(&mut self, len: usize) -> bool {
+        let count = len.div_ceil(self.payload.max(1));
+        if count == 0 || count > self.room() {
+            return false;
+        }
+        self.ticket.count += count;
+        self.ticket.last = len - (count - 1) * self.payload;
+        true
+    }
+
+    /// The payload of packet `index`, counted from 0, if it was taken.
+    #[inline]
+    pub fn taken(&mut self, index: usize) -> Option<&mut [u8]> {
+        let t = &self.ticket;
+        let len = match t.count.checked_sub(index)? {
+            0 => return None,
+            1 => t.last,
+            _ => self.payload,
+        };
+        let at = index * self.stride + self.head;
+        self.memory.get_mut(at..at + len)
+    }
+
     /// How many more full-sized packets fit.
     pub fn room(&self) -> usize {
         if self.ticket.count > 0 && self.ticket.last != self.payload {
@@ -339,4 +364,59 @@ pub trait Worker: Send {
 
     /// The worker's counters.
     fn counters(&self) -> Counters;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn train(memory: &mut [u8], payload: usize, capacity: usize) -> Train<'_> {
+        let ticket = TrainTicket {
+            payload,
+            ..TrainTicket::default()
+        };
+        Train::new(memory, 2, 2 + payload + 1, capacity, ticket)
+    }
+
+    #[test]
+    fn places_that_were_taken_are_full_but_the_last() {
+        let mut memory = [0; 64];
+        for (len, lengths) in [(1, &[1][..]), (10, &[10]), (11, &[10, 1]), (40, &[10; 4])] {
+            let mut train = train(&mut memory, 10, 4);
+            assert!(train.take(len), "{len}");
+            let found: Vec<usize> = (0..9)
+                .map_while(|i| train.taken(i).map(|place| place.len()))
+                .collect();
+            assert_eq!(found, lengths);
+            let expected = TrainTicket {
+                count: lengths.len(),
+                payload: 10,
+                last: lengths[lengths.len() - 1],
+            };
+            assert_eq!(train.finish(), expected);
+        }
+    }
+
+    #[test]
+    fn more_than_there_is_room_for_is_not_taken() {
+        let mut memory = [0; 64];
+        let mut train = train(&mut memory, 10, 4);
+        assert!(!train.take(0) && !train.take(41));
+        assert!(train.next(10).is_some());
+        assert!(!train.take(31));
+        assert!(train.take(5), "behind what is filled");
+        assert!(!train.take(1), "a shorter packet has ended it");
+        assert_eq!(train.taken(1).map(|p| p.len()), Some(5));
+        assert_eq!(train.taken(2), None);
+    }
+
+    #[test]
+    fn a_place_taken_is_the_one_that_next_gives() {
+        let mut memory = [0; 64];
+        let mut train = train(&mut memory, 4, 2);
+        if let Some(place) = train.next(4) {
+            place.fill(7);
+        }
+        assert_eq!(train.taken(0), Some(&mut [7; 4][..]));
+    }
 }

@@ -1,13 +1,24 @@
-//! Segmentation of whatever a TAP might give: no packet is longer than the link takes.
+//! Segmentation of whatever a TAP might give: no packet is longer than the link takes, and memory in
+//! pieces gets the same packets as memory in one piece.
 //!
 //! Input: the virtio-net header (12 bytes), the MTU (2), the frame.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use netdev::segment::{LinkHeader, Segmenter};
+use netdev::segment::{LinkHeader, Pieces, Segmenter};
 use netdev::vnet::VnetHeader;
 use zerocopy::FromBytes;
+
+/// Memory in pieces of so many bytes.
+struct Places<'m>(&'m mut [u8], usize);
+
+impl Pieces for Places<'_> {
+    fn piece(&mut self, index: usize) -> &mut [u8] {
+        let end = self.0.len().min((index + 1) * self.1);
+        self.0.get_mut(index * self.1..end).unwrap_or_default()
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let Ok((vnet, rest)) = VnetHeader::read_from_prefix(data) else {
@@ -22,6 +33,9 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut place = vec![0; 4 + mtu];
+    let mut scattered = vec![0; 4 + mtu];
+    let mut again = segmenter.clone();
+    let piece = 1 + mtu / 7;
     let (full, count) = (segmenter.full_len(), segmenter.remaining());
     for k in 0..count {
         let len = segmenter.next_len().expect("as many packets as remain");
@@ -31,6 +45,8 @@ fuzz_target!(|data: &[u8]| {
         );
         assert!(k + 1 == count || len == full, "only the last is shorter");
         segmenter.write_next(&mut place[..len]);
+        assert!(again.write_next_scattered(&mut Places(&mut scattered[..len], piece)));
+        assert!(place[..len] == scattered[..len], "packet {k} in pieces");
     }
     assert_eq!(segmenter.next_len(), None);
 });

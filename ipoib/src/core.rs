@@ -111,6 +111,11 @@ impl Ipoib {
         self.config.local
     }
 
+    /// Whether peers may ask for connections, and we for theirs.
+    pub fn takes_connections(&self) -> bool {
+        self.config.limits.connections > 0
+    }
+
     /// The port's GID or the queue pair changed. Neighbours and groups stay; announce the host's
     /// addresses to tell the peers. Unless only the flags did, connections end, since peers know us by
     /// the address that they were made with; listen anew for [`Ipoib::service_ids`].

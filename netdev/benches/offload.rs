@@ -6,7 +6,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use netdev::checksum::Sum;
 use netdev::coalesce::{CoalesceConfig, Coalescer, FrameSink};
-use netdev::segment::{LinkHeader, Segmenter};
+use netdev::segment::{LinkHeader, Pieces, Segmenter};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_TCPV4, VnetHeader};
 use zerocopy::little_endian::U16;
 
@@ -70,6 +70,44 @@ fn segment_60k_tcp(bencher: Bencher<'_, '_>, mtu: usize) {
                 mtu,
                 black_box(&mut out),
             )
+        });
+}
+
+/// Places of a path MTU side by side, as those of a message are: 12 bytes before each and 4 behind.
+struct Places {
+    memory: Vec<u8>,
+    payload: usize,
+    len: usize,
+}
+
+impl Pieces for Places {
+    fn piece(&mut self, index: usize) -> &mut [u8] {
+        let left = self.len.saturating_sub(index * self.payload);
+        let at = index * (12 + self.payload + 4) + 12;
+        let end = at + left.min(self.payload);
+        self.memory.get_mut(at..end).unwrap_or_default()
+    }
+}
+
+/// One packet of 60 KB into a message of packets of the path MTU.
+#[divan::bench(args = [4096, 1024])]
+fn scatter_60k_tcp(bencher: Bencher<'_, '_>, path_mtu: usize) {
+    let frame = tcp_frame(60_000);
+    let vnet = VnetHeader {
+        gso_type: 0,
+        ..tcp_vnet(0)
+    };
+    let mut out = Places {
+        memory: vec![0; 70_000],
+        payload: path_mtu,
+        len: 4 + TCP_HEADERS + 60_000,
+    };
+    bencher
+        .counter(BytesCount::new(60_000usize))
+        .bench_local(|| {
+            let mut segmenter = Segmenter::new(black_box(&vnet), black_box(&frame), IPOIB, 65_520)
+                .expect("a packet that fits");
+            segmenter.write_next_scattered(black_box(&mut out))
         });
 }
 

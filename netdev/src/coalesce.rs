@@ -175,6 +175,13 @@ impl<'b> Coalescing<'_, 'b> {
     /// Ends the batch: gives the sink all open frames, in the order in which they were begun.
     #[inline]
     pub fn flush(mut self, sink: &mut (impl FrameSink + ?Sized)) {
+        self.finish_open(sink);
+    }
+
+    /// Gives the sink all open frames and goes on: before a frame that goes to the TAP by another
+    /// way and must not overtake them.
+    #[inline]
+    pub fn finish_open(&mut self, sink: &mut (impl FrameSink + ?Sized)) {
         while self.state.open != 0 {
             let oldest = self.oldest();
             self.emit(oldest, sink);

@@ -119,6 +119,37 @@ pub(crate) fn ipv6_length(packet: &[u8]) -> Result<usize, Malformed> {
     Ok(IPV6_HEADER_LEN + payload)
 }
 
+/// Bytes of IP and transport header at the start of an IP packet, as far as they are known, and at
+/// most `packet.len()`. A fragment has a transport header or not; it counts as having none.
+pub(crate) fn headers_len(packet: &[u8]) -> usize {
+    let found = match packet.first().map(|first| first >> 4) {
+        Some(4) if packet.len() >= IPV4_HEADER_LEN => {
+            let network = usize::from(packet[0] & 0xf) * 4;
+            let protocol = match be16(packet, v4::FRAGMENT) & v4::FRAGMENTED {
+                0 => packet[v4::PROTOCOL],
+                _ => return network.min(packet.len()),
+            };
+            network + transport_len(protocol, packet.get(network..))
+        }
+        Some(6) if packet.len() >= IPV6_HEADER_LEN => match ipv6_upper(packet) {
+            Ok(upper) => upper.offset + transport_len(upper.protocol, packet.get(upper.offset..)),
+            Err(Malformed) => IPV6_HEADER_LEN,
+        },
+        _ => 0,
+    };
+    found.min(packet.len())
+}
+
+fn transport_len(protocol: u8, segment: Option<&[u8]>) -> usize {
+    match protocol {
+        PROTOCOL_TCP => segment
+            .and_then(|s| s.get(tcp::DATA_OFFSET))
+            .map_or(0, |offset| usize::from(offset >> 4) * 4),
+        PROTOCOL_UDP => UDP_HEADER_LEN,
+        _ => 0,
+    }
+}
+
 /// What follows the IPv6 extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Upper {

@@ -2,14 +2,16 @@
 //! them: segmentation, coalescing, checksums.
 //!
 //! What the kernel asks of a card is in the [`vnet`] header. [`segment`] cuts the large frames that
-//! come from the TAP, [`coalesce`] merges the packets that go to it, both over [`checksum`]; the
-//! three know no file descriptor, thread or clock.
+//! come from the TAP, [`coalesce`] merges the packets that go to it, both over [`checksum`];
+//! [`gather`] takes a large packet to the TAP as it lies. They know no file descriptor, thread or
+//! clock.
 
 #![deny(unsafe_code)]
 
 pub mod checksum;
 pub mod coalesce;
 pub mod ethtool;
+pub mod gather;
 pub mod inherited;
 mod ip;
 pub mod membership;

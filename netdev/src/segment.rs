@@ -13,11 +13,15 @@
 //! copied and summed in one pass, and what stays the same in a header is summed once per frame.
 
 mod cut;
+mod pieces;
+
+pub use pieces::Pieces;
 
 use crate::checksum::Sum;
 use crate::ip::{self, ETHERNET_HEADER_LEN, Malformed};
 use crate::vnet::{GsoKind, Offload, PartialChecksum, VnetError, VnetHeader};
 use cut::Cut;
+use pieces::Scatter;
 
 /// The header of the link below IP, put in front of every packet: 4 bytes for IPoIB (RFC 4391, 6),
 /// 14 for Ethernet.
@@ -202,6 +206,28 @@ impl<'a> Segmenter<'a> {
             self.job = Job::Done;
         }
     }
+
+    /// As [`Segmenter::write_next`], into memory that lies in pieces. False if it is not as long as
+    /// the packet; what was written is then of no use.
+    #[inline]
+    pub fn write_next_scattered(&mut self, pieces: &mut (impl Pieces + ?Sized)) -> bool {
+        let link = self.link;
+        let (written, more) = match &mut self.job {
+            Job::Whole(whole, checksum) => {
+                let written = scatter_whole(pieces, link.as_bytes(), whole, *checksum);
+                (written, false)
+            }
+            Job::Cut(cut) => {
+                let written = scatter_cut(pieces, link.as_bytes(), cut);
+                (written.is_some(), written.unwrap_or(false))
+            }
+            Job::Done => (false, false),
+        };
+        if !more {
+            self.job = Job::Done;
+        }
+        written
+    }
 }
 
 /// Bytes of the packet without what the Ethernet may have put behind it.
@@ -269,6 +295,55 @@ fn write_whole(out: &mut [u8], packet: &[u8], checksum: Option<PartialChecksum>)
     out[..start].copy_from_slice(&packet[..start]);
     let sum = Sum::of_copy(&mut out[start..], &packet[start..]);
     ip::put16(out, field, sum.finish_nonzero());
+}
+
+/// As [`write_whole`], behind a link header and in pieces.
+fn scatter_whole(
+    pieces: &mut (impl Pieces + ?Sized),
+    link: &[u8],
+    packet: &[u8],
+    checksum: Option<PartialChecksum>,
+) -> bool {
+    let mut out = Scatter::new(pieces);
+    let Some(PartialChecksum { start, field }) = checksum else {
+        return out.copy(link) && out.copy(packet) && out.is_at_end();
+    };
+    if !out.copy(link) || !out.copy(&packet[..start]) {
+        return false;
+    }
+    let Some(sum) = out.copy_and_sum(&packet[start..]) else {
+        return false;
+    };
+    let at_end = out.is_at_end();
+    let mut again = Scatter::new(pieces);
+    at_end && again.skip(link.len() + field) && again.copy(&sum.finish_nonzero().to_be_bytes())
+}
+
+/// The next packet of a super-packet: first the payload, since the headers need its sum. Whether
+/// there is another one; `None` if the pieces are not as long as the packet.
+fn scatter_cut(
+    pieces: &mut (impl Pieces + ?Sized),
+    link: &[u8],
+    cut: &mut Cut<'_>,
+) -> Option<bool> {
+    let (start, end) = (link.len(), link.len() + cut.headers_len());
+    let mut out = Scatter::new(pieces);
+    if !out.skip(end) {
+        return None;
+    }
+    let sum = out.copy_and_sum(cut.next_payload())?;
+    if !out.is_at_end() {
+        return None;
+    }
+    if let Some(first) = pieces.piece(0).get_mut(..end) {
+        first[..start].copy_from_slice(link);
+        return Some(cut.write_headers(&mut first[start..], sum));
+    }
+    // Extension headers longer than a piece.
+    let mut head = link.to_vec();
+    head.resize(end, 0);
+    let more = cut.write_headers(&mut head[start..], sum);
+    Scatter::new(pieces).copy(&head).then_some(more)
 }
 
 #[cfg(test)]

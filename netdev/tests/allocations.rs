@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::io::IoSlice;
 
 use netdev::coalesce::{CoalesceConfig, Coalescer, FrameSink};
-use netdev::segment::{LinkHeader, Segmenter};
+use netdev::gather;
+use netdev::segment::{LinkHeader, Pieces, Segmenter};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_TCPV4, VnetHeader};
 use zerocopy::little_endian::U16;
 
@@ -66,8 +67,7 @@ fn cut(frame: &[u8], out: &mut [u8]) -> usize {
     at
 }
 
-#[test]
-fn nothing_is_allocated_after_the_first_batch() {
+fn tcp_frame() -> Vec<u8> {
     let mut frame = ETHERNET.to_vec();
     frame.extend([0x45, 0]);
     frame.extend(30_040u16.to_be_bytes());
@@ -76,6 +76,47 @@ fn nothing_is_allocated_after_the_first_batch() {
         1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 1, 0xf6, 0, 0, 0, 0,
     ]);
     frame.resize(14 + 30_040, 7);
+    frame
+}
+
+/// Memory in pieces of 1024 bytes.
+struct Places(Vec<u8>);
+
+impl Pieces for Places {
+    fn piece(&mut self, index: usize) -> &mut [u8] {
+        let end = self.0.len().min((index + 1) * 1024);
+        self.0.get_mut(index * 1024..end).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_message_is_filled_and_taken_to_the_tap_without_an_allocation() {
+    let frame = tcp_frame();
+    let mut places = Places(vec![0; 30_044]);
+    let mut bytes = Bytes::default();
+    let before = ALLOCATIONS.get();
+    for _ in 0..10 {
+        let vnet = VnetHeader {
+            flags: FLAG_NEEDS_CSUM,
+            csum_start: U16::new(34),
+            csum_offset: U16::new(16),
+            ..VnetHeader::default()
+        };
+        let link = LinkHeader::new(&[8, 0, 0, 0]);
+        let mut segmenter = Segmenter::new(&vnet, &frame, link, 65_520).expect("a packet");
+        assert!(segmenter.write_next_scattered(&mut places));
+        let mut parts = places.0.chunks(1024);
+        let start = &parts.next().expect("a first part")[4..];
+        let len = gather::frame(&ETHERNET, start, parts, &mut bytes);
+        assert_eq!(len, Some(30_040));
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(bytes.0, 10 * (12 + 14 + 30_040));
+}
+
+#[test]
+fn nothing_is_allocated_after_the_first_batch() {
+    let frame = tcp_frame();
     let mut out = vec![0; 40_000];
     let mut coalescer = Coalescer::new(CoalesceConfig::default());
     let mut bytes = Bytes::default();

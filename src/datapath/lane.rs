@@ -4,7 +4,8 @@ use fabric::{AhAttributes, EndpointId, QKey, UdDestination, Worker};
 use ipoib::{Ipoib, Target};
 use netdev::tap::TapQueue;
 
-use super::command::DeviceId;
+use super::command::{Command, DeviceId};
+use super::handle::Mailbox;
 use super::stats::LaneStats;
 use super::train::OpenTrain;
 
@@ -52,6 +53,16 @@ impl Lane {
             qpn,
             qkey: self.qkey,
         })
+    }
+
+    /// Sends what the core learned to the other threads.
+    pub fn publish(&mut self, siblings: &[Mailbox]) {
+        let id = self.id;
+        for update in self.core.drain_updates() {
+            for sibling in siblings {
+                sibling.send(Command::Update(id, update.clone()));
+            }
+        }
     }
 
     /// Gives back the address handles that the core no longer names, after the last send that

@@ -6,8 +6,11 @@
 mod command;
 mod handle;
 mod lane;
+mod message;
 mod receive;
 mod stats;
+#[cfg(test)]
+mod testing;
 mod thread;
 mod train;
 mod transmit;

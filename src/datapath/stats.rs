@@ -1,7 +1,7 @@
 //! Counters of the data path. Each belongs to one thread and is plain memory; the control thread
 //! asks for copies.
 
-use ipoib::{GroupInfo, GuestInfo, NeighbourInfo};
+use ipoib::{ConnectionPeer, GroupInfo, GuestInfo, NeighbourInfo};
 
 use super::command::DeviceId;
 
@@ -10,17 +10,17 @@ use super::command::DeviceId;
 /// `rx_bytes` without.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaneStats {
-    /// Datagrams received for the host.
+    /// Datagrams and messages received for the host.
     pub rx_packets: u64,
     /// Bytes of their IP (or ARP) packets.
     pub rx_bytes: u64,
-    /// Datagrams sent.
+    /// Datagrams and messages sent.
     pub tx_packets: u64,
     /// Their payload bytes, encapsulation included.
     pub tx_bytes: u64,
     /// Frames that could not be cut or sent.
     pub tx_errors: u64,
-    /// Datagrams that the host did not take.
+    /// Datagrams and messages that the host did not take.
     pub rx_dropped: u64,
     /// Frames from the host that were not sent.
     pub tx_dropped: u64,
@@ -34,9 +34,9 @@ pub struct LaneStats {
     pub tap_write_errors: u64,
     /// Frames from the host whose offload header or lengths do not add up.
     pub tx_bad_frame: u64,
-    /// Frames from the host that are larger than the link and may not be cut.
+    /// Frames from the host that are larger than their way takes and may not be cut.
     pub tx_too_big: u64,
-    /// Frames dropped because the fabric had no room.
+    /// Frames dropped because the fabric, or the connection that they go over, had no room.
     pub tx_no_room: u64,
 }
 
@@ -78,6 +78,8 @@ pub struct DeviceSnapshot {
     pub groups: Vec<GroupInfo>,
     /// Connections, where asked for.
     pub connections: Vec<fabric::ConnectionInfo>,
+    /// Who is at the other end of them, where asked for and as far as the core knows.
+    pub peers: Vec<(fabric::ConnectionId, ConnectionPeer)>,
 }
 
 /// A copy of one data thread's own counters.
@@ -87,7 +89,7 @@ pub struct WorkerSnapshot {
     pub worker: usize,
     /// Wake-ups of its epoll loop.
     pub wakeups: u64,
-    /// Datagrams for an endpoint that was being made or ended.
+    /// Datagrams and messages for an endpoint that was being made or ended.
     pub unserved: u64,
     /// Events that the control thread was not told of, since too many waited.
     pub reports_lost: u64,

@@ -1,20 +1,22 @@
 //! One data thread.
 
 mod commands;
+mod connections;
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use fabric::{EndpointId, Worker};
+use fabric::{ConnectionId, Worker};
 use ipoib::{Event, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer};
 use netdev::vnet::VNET_HEADER_LEN;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-use super::command::{Command, Report};
+use super::command::Report;
 use super::handle::{Inbox, Mailbox};
 use super::lane::Lane;
 use super::receive;
@@ -54,7 +56,12 @@ pub struct DataThread {
     train: OpenTrain,
     buffer: Box<[u8]>,
     translated: Vec<u8>,
+    linear: Vec<u8>,
     coalescer: Coalescer,
+    /// The provider has connections.
+    has_connections: bool,
+    /// Which lane a connection is of.
+    connections: HashMap<ConnectionId, usize>,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
@@ -64,7 +71,7 @@ pub struct DataThread {
     /// Somebody wants to hear about neighbours.
     watched: bool,
     wakeups: u64,
-    /// Datagrams for endpoints that have no lane here.
+    /// Datagrams and messages for endpoints that have no lane here.
     unserved: u64,
     /// Events that the control thread was not told of.
     reports_lost: u64,
@@ -96,6 +103,7 @@ impl DataThread {
     pub fn new(parts: Parts) -> io::Result<DataThread> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let mut fabric = parts.fabric;
+        let has_connections = fabric.connections().is_some();
         fabric.register(epoll.as_fd(), FABRIC)?;
         epoll::add(
             &epoll,
@@ -115,7 +123,10 @@ impl DataThread {
             train: OpenTrain::default(),
             buffer: vec![0; FRAME_MAX].into_boxed_slice(),
             translated: Vec::with_capacity(2048),
+            linear: Vec::new(),
             coalescer: Coalescer::new(CoalesceConfig::default()),
+            has_connections,
+            connections: HashMap::new(),
             paused: false,
             busy: false,
             stop: false,
@@ -126,7 +137,7 @@ impl DataThread {
         })
     }
 
-    /// Runs until [`Command::Stop`].
+    /// Runs until [`super::Command::Stop`].
     pub fn run(mut self) {
         if let Err(e) = self.serve() {
             self.report(Report::Failed(format!(
@@ -139,45 +150,61 @@ impl DataThread {
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
         while !self.stop {
-            let timeout = self.timeout();
-            self.busy = self.waiter.wait(&mut events, timeout.as_ref())?;
-            self.wakeups += 1;
-            let now = now();
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => {
-                        self.inbox.drain_wake();
-                        self.commands(now);
-                    }
-                    FABRIC => self.receive(now)?,
-                    lane => {
-                        let i = (lane - LANES) as usize;
-                        let flags = event.flags;
-                        if flags.contains(epoll::EventFlags::ERR) {
-                            self.probe(i);
-                        } else {
-                            self.transmit(i, now);
-                        }
-                    }
-                }
-            }
-            self.timers(now);
-            self.train.flush(&mut *self.fabric);
-            self.pause(!self.fabric.has_room())?;
+            self.round(&mut events)?;
         }
+        // Else peers would find out by timeouts.
+        (0..self.lanes.len()).for_each(|i| self.close_all(i));
         Ok(())
     }
 
-    /// How long to sleep: until the first core wants to be woken.
+    /// Waits for events and handles them. `events` is only memory.
+    fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let timeout = self.timeout();
+        self.busy = self.waiter.wait(events, timeout.as_ref())?;
+        self.train.expect_more(self.busy);
+        self.wakeups += 1;
+        let at = nanoseconds();
+        let now = milliseconds(at);
+        for event in &*events {
+            match event.data.u64() {
+                WAKE => {
+                    self.inbox.drain_wake();
+                    self.commands(now);
+                }
+                FABRIC => self.receive(now)?,
+                lane => {
+                    let i = (lane - LANES) as usize;
+                    let flags = event.flags;
+                    if flags.contains(epoll::EventFlags::ERR) {
+                        self.probe(i);
+                    } else {
+                        self.transmit(i, now);
+                    }
+                }
+            }
+        }
+        self.timers(at);
+        self.train.flush(&mut *self.fabric);
+        if self.has_connections {
+            self.serve_connections(now);
+        }
+        self.fabric.flush();
+        self.pause(!self.fabric.has_room())
+    }
+
+    /// How long to sleep: until the first core, or the fabric, wants to be woken.
     fn timeout(&self) -> Option<Timespec> {
-        let first = self
+        let cores = self
             .lanes
             .iter()
             .flatten()
             .filter_map(|l| l.core.next_deadline())
-            .min()?;
-        let left = first.0.saturating_sub(now().0);
-        Timespec::try_from(Duration::from_millis(left)).ok()
+            .min()
+            .map(|t| t.0.saturating_mul(1_000_000));
+        let fabric = self.fabric.next_deadline().map(|t| t.0);
+        let first = cores.into_iter().chain(fabric).min()?;
+        let left = first.saturating_sub(nanoseconds());
+        Timespec::try_from(Duration::from_nanos(left)).ok()
     }
 
     /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
@@ -259,28 +286,16 @@ impl DataThread {
     /// Receives one batch and writes it to the TAPs.
     fn receive(&mut self, now: Time) -> io::Result<()> {
         let batch = self.fabric.poll(if self.busy { DEPTH } else { 1 })?;
-        let mut datagrams = batch.datagrams().peekable();
-        let mut news = false;
-        while let Some((first, _)) = datagrams.peek() {
-            let endpoint = first.endpoint;
-            let run = std::iter::from_fn(|| datagrams.next_if(|(r, _)| r.endpoint == endpoint));
-            match lane_of(&mut self.lanes, endpoint) {
-                Some(lane) => {
-                    self.coalescer.configure(coalesce_config(lane));
-                    news |= receive::run(
-                        lane,
-                        self.coalescer.batch(),
-                        &mut self.translated,
-                        now,
-                        run,
-                        |lane| publish(lane, &self.siblings),
-                    );
-                }
-                // An endpoint whose lane is not here yet, or no more.
-                None => self.unserved += run.count() as u64,
-            }
-        }
-        drop(datagrams);
+        let mut receiver = receive::Receiver {
+            lanes: &mut self.lanes,
+            coalescer: &mut self.coalescer,
+            translated: &mut self.translated,
+            linear: &mut self.linear,
+            siblings: &self.siblings,
+            now,
+            unserved: &mut self.unserved,
+        };
+        let news = receiver.batch(&batch);
         if news {
             // A guest that a packet waits for may be known to a sibling whose news wait in the inbox.
             self.commands(now);
@@ -296,7 +311,7 @@ impl DataThread {
         let Some(Some(lane)) = self.lanes.get_mut(i) else {
             return;
         };
-        publish(lane, &self.siblings);
+        lane.publish(&self.siblings);
         while let Some((to, packet)) = lane.core.poll_transmit(now) {
             self.translated.clear();
             self.translated.extend_from_slice(packet);
@@ -313,13 +328,30 @@ impl DataThread {
             self.translated.extend_from_slice(frame);
             receive::write_frame(lane, &self.translated);
         }
+        loop {
+            // A connection is established before what waited for it goes over it.
+            let acted = self.has_connections && self.act(i, now);
+            self.send_released(i, now);
+            if !acted {
+                break;
+            }
+        }
+        if let Some(Some(lane)) = self.lanes.get_mut(i) {
+            lane.release_ahs(&mut *self.fabric, &mut self.train);
+        }
+        self.tell_events(i);
+    }
+
+    /// Sends what a core no longer holds.
+    fn send_released(&mut self, i: usize, now: Time) {
+        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+            return;
+        };
         while let Some(held) = lane.core.pop_released() {
             let mut raw = held.prefix.to_vec();
             raw.extend_from_slice(&held.frame);
             transmit::frame(lane, &mut *self.fabric, &mut self.train, now, &raw);
         }
-        lane.release_ahs(&mut *self.fabric, &mut self.train);
-        self.tell_events(i);
     }
 
     /// Reports what a core has to tell.
@@ -345,7 +377,12 @@ impl DataThread {
         }
     }
 
-    fn timers(&mut self, now: Time) {
+    /// Lets time pass, up to `at` nanoseconds.
+    fn timers(&mut self, at: u64) {
+        if self.fabric.next_deadline().is_some_and(|t| t.0 <= at) {
+            self.fabric.handle_timeout();
+        }
+        let now = milliseconds(at);
         for i in 0..self.lanes.len() {
             let due = match &mut self.lanes[i] {
                 Some(lane) if lane.core.next_deadline().is_some_and(|t| t <= now) => {
@@ -400,31 +437,6 @@ fn lane_interest(paused: bool) -> epoll::EventFlags {
     }
 }
 
-fn lane_of(lanes: &mut [Option<Lane>], endpoint: EndpointId) -> Option<&mut Lane> {
-    lanes
-        .iter_mut()
-        .flatten()
-        .find(|lane| lane.endpoint == endpoint)
-}
-
-fn coalesce_config(lane: &Lane) -> CoalesceConfig {
-    CoalesceConfig {
-        tcp: lane.coalesce,
-        udp: lane.coalesce && lane.uso,
-        ..CoalesceConfig::default()
-    }
-}
-
-/// Sends what a core learned to the other threads.
-fn publish(lane: &mut Lane, siblings: &[Mailbox]) {
-    let id = lane.id;
-    for update in lane.core.drain_updates() {
-        for sibling in siblings {
-            sibling.send(Command::Update(id, update.clone()));
-        }
-    }
-}
-
 /// The monotonic clock in nanoseconds.
 fn nanoseconds() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
@@ -433,28 +445,12 @@ fn nanoseconds() -> u64 {
 
 /// The monotonic clock in milliseconds.
 pub fn now() -> Time {
-    let t = clock_gettime(ClockId::Monotonic);
-    Time(t.tv_sec as u64 * 1000 + t.tv_nsec as u64 / 1_000_000)
+    milliseconds(nanoseconds())
+}
+
+fn milliseconds(nanoseconds: u64) -> Time {
+    Time(nanoseconds / 1_000_000)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_of_memberships_does_not_pile_up_and_hides_no_guest() {
-        let (mac, ip) = ([2; 6], std::net::IpAddr::from([239, 1, 2, 3]));
-        let joined = Event::GroupJoined { mac, group: ip };
-        assert!(may_wait(&joined, 0) && may_wait(&joined, REPORTS_MAX - 1));
-        assert!(!may_wait(&joined, REPORTS_MAX));
-        assert!(may_wait(
-            &Event::GuestLearned {
-                ip,
-                mac,
-                weak: false
-            },
-            REPORTS_MAX
-        ));
-        assert!(may_wait(&Event::GuestForgotten { ip }, REPORTS_MAX));
-    }
-}
+mod tests;

@@ -1,18 +1,33 @@
 //! Gathers packets into trains: equal-sized packets to one destination leave in one send.
 
-use fabric::{EndpointId, Sent, TrainTicket, UdDestination, Worker};
+use fabric::{ConnectionId, EndpointId, Posted, Sent, Train, TrainTicket, UdDestination, Worker};
+
+/// Messages that a place is asked for when more are likely to follow, and the bytes that are not
+/// exceeded for it: the provider keeps the memory until the last of them is acknowledged.
+const MESSAGES: usize = 32;
+const MESSAGES_BYTES: usize = 1 << 15;
 
 /// The train that is being filled, if any. A data thread has one at a time, because the provider
-/// lends its memory once.
+/// lends its memory once, and because what goes to one peer must leave in order.
 #[derive(Default)]
 pub struct OpenTrain {
     open: Option<Open>,
+    /// More packets are likely to follow in this round.
+    more: bool,
 }
 
 struct Open {
-    from: EndpointId,
-    to: UdDestination,
+    to: To,
     ticket: TrainTicket,
+}
+
+/// Where a train goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum To {
+    /// From an endpoint, each packet a datagram.
+    Datagrams(EndpointId, UdDestination),
+    /// Over a connection, each packet a message.
+    Messages(ConnectionId),
 }
 
 /// Packets of one source that are to be written one after the other, all of one length but the
@@ -38,19 +53,18 @@ pub enum Pushed {
 }
 
 impl OpenTrain {
+    /// Says whether more packets are likely to follow in this round.
+    pub fn expect_more(&mut self, more: bool) {
+        self.more = more;
+    }
+
     /// Adds all packets of `packets`, sending trains as they fill.
-    pub fn push(
-        &mut self,
-        fabric: &mut dyn Worker,
-        from: EndpointId,
-        to: &UdDestination,
-        packets: &mut dyn Packets,
-    ) -> Pushed {
-        if !self.takes(fabric, from, to, packets) {
+    pub fn push(&mut self, fabric: &mut dyn Worker, to: &To, packets: &mut dyn Packets) -> Pushed {
+        if !self.takes(fabric, to, packets) {
             self.flush(fabric);
         }
         while let Some(len) = packets.next_len() {
-            if self.open.is_none() && !self.start(fabric, from, to, packets.full_len().max(len)) {
+            if self.open.is_none() && !self.start(fabric, to, packets, len) {
                 return Pushed::NoRoom;
             }
             if self.fill(fabric, packets) {
@@ -62,24 +76,27 @@ impl OpenTrain {
 
     /// Sends what is there.
     pub fn flush(&mut self, fabric: &mut dyn Worker) {
-        if let Some(o) = self.open.take()
-            && o.ticket.count > 0
-        {
+        let Some(o) = self.open.take() else { return };
+        if o.ticket.count == 0 {
+            return;
+        }
+        match o.to {
             // A blocked train is the provider's and a failed one is counted by it.
-            let _: Sent = fabric.send(o.from, &o.to, o.ticket);
+            To::Datagrams(from, to) => {
+                let _: Sent = fabric.send(from, &to, o.ticket);
+            }
+            // A full window stops the reading of TAPs, and what is refused ended with its
+            // connection.
+            To::Messages(connection) => {
+                let _: Option<Posted> = fabric.connections().map(|c| c.post(connection, o.ticket));
+            }
         }
     }
 
     /// Whether the open train can go on with these packets: the same destination, the same size
     /// (a single shorter packet may end a train), and room for all of them. Packets that fill more
     /// than a train of their own, as those of a guest's largest sends do, go on where there is any.
-    fn takes(
-        &self,
-        fabric: &mut dyn Worker,
-        from: EndpointId,
-        to: &UdDestination,
-        packets: &dyn Packets,
-    ) -> bool {
+    fn takes(&self, fabric: &mut dyn Worker, to: &To, packets: &dyn Packets) -> bool {
         let Some(o) = &self.open else { return false };
         let fits = match packets.remaining() {
             1 => packets
@@ -87,29 +104,41 @@ impl OpenTrain {
                 .is_some_and(|len| len <= o.ticket.payload),
             _ => packets.full_len() == o.ticket.payload,
         };
-        let room = fabric.resume(o.ticket).room();
+        if o.to != *to || !fits {
+            return false;
+        }
+        let room = o.resume(fabric).map_or(0, |train| train.room());
         let left = packets.remaining();
-        let has_room = room >= left || (room > 0 && left > o.ticket.count + room);
-        o.from == from && o.to == *to && fits && has_room
+        room >= left || (room > 0 && left > o.ticket.count + room)
     }
 
     fn start(
         &mut self,
         fabric: &mut dyn Worker,
-        from: EndpointId,
-        to: &UdDestination,
-        payload: usize,
+        to: &To,
+        packets: &dyn Packets,
+        next_len: usize,
     ) -> bool {
-        let Some(train) = fabric.train(payload) else {
+        let payload = packets.full_len().max(next_len);
+        let train = match to {
+            To::Datagrams(..) => fabric.train(payload),
+            To::Messages(connection) => {
+                let likely = match self.more {
+                    true => MESSAGES.min(MESSAGES_BYTES / payload.max(1)),
+                    false => 1,
+                };
+                let count = packets.remaining().max(likely);
+                fabric
+                    .connections()
+                    .and_then(|c| c.messages(*connection, payload, count))
+            }
+        };
+        // A train without a place: the fabric's MTU has shrunk, and the command that says so is
+        // still on its way. No packet of this size will ever fit.
+        let Some(train) = train.filter(|t| t.room() > 0) else {
             return false;
         };
-        if train.room() == 0 {
-            // The fabric's MTU has shrunk, and the command that says so is still on its way: no
-            // packet of this size will ever fit.
-            return false;
-        }
         self.open = Some(Open {
-            from,
             to: *to,
             ticket: train.finish(),
         });
@@ -123,7 +152,9 @@ impl OpenTrain {
         let Some(o) = &mut self.open else {
             return false;
         };
-        let mut train = fabric.resume(o.ticket);
+        let Some(mut train) = o.resume(fabric) else {
+            return true;
+        };
         let room = train.room();
         let left = packets.remaining();
         let mut quota = match o.ticket.count {
@@ -140,6 +171,16 @@ impl OpenTrain {
         let full = train.room() == 0;
         o.ticket = train.finish();
         full || packets.next_len().is_some()
+    }
+}
+
+impl Open {
+    /// The memory again.
+    fn resume<'w>(&self, fabric: &'w mut dyn Worker) -> Option<Train<'w>> {
+        match self.to {
+            To::Datagrams(..) => Some(fabric.resume(self.ticket)),
+            To::Messages(_) => fabric.connections().map(|c| c.resume(self.ticket)),
+        }
     }
 }
 

@@ -131,14 +131,31 @@ impl<'a> Cut<'a> {
         self.headers.len() + self.payload.len().min(self.size)
     }
 
+    /// Bytes of IP and transport header.
+    pub(super) fn headers_len(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// The next packet's payload.
+    pub(super) fn next_payload(&self) -> &'a [u8] {
+        &self.payload[..self.payload.len().min(self.size)]
+    }
+
     /// Writes the next packet to `out`, which has its length; says whether there is another one.
     #[inline]
     pub(super) fn write_next(&mut self, out: &mut [u8]) -> bool {
+        let (head, body) = out.split_at_mut(self.headers.len());
+        let payload_sum = Sum::of_copy(body, self.next_payload());
+        self.write_headers(head, payload_sum)
+    }
+
+    /// Writes the next packet's headers to `head`, which has their length, for the payload of that
+    /// sum, and goes on to the packet behind it; says whether there is one.
+    #[inline]
+    pub(super) fn write_headers(&mut self, head: &mut [u8], payload_sum: Sum) -> bool {
         let (now, later) = self.payload.split_at(self.payload.len().min(self.size));
         let last = later.is_empty();
-        let (head, body) = out.split_at_mut(self.headers.len());
         head.copy_from_slice(self.headers);
-        let payload_sum = Sum::of_copy(body, now);
         let (network, transport) = head.split_at_mut(self.network_len);
         // At most 65535: the packet that it is cut from was no longer.
         let transport_len = (transport.len() + now.len()) as u16;

@@ -29,6 +29,59 @@ fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, Segm
     Ok(packets)
 }
 
+/// Pieces of `size` bytes that `len` bytes take, the last one shorter.
+struct Cells(Vec<Vec<u8>>);
+
+impl Cells {
+    fn new(len: usize, size: usize) -> Cells {
+        let starts = (0..len).step_by(size);
+        Cells(starts.map(|at| vec![0xee; size.min(len - at)]).collect())
+    }
+}
+
+impl Pieces for Cells {
+    fn piece(&mut self, index: usize) -> &mut [u8] {
+        self.0.get_mut(index).map_or(&mut [], Vec::as_mut_slice)
+    }
+}
+
+/// All packets as [`cut`] gives them, each written into pieces of `size` bytes.
+fn cut_scattered(
+    vnet: &VnetHeader,
+    frame: &[u8],
+    mtu: usize,
+    size: usize,
+) -> Result<Vec<Vec<u8>>, SegmentError> {
+    let mut segmenter = Segmenter::new(vnet, frame, LINK, mtu)?;
+    let mut packets = vec![];
+    while let Some(len) = segmenter.next_len() {
+        let promised = segmenter.remaining();
+        let mut cells = Cells::new(len, size);
+        assert!(segmenter.write_next_scattered(&mut cells));
+        assert_eq!(segmenter.remaining(), promised - 1);
+        let mut out = cells.0.concat();
+        assert_eq!(out[..4], *LINK.as_bytes());
+        packets.push(out.split_off(4));
+    }
+    Ok(packets)
+}
+
+#[test]
+fn pieces_of_another_length_than_the_packet_are_not_taken() {
+    for model in [Model::tcp_v4(300), Model::tcp_v6(300)] {
+        let frame = model.frame();
+        for vnet in [model.vnet_whole(), model.vnet(1000), VnetHeader::default()] {
+            let whole = model.packet().len() + 4;
+            for len in [0, 3, 4, 30, whole - 1, whole + 1, whole + 64] {
+                let mut segmenter = Segmenter::new(&vnet, &frame, LINK, NO_LIMIT).unwrap();
+                let mut cells = Cells::new(len, 64);
+                assert!(!segmenter.write_next_scattered(&mut cells), "{len} bytes");
+                assert_eq!(segmenter.next_len(), None);
+            }
+        }
+    }
+}
+
 fn flags(packets: &[Vec<u8>]) -> Vec<u8> {
     packets.iter().map(|p| p[20 + tcp::FLAGS]).collect()
 }
@@ -375,6 +428,33 @@ proptest! {
             ip::put16(&mut expected, at, 0xffff);
         }
         prop_assert_eq!(&packets[0], &expected);
+    }
+
+    /// Memory in pieces gets what memory in one piece gets, wherever the pieces end: in the link
+    /// header, in the checksum field, at odd bytes.
+    #[test]
+    fn pieces_make_no_difference(
+        model in model(3000), size in 1usize..3000, piece in 1usize..700, whole in any::<bool>(),
+    ) {
+        let size = size.max(model.payload.len() / 40).max(1);
+        let vnet = if whole { model.vnet_whole() } else { model.vnet(size) };
+        let expected = cut(&vnet, &model.frame(), NO_LIMIT);
+        prop_assert_eq!(cut_scattered(&vnet, &model.frame(), NO_LIMIT, piece), expected);
+    }
+
+    /// The same for a checksum at any place.
+    #[test]
+    fn a_field_anywhere_is_patched_in_pieces(
+        model in model(600), start in 0usize..600, offset in 0usize..600, piece in 1usize..300,
+    ) {
+        let vnet = VnetHeader {
+            flags: FLAG_NEEDS_CSUM,
+            csum_start: U16::new(14 + start as u16),
+            csum_offset: U16::new(offset as u16),
+            ..VnetHeader::default()
+        };
+        let expected = cut(&vnet, &model.frame(), NO_LIMIT);
+        prop_assert_eq!(cut_scattered(&vnet, &model.frame(), NO_LIMIT, piece), expected);
     }
 
     /// Without any promise about the bytes: no panic, and no packet over the limit (`cut` checks).

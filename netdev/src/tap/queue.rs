@@ -23,6 +23,12 @@ impl TapQueue {
         TapQueue { tun }
     }
 
+    /// A queue over a descriptor that keeps frames apart as a TAP does: for tests, one end of a pair
+    /// of sockets of type `SOCK_SEQPACKET`.
+    pub fn over(frames: OwnedFd) -> TapQueue {
+        TapQueue::new(Arc::new(frames))
+    }
+
     /// The same queue again, for another thread to write to: the kernel takes frames from any
     /// number of writers at once. The queue is open as long as one of them is.
     #[must_use]

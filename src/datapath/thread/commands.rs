@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use ipoib::Time;
+use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
 use rustix::event::epoll;
 
@@ -36,12 +36,16 @@ impl DataThread {
                 }
             }
             Command::SetLocal(id, address) => {
+                if let Some((i, _)) = self.lane(id) {
+                    self.set_local(i, now, address);
+                }
+            }
+            Command::SetMode(id, mode) => {
                 if let Some((i, lane)) = self.lane(id) {
-                    lane.core.set_local(address);
+                    lane.core.set_mode(now, mode);
                     self.service(i, now);
                 }
             }
-            Command::SetMode(id, mode) => self.on_core(id, |core| core.set_mode(now, mode)),
             Command::SetMac(id, mac) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.core.set_mac(mac);
@@ -112,6 +116,21 @@ impl DataThread {
         }
     }
 
+    /// The device's own address changed. With another queue pair peers find it by other service
+    /// ids; the core has ended the connections.
+    fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
+        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+            return;
+        };
+        let before = lane.core.service_ids();
+        lane.core.set_local(address);
+        if lane.core.service_ids() != before {
+            self.close_all(i);
+            self.listen(i);
+        }
+        self.service(i, now);
+    }
+
     fn on_core(&mut self, id: DeviceId, change: impl FnOnce(&mut ipoib::Ipoib)) {
         if let Some((_, lane)) = self.lane(id) {
             change(&mut lane.core);
@@ -144,6 +163,7 @@ impl DataThread {
             Ok(()) => {
                 lane.core.watch(self.watched);
                 self.lanes[i] = Some(lane);
+                self.listen(i);
             }
             Err(e) => {
                 log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
@@ -159,7 +179,7 @@ impl DataThread {
     }
 
     fn drop_lane(&mut self, i: usize) {
-        self.train.flush(&mut *self.fabric);
+        self.close_all(i);
         if let Some(mut lane) = self.lanes[i].take() {
             // A TAP that is gone has left the epoll instance already.
             let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
@@ -180,7 +200,11 @@ impl DataThread {
         }
     }
 
-    fn snapshot(&self, tables: bool) -> Snapshot {
+    fn snapshot(&mut self, tables: bool) -> Snapshot {
+        let connections = match self.fabric.connections() {
+            Some(connections) if tables => connections.list(),
+            _ => Vec::new(),
+        };
         let devices = self.lanes.iter().flatten().map(|lane| DeviceSnapshot {
             id: lane.id,
             stats: lane.stats,
@@ -200,7 +224,16 @@ impl DataThread {
             } else {
                 Vec::new()
             },
-            connections: Vec::new(),
+            connections: connections
+                .iter()
+                .filter(|c| c.endpoint == lane.endpoint)
+                .cloned()
+                .collect(),
+            peers: if tables {
+                lane.core.connections().collect()
+            } else {
+                Vec::new()
+            },
         });
         Snapshot {
             worker: WorkerSnapshot {

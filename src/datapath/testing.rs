@@ -1,0 +1,318 @@
+//! A fabric that keeps what it is told, for tests.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use fabric::worker::Counters;
+use fabric::{
+    AddressHandle, AhAttributes, Batch, ConnectError, ConnectRequest, ConnectionEvent,
+    ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
+    RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, Worker,
+};
+use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
+use netdev::tap::TapQueue;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::command::DeviceId;
+use super::lane::Lane;
+use super::stats::LaneStats;
+
+/// Bytes before and behind a payload.
+const HEAD: usize = 4;
+const TAIL: usize = 3;
+
+/// What was called, in order, where order matters.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Call {
+    Send(UdDestination, Vec<Vec<u8>>),
+    Post(ConnectionId, Vec<Vec<u8>>),
+    Listen(EndpointId, ServiceId),
+    CloseAll(EndpointId),
+    Connect(ServiceId),
+    Accept(ConnectionId),
+    Establish(ConnectionId),
+    Reject(ConnectionId, RejectReason),
+    Close(ConnectionId),
+    Flush,
+    Timeout,
+}
+
+/// What a test sees of a fabric that a thread has.
+#[derive(Default)]
+pub struct State {
+    pub calls: Vec<Call>,
+    pub events: VecDeque<ConnectionEvent>,
+    pub deadline: Option<Instant>,
+    /// Places that were asked for, by call of [`Connections::messages`].
+    pub asked: Vec<usize>,
+    /// Messages that a connection still takes.
+    pub takes: usize,
+}
+
+/// Sends nothing: trains of at most `capacity` packets, messages of packets of `path_mtu` bytes.
+pub struct FakeFabric {
+    memory: Vec<u8>,
+    capacity: usize,
+    pub room: bool,
+    pub path_mtu: usize,
+    state: Arc<Mutex<State>>,
+}
+
+impl FakeFabric {
+    pub fn new(capacity: usize) -> FakeFabric {
+        FakeFabric {
+            memory: vec![0; 1 << 17],
+            capacity,
+            room: true,
+            path_mtu: 1024,
+            state: Arc::new(Mutex::new(State {
+                takes: usize::MAX,
+                ..State::default()
+            })),
+        }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn shared(&self) -> Arc<Mutex<State>> {
+        self.state.clone()
+    }
+
+    /// The packets that left, train by train.
+    pub fn trains(&self) -> Vec<Vec<Vec<u8>>> {
+        let packets = |call: &Call| match call {
+            Call::Send(_, packets) | Call::Post(_, packets) => Some(packets.clone()),
+            _ => None,
+        };
+        self.state().calls.iter().filter_map(packets).collect()
+    }
+
+    /// The lengths of the packets that left.
+    pub fn sizes(&self) -> Vec<Vec<usize>> {
+        let lengths = |train: &Vec<Vec<u8>>| train.iter().map(Vec::len).collect();
+        self.trains().iter().map(lengths).collect()
+    }
+
+    fn lend(&mut self, capacity: usize, ticket: TrainTicket) -> Train<'_> {
+        let stride = HEAD + ticket.payload + TAIL;
+        Train::new(&mut self.memory, HEAD, stride, capacity, ticket)
+    }
+
+    fn packets(&self, t: TrainTicket) -> Vec<Vec<u8>> {
+        let packet = |i: usize| {
+            let at = i * (HEAD + t.payload + TAIL) + HEAD;
+            let len = if i + 1 == t.count { t.last } else { t.payload };
+            self.memory[at..at + len].to_vec()
+        };
+        (0..t.count).map(packet).collect()
+    }
+
+    fn call(&self, call: Call) {
+        self.state().calls.push(call);
+    }
+}
+
+fn empty(payload: usize) -> TrainTicket {
+    TrainTicket {
+        payload,
+        ..TrainTicket::default()
+    }
+}
+
+impl Worker for FakeFabric {
+    fn register(&mut self, _: BorrowedFd<'_>, _: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn poll(&mut self, _: usize) -> io::Result<Batch<'_>> {
+        Ok(Batch::new(&[], &[]))
+    }
+
+    fn create_ah(&mut self, _: &AhAttributes) -> io::Result<AddressHandle> {
+        Ok(AddressHandle(0))
+    }
+
+    fn destroy_ah(&mut self, _: AddressHandle) {}
+
+    fn train(&mut self, payload: usize) -> Option<Train<'_>> {
+        self.room.then(|| self.lend(self.capacity, empty(payload)))
+    }
+
+    fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
+        self.lend(self.capacity, ticket)
+    }
+
+    fn send(&mut self, _: EndpointId, to: &UdDestination, t: TrainTicket) -> Sent {
+        self.call(Call::Send(*to, self.packets(t)));
+        Sent::Done
+    }
+
+    fn has_room(&self) -> bool {
+        self.room
+    }
+
+    fn connections(&mut self) -> Option<&mut dyn Connections> {
+        Some(self)
+    }
+
+    fn flush(&mut self) {
+        self.call(Call::Flush);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.state().deadline
+    }
+
+    fn handle_timeout(&mut self) {
+        self.state().deadline = None;
+        self.call(Call::Timeout);
+    }
+
+    fn counters(&self) -> Counters {
+        Vec::new()
+    }
+}
+
+impl Connections for FakeFabric {
+    fn listen(&mut self, endpoint: EndpointId, service: ServiceId) {
+        self.call(Call::Listen(endpoint, service));
+    }
+
+    fn close_all(&mut self, endpoint: EndpointId) {
+        self.call(Call::CloseAll(endpoint));
+    }
+
+    fn connect(
+        &mut self,
+        _: EndpointId,
+        request: &ConnectRequest<'_>,
+    ) -> Result<ConnectionId, ConnectError> {
+        self.call(Call::Connect(request.service));
+        let calls = self.state().calls.len();
+        Ok(ConnectionId(100 + calls as u32))
+    }
+
+    fn accept(&mut self, connection: ConnectionId, _: &[u8]) {
+        self.call(Call::Accept(connection));
+    }
+
+    fn establish(&mut self, connection: ConnectionId) {
+        self.call(Call::Establish(connection));
+    }
+
+    fn reject(&mut self, connection: ConnectionId, reason: RejectReason, _: &[u8]) {
+        self.call(Call::Reject(connection, reason));
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.call(Call::Close(connection));
+    }
+
+    fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        self.state().events.pop_front()
+    }
+
+    fn message(&mut self, _: ConnectionId, len: usize) -> Option<Train<'_>> {
+        let takes = self.state().takes.checked_sub(1)?;
+        self.state().takes = takes;
+        let payload = self.path_mtu;
+        Some(self.lend(len.div_ceil(payload), empty(payload)))
+    }
+
+    fn messages(&mut self, _: ConnectionId, len: usize, count: usize) -> Option<Train<'_>> {
+        self.state().asked.push(count);
+        let takes = self.state().takes;
+        (takes > 0).then(|| self.lend(count.min(takes).min(self.capacity), empty(len)))
+    }
+
+    /// As many places as there can be: what was lent is not kept.
+    fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
+        let asked = self.state().asked.last().copied().unwrap_or_default();
+        self.lend(asked.min(self.capacity), ticket)
+    }
+
+    fn post(&mut self, connection: ConnectionId, ticket: TrainTicket) -> Posted {
+        self.call(Call::Post(connection, self.packets(ticket)));
+        Posted::Done
+    }
+
+    fn path_mtu(&self, _: ConnectionId) -> usize {
+        self.path_mtu
+    }
+
+    fn list(&self) -> Vec<ConnectionInfo> {
+        Vec::new()
+    }
+}
+
+/// The device that [`lane`] is of.
+pub const DEVICE: DeviceId = DeviceId(1);
+/// Its endpoint.
+pub const ENDPOINT: EndpointId = EndpointId(5);
+
+/// A hardware address on some port.
+pub fn address(qpn: u32) -> HardwareAddress {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[15] = 9;
+    HardwareAddress::new(0, Qpn::new(qpn), Gid(gid))
+}
+
+/// A device with at most so many connections, and the host's end of its TAP.
+pub fn lane(connections: usize) -> (Lane, OwnedFd) {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let core = Ipoib::new(Config {
+        local: address(0x17),
+        mac: [2, 0, 0, 0, 0, 1],
+        pkey: PKey::DEFAULT,
+        scope: 2,
+        link_mtu: 2044,
+        mode: Mode::Connected,
+        dhcp: DhcpMode::default(),
+        limits: Limits {
+            connections,
+            ..Limits::default()
+        },
+    });
+    let lane = Lane {
+        id: DEVICE,
+        endpoint: ENDPOINT,
+        qkey: QKey::IPOIB_DEFAULT,
+        tap: TapQueue::over(tap),
+        reads: true,
+        core,
+        link_mtu: 2044,
+        coalesce: true,
+        reflect: false,
+        uso: false,
+        stats: LaneStats::default(),
+    };
+    (lane, host)
+}
+
+/// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, checksums left out.
+pub fn udp_frame(payload: usize) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    frame.extend([8, 0, 0x45, 0]);
+    frame.extend((28 + payload as u16).to_be_bytes());
+    frame.extend([0, 1, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend([0, 9, 0, 9]);
+    frame.extend((8 + payload as u16).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend((0..payload).map(|i| (i % 251) as u8));
+    frame
+}
+
+/// A peer by its queue pair number.
+pub fn peer(qpn: u32) -> UdDestination {
+    UdDestination {
+        ah: AddressHandle(qpn),
+        qpn: Qpn::new(qpn),
+        qkey: QKey::IPOIB_DEFAULT,
+    }
+}

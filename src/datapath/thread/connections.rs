@@ -1,0 +1,167 @@
+//! What cores want done about connections, and what happens to these.
+
+use std::io;
+
+use fabric::{
+    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid,
+    RejectReason, ServiceId,
+};
+use ipoib::{ConnectionAction, Time};
+
+use super::super::lane::Lane;
+use super::DataThread;
+
+impl DataThread {
+    /// Tells the cores what happened to connections, and does what they want done about them. To be
+    /// called at the end of a round; nothing is left in the open train.
+    pub(super) fn serve_connections(&mut self, now: Time) {
+        while let Some(event) = self.fabric.connections().and_then(|c| c.poll_event()) {
+            self.connection_event(&event, now);
+        }
+        for i in 0..self.lanes.len() {
+            // A frame that found its way may have asked for a connection, too.
+            if self.act(i, now) {
+                self.service(i, now);
+            }
+        }
+        self.train.flush(&mut *self.fabric);
+    }
+
+    fn connection_event(&mut self, event: &ConnectionEvent, now: Time) {
+        let lane = match event {
+            ConnectionEvent::Requested {
+                connection,
+                endpoint,
+                ..
+            } => self.requested(*connection, *endpoint),
+            ConnectionEvent::Replied { connection, .. } => {
+                self.connections.get(connection).copied()
+            }
+            ConnectionEvent::Closed { connection, .. } => self.connections.remove(connection),
+        };
+        let Some(i) = lane else { return };
+        if let Some(Some(lane)) = self.lanes.get_mut(i) {
+            lane.core.connection_event(now, event);
+            self.service(i, now);
+        }
+    }
+
+    /// The lane that a peer asks for a connection with. Without one the request is rejected: the
+    /// lane went when the request was on its way.
+    fn requested(&mut self, connection: ConnectionId, endpoint: EndpointId) -> Option<usize> {
+        let is_its = |l: &Option<Lane>| l.as_ref().is_some_and(|l| l.endpoint == endpoint);
+        let lane = self.lanes.iter().position(is_its);
+        match lane {
+            Some(i) => {
+                self.connections.insert(connection, i);
+            }
+            None => self.with_connections(|c| {
+                c.reject(connection, RejectReason::INVALID_SERVICE_ID, &[]);
+            }),
+        }
+        lane
+    }
+
+    /// Does what a core wants done; true if there was anything.
+    pub(super) fn act(&mut self, i: usize, now: Time) -> bool {
+        let mut acted = false;
+        while let Some(Some(lane)) = self.lanes.get_mut(i)
+            && let Some(action) = lane.core.poll_connection(now)
+        {
+            acted = true;
+            self.do_action(i, now, &action);
+        }
+        acted
+    }
+
+    fn do_action(&mut self, i: usize, now: Time, action: &ConnectionAction) {
+        match action {
+            ConnectionAction::Connect {
+                request,
+                peer,
+                service,
+                private_data,
+            } => {
+                let begun = self.connect(i, *peer, *service, private_data);
+                if let Some(Some(lane)) = self.lanes.get_mut(i) {
+                    lane.core.connecting(now, *request, begun);
+                }
+            }
+            ConnectionAction::Accept {
+                connection,
+                private_data,
+            } => self.with_connections(|c| c.accept(*connection, private_data)),
+            ConnectionAction::Establish { connection } => {
+                self.with_connections(|c| c.establish(*connection));
+            }
+            ConnectionAction::Reject {
+                connection,
+                reason,
+                private_data,
+            } => {
+                self.connections.remove(connection);
+                self.with_connections(|c| c.reject(*connection, *reason, private_data));
+            }
+            ConnectionAction::Close { connection } => {
+                self.connections.remove(connection);
+                // What was posted in this round still leaves.
+                self.train.flush(&mut *self.fabric);
+                self.with_connections(|c| c.close(*connection));
+            }
+        }
+    }
+
+    fn connect(
+        &mut self,
+        i: usize,
+        peer: Gid,
+        service: ServiceId,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, ConnectError> {
+        let unsupported = || ConnectError::Os(io::ErrorKind::Unsupported.into());
+        let lane = self.lanes.get(i).and_then(Option::as_ref);
+        let endpoint = lane.map(|l| l.endpoint).ok_or_else(unsupported)?;
+        let connections = self.fabric.connections().ok_or_else(unsupported)?;
+        let connection = connections.connect(
+            endpoint,
+            &ConnectRequest {
+                service,
+                peer,
+                private_data,
+            },
+        )?;
+        self.connections.insert(connection, i);
+        Ok(connection)
+    }
+
+    /// Takes requests for a lane, by the service ids that its core has now.
+    pub(super) fn listen(&mut self, i: usize) {
+        if let Some(Some(lane)) = self.lanes.get(i)
+            && lane.core.takes_connections()
+        {
+            let (endpoint, services) = (lane.endpoint, lane.core.service_ids());
+            self.with_connections(|c| {
+                for service in services {
+                    c.listen(endpoint, service);
+                }
+            });
+        }
+    }
+
+    /// Ends a lane's connections and takes no more requests for it. Its peers are told.
+    pub(super) fn close_all(&mut self, i: usize) {
+        self.train.flush(&mut *self.fabric);
+        self.connections.retain(|_, lane| *lane != i);
+        if let Some(Some(lane)) = self.lanes.get(i) {
+            let endpoint = lane.endpoint;
+            self.with_connections(|c| c.close_all(endpoint));
+            self.fabric.flush();
+        }
+    }
+
+    fn with_connections(&mut self, what: impl FnOnce(&mut dyn Connections)) {
+        if let Some(connections) = self.fabric.connections() {
+            what(connections);
+        }
+    }
+}
