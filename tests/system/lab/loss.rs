@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Host, Station, UNDERLAY_MTU};
+use super::{Host, Lab, Station, UNDERLAY_MTU, iperf};
 
 /// What a forwarding namespace drops, for as long as it is not told otherwise.
 ///
@@ -86,4 +86,22 @@ impl Station {
             String::from_utf8_lossy(&done.stderr)
         );
     }
+}
+
+/// Also of trains, which is what a stream is sent as.
+#[test]
+fn single_packets_of_a_stream_are_lost() {
+    let Some(mut lab) = Lab::running_segment(2) else {
+        return;
+    };
+    let (hosts, switch) = lab.hosts_and_switch();
+    let loss = Loss::on(hosts, switch);
+    let stream = || iperf(&hosts[0], &hosts[1], &hosts[1].v4(), "-n 20M");
+    loss.per_mille(0);
+    stream();
+    assert_eq!(loss.lost(), 0);
+    loss.per_mille(10);
+    stream();
+    // 20 MiB are 5000 packets.
+    assert!(loss.lost() > 10, "{} packets lost", loss.lost());
 }
