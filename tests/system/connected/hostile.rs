@@ -162,7 +162,7 @@ const REFUSALS: &[&str] = &[
     "rx_bad_opcode",
     "rx_unknown_qpn",
     "rx_bad_state",
-    "rx_wrong_source",
+    "rx_not_peer",
     "rx_socket_drops",
 ];
 
@@ -179,7 +179,7 @@ fn packets_of_no_connection_and_of_other_peoples_are_dropped() {
     let known: Vec<u32> = b
         .connections("ib0")
         .iter()
-        .map(|c| u32::try_from(c.number("local_qpn")).expect("24 bits"))
+        .map(|c| u32::try_from(c.number("qpn")).expect("24 bits"))
         .collect();
     let attackers = strangers(a, b, 1);
     let attacker = &attackers[0];

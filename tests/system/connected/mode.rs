@@ -96,7 +96,7 @@ fn the_same_mode_again_keeps_the_connections() {
     a.connects_to(b);
     let qpns = |host: &Host| -> Vec<u64> {
         let all = host.connections("ib0");
-        all.iter().map(|c| c.number("local_qpn")).collect()
+        all.iter().map(|c| c.number("qpn")).collect()
     };
     let before = qpns(a);
     change(a, "connected");

@@ -54,9 +54,9 @@ fn ends_agree(from: &Host, to: &Host) {
         let receives = to.connections_with(from, false);
         let matching = sends.iter().filter(|active| {
             receives.iter().any(|passive| {
-                passive.text("local_gid") == active.text("remote_gid")
-                    && passive.number("local_qpn") == active.number("remote_qpn")
-                    && passive.number("remote_qpn") == active.number("local_qpn")
+                passive.text("gid") == active.text("peer_gid")
+                    && passive.number("qpn") == active.number("peer_qpn")
+                    && passive.number("peer_qpn") == active.number("qpn")
                     && passive.number("rx_bytes") == active.number("tx_bytes")
                     && passive.number("rx_messages") == active.number("tx_messages")
                     && passive.number("tx_messages") == 0
@@ -246,12 +246,12 @@ fn conn_lists_connections_for_people_and_for_programs() {
     assert!(listed.len() >= 2, "one each way: {listed:?}");
     for connection in &listed {
         assert_eq!(connection.text("interface"), "ib0");
-        assert_eq!(gids[0], connection.text("local_gid"));
-        assert_eq!(gids[1], connection.text("remote_gid"));
+        assert_eq!(gids[0], connection.text("gid"));
+        assert_eq!(gids[1], connection.text("peer_gid"));
         assert_eq!(connection.text("state"), "ESTABLISHED");
         assert_eq!(connection.number("path_mtu"), 4096);
         assert_eq!(connection.number("pid"), u64::from(a.daemon().pid()));
-        for number in ["local_qpn", "remote_qpn"] {
+        for number in ["qpn", "peer_qpn"] {
             assert!((2..0xff_ffff).contains(&connection.number(number)));
         }
         for number in [

@@ -50,9 +50,7 @@ impl Host {
     pub fn connections_with(&self, other: &Host, active: bool) -> Vec<Connection> {
         let gid = other.show("ib0")["gid"].clone();
         let mut all = self.connections("ib0");
-        all.retain(|c| {
-            c.is_established() && c.is_active() == active && gid == c.text("remote_gid")
-        });
+        all.retain(|c| c.is_established() && c.is_active() == active && gid == c.text("peer_gid"));
         all
     }
 
