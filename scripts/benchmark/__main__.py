@@ -18,21 +18,52 @@ import report
 from lab import Failure, Lab
 
 
+class Suite:
+    """What is measured together, over which underlay."""
+
+    def __init__(self, what, only, measure, forwarder=False, others=""):
+        self.what, self.only, self.measure = what, only, measure
+        self.forwarder, self.others = forwarder, others
+
+
+SUITES = {
+    "carriers": Suite(
+        "both modes beside what else carries IP here",
+        "ib0,connected,tap-udp,vxlan,tap-tap",
+        "tcp1,tcp4,pps,rr",
+    ),
+    "modes": Suite(
+        "datagram against connected mode, with the small MTU and the large one, both directions",
+        "ib0-2044,ib0,connected-2044,connected",
+        "tcp1,back1,tcp4,back4,rr",
+    ),
+    "loss": Suite("each hundredth packet of the underlay lost", "ib0,connected", "loss", forwarder=True),
+    "connections": Suite(
+        "a stream beside 1,000 idle connections", "connected", "connections", forwarder=True, others="c"
+    ),
+}
+
+
 def parse():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5, help="length of each run (default 5)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is run (default 5)")
     parser.add_argument(
+        "--suite",
+        choices=SUITES,
+        default="carriers",
+        help="what to measure (default carriers): "
+        + "; ".join(f"{name}: {suite.what}" for name, suite in SUITES.items()),
+    )
+    parser.add_argument(
         "--only",
         metavar="NAME,...",
-        default="ib0,tap-udp,vxlan,tap-tap",
-        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: ib0, tap-udp, vxlan, tap-tap)",
+        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: the suite's)",
     )
     parser.add_argument(
         "--measure",
         metavar="NAME,...",
-        default=",".join(measures.ALL),
-        help=f"what to measure, of {', '.join(measures.ALL)} (default: all)",
+        help=f"what to measure, of {', '.join(measures.ALL)} (default: the suite's)",
     )
     parser.add_argument("--underlay-mtu", type=int, default=9000, help="of the veth (default 9000)")
     parser.add_argument("--record", action="store_true", help="keep the results in docs/")
@@ -40,8 +71,14 @@ def parse():
     parser.add_argument("--output", type=Path, default=Path("target/bench"), help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("."), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    args.only = choice(parser, "--only", args.only, carriers.ALL)
-    args.measure = choice(parser, "--measure", args.measure, measures.ALL)
+    suite = SUITES[args.suite]
+    args.only = choice(parser, "--only", args.only or suite.only, carriers.ALL)
+    args.measure = choice(parser, "--measure", args.measure or suite.measure, measures.ALL)
+    for measure in ("loss", "connections"):
+        if measure in args.measure and measure not in suite.measure:
+            parser.error(f"--measure {measure} needs --suite {measure}")
+    if "connections" in args.measure and not {"connected", "connected-2044"}.issuperset(args.only):
+        parser.error("--suite connections measures connected and connected-2044 only")
     if args.rounds < 1 or args.seconds <= 0:
         parser.error("--rounds and --seconds are positive")
     return args
@@ -69,6 +106,7 @@ def machine(args):
         "cpu": model,
         "cpus": os.cpu_count(),
         "commit": commit,
+        "suite": args.suite,
         "underlay_mtu": args.underlay_mtu,
         "seconds": args.seconds,
         "rounds": args.rounds,
@@ -77,7 +115,8 @@ def machine(args):
 
 def run(args, results):
     samples = results["samples"]
-    with Lab(args.underlay_mtu) as lab:
+    suite = SUITES[args.suite]
+    with Lab(args.underlay_mtu, args.only, suite.forwarder, suite.others) as lab:
         running = {name: carriers.ALL[name](lab, args.programs) for name in args.only}
         context = measures.Context(lab, args.programs, args.seconds)
         for number in range(args.rounds):
@@ -86,7 +125,7 @@ def run(args, results):
             for measure in args.measure:
                 for name in order:
                     found = measures.ALL[measure](context, running[name])
-                    print(f"round {number + 1}/{args.rounds}  {name:8}  {report.one_line(found)}", flush=True)
+                    print(f"round {number + 1}/{args.rounds}  {name:14}  {report.one_line(found)}", flush=True)
                     for key, value in found.items():
                         samples.setdefault(key, {}).setdefault(name, []).append(value)
                     lab.check_alive()
@@ -103,14 +142,15 @@ def main():
     except Failure as failure:
         results["error"] = str(failure)
     report.summarise(results)
-    (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
+    name = report.file_name(args.suite)
+    (args.output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     if "error" in results:
         print(f"bench: {results['error']}", file=sys.stderr)
         return 2
     print()
     print(report.text_table(results))
-    (args.output / "bench.svg").write_text(report.plot(results))
-    print(f"\n{args.output}/bench.json and bench.svg hold it all")
+    (args.output / f"{name}.svg").write_text(report.plot(results))
+    print(f"\n{args.output}/{name}.json and {name}.svg hold it all")
     if args.record:
         report.record(args.root, results)
     return 0

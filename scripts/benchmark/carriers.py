@@ -33,35 +33,58 @@ class Carrier:
         return subprocess.run(ping, capture_output=True).returncode == 0
 
 
+class Device:
+    """An IPoIB interface, in a partition of its own so that several stand on one underlay."""
+
+    def __init__(self, name, pkey, **keys):
+        self.name, self.pkey, self.keys = name, pkey, keys
+
+    def toml(self):
+        lines = ["[[device]]", f'name = "{self.name}"', 'underlay = "eth0"', f"pkey = {self.pkey:#06x}"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in self.keys.items()]
+        return "\n".join(lines) + "\n"
+
+
+# What each carrier needs of the daemons; the others are not made, for their queues would be looked at.
+DEVICES = {
+    "ib0": Device("ib0", 0xFFFF),
+    "bridge": Device("ib1", 0x8001),
+    "connected": Device("ib2", 0x8002, mode="connected"),
+    "ib0-2044": Device("ib3", 0x8003, mtu=2044),
+    "connected-2044": Device("ib4", 0x8004, mode="connected", mtu=2044),
+}
+
+
 def daemons(lab, programs):
-    """One on each host: ib0 for the host itself, ib1 in another partition for what is stacked."""
+    """One on each host, with an interface for each carrier that is wanted."""
     if lab.has_daemons:
         return
     lab.has_daemons = True
+    devices = [DEVICES[name] for name in lab.wanted if name in DEVICES]
     for side in "ab":
         config = lab.path(f"{side}.toml")
-        config.write_text(DEVICES)
-        lab.start(
+        config.write_text("".join(device.toml() for device in devices))
+        lab.daemons[side] = lab.start(
             side, programs / "ibtapd", "--config", config, "--socket", lab.path(f"{side}.sock"), keep=True
         )
     for side in "ab":
-        lab.wait("ib1", lambda side=side: "ib1" in lab.run(side, "ls", "/sys/class/net").split())
+        for device in devices:
+            lab.wait(
+                device.name,
+                lambda side=side, name=device.name: name in lab.run(side, "ls", "/sys/class/net").split(),
+            )
 
 
-DEVICES = """
-[[device]]
-name = "ib0"
-underlay = "eth0"
-[[device]]
-name = "ib1"
-underlay = "eth0"
-pkey = 0x8001
-"""
+def plain(name, subnet):
+    """A carrier that is an interface of the daemons and nothing else."""
 
+    def make(lab, programs):
+        daemons(lab, programs)
+        carrier = Carrier(lab, name, DEVICES[name].name, subnet)
+        carrier.pkey = DEVICES[name].pkey
+        return carrier
 
-def ib0(lab, programs):
-    daemons(lab, programs)
-    return Carrier(lab, "ib0", "ib0", 1)
+    return make
 
 
 def bridge(lab, programs):
@@ -117,4 +140,14 @@ def veth(lab, _programs):
 # A frame of 60000 bytes and its headers stay below the underlay's gso_max_size of 65536.
 COPIER = ("mtu", 8948, "gso_max_size", 60000)
 
-ALL = {"ib0": ib0, "bridge": bridge, "tap-udp": tap_udp, "vxlan": vxlan, "tap-tap": tap_tap, "veth": veth}
+ALL = {
+    "ib0": plain("ib0", 1),
+    "connected": plain("connected", 6),
+    "ib0-2044": plain("ib0-2044", 7),
+    "connected-2044": plain("connected-2044", 8),
+    "bridge": bridge,
+    "tap-udp": tap_udp,
+    "vxlan": vxlan,
+    "tap-tap": tap_tap,
+    "veth": veth,
+}

@@ -1,5 +1,6 @@
-"""Two network namespaces joined by a veth, and the processes in them; all removed at the end."""
+"""Network namespaces joined by a veth or a bridge, and the processes in them; all removed at the end."""
 
+import json
 import os
 import subprocess
 import tempfile
@@ -9,18 +10,41 @@ from pathlib import Path
 UNDERLAY = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
 
+# What is longer than the underlay's MTU is a train, which would be lost as a whole.
+LOSS = """
+table netdev ibtap
+delete table netdev ibtap
+table netdev ibtap {{
+  counter trains {{ }}
+  counter lost {{ }}
+  chain ingress {{
+    type filter hook ingress devices = {{ {ports} }} priority 0;
+    meta length > {mtu} counter name trains
+    udp dport 4791 numgen random mod 1000 < {per_mille} counter name lost drop
+  }}
+}}
+"""
+
+
 class Failure(Exception):
     """A measurement that cannot be made, in a sentence."""
 
 
 class Lab:
-    def __init__(self, underlay_mtu):
+    """Hosts a and b. With `forwarder` they are joined, with as many `others` as are named, by a bridge
+    in a namespace of its own, where only single packets pass: see `lose`."""
+
+    def __init__(self, underlay_mtu, wanted=(), forwarder=False, others=""):
         self.prefix = f"ibt{os.getpid()}"
         self.namespaces = []
         self.processes = []
         self.scratch = tempfile.TemporaryDirectory(prefix=f"{self.prefix}.")
         self.underlay_mtu = underlay_mtu
         self.has_daemons = False
+        self.daemons = {}
+        self.wanted = wanted
+        self.forwarder = forwarder
+        self.hosts = "ab" + others
 
     def __enter__(self):
         try:
@@ -34,16 +58,51 @@ class Lab:
         self.close()
 
     def _build(self):
-        for side in "ab":
+        for side in self.hosts:
             self.add(side)
+        if self.forwarder:
+            self._join_by_bridge()
+        else:
+            self._veth("eth0", self.ns("b"))
+        for side in self.hosts:
+            if side in UNDERLAY:
+                self.ip("-n", self.ns(side), "addr", "add", f"{UNDERLAY[side]}/24", "dev", "eth0")
+            self.ip("-n", self.ns(side), "link", "set", "eth0", "up")
+
+    def _veth(self, peer, namespace, side="a"):
         mtu = str(self.underlay_mtu)
         self.ip(
-            *("link", "add", "name", "eth0", "netns", self.ns("a"), "mtu", mtu, "type", "veth"),
-            *("peer", "name", "eth0", "netns", self.ns("b"), "mtu", mtu),
+            *("link", "add", "name", "eth0", "netns", self.ns(side), "mtu", mtu, "type", "veth"),
+            *("peer", "name", peer, "netns", namespace, "mtu", mtu),
         )
-        for side in "ab":
-            self.ip("-n", self.ns(side), "addr", "add", f"{UNDERLAY[side]}/24", "dev", "eth0")
-            self.ip("-n", self.ns(side), "link", "set", "eth0", "up")
+
+    def _join_by_bridge(self):
+        forwarder = self.add("f")
+        self.ip("-n", forwarder, "link", "add", "br0", "type", "bridge", "mcast_snooping", 0)
+        self.ip("-n", forwarder, "link", "set", "br0", "up", "mtu", self.underlay_mtu)
+        for side in self.hosts:
+            self._veth(f"port-{side}", forwarder, side)
+            self.ip("-n", forwarder, "link", "set", f"port-{side}", "master", "br0", "up")
+            # What leaves a host is cut before it does, and nothing is merged where it arrives.
+            self.run(side, "ethtool", "-K", "eth0", "tx-udp-segmentation", "off")
+            self.run("f", "ethtool", "-K", f"port-{side}", "gro", "off")
+
+    def lose(self, per_mille):
+        """From now on the forwarder drops so many of 1000 RoCE packets."""
+        ports = ", ".join(f'"port-{side}"' for side in self.hosts)
+        rules = self.path("loss.nft")
+        rules.write_text(LOSS.format(ports=ports, mtu=self.underlay_mtu, per_mille=per_mille))
+        self.run("f", "nft", "-f", rules)
+
+    def lost(self):
+        """How many were dropped since; each must have been a single packet."""
+        found = {}
+        for name in ("trains", "lost"):
+            listed = json.loads(self.run("f", "nft", "-j", "list", "counter", "netdev", "ibtap", name))
+            found[name] = next(item["counter"]["packets"] for item in listed["nftables"] if "counter" in item)
+        if found["trains"]:
+            raise Failure(f"{found['trains']} trains passed where single packets were to be lost")
+        return found["lost"]
 
     def add(self, side):
         """Another namespace; gives its name."""
@@ -92,11 +151,18 @@ class Lab:
             raise Failure(f"{words}: status {done.returncode}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
-    def start(self, side, *arguments, keep=False):
-        """A process on one host (side None: on neither). With `keep` it must outlive the lab."""
+    def start(self, side, *arguments, keep=False, stdin=False):
+        """A process on one host (side None: on neither). With `keep` it must outlive the lab; with
+        `stdin` its standard input is a pipe, otherwise empty."""
         log = self.path(f"{len(self.processes)}.log")
         command = self.command(side, *arguments) if side else [str(a) for a in arguments]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=open(log, "w"), text=True)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=open(log, "w"),
+            text=True,
+        )
         process.log = log
         process.words = " ".join(command)
         process.keep = keep

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 from lab import Failure
 
@@ -14,6 +15,7 @@ class Context:
         self.perf = programs / "ibtap-perf"
         self.best_pps = {}
         self.rr_servers = set()
+        self.has_idle_memory = False
 
 
 def busy_seconds():
@@ -22,14 +24,14 @@ def busy_seconds():
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def tcp(context, carrier, streams):
+def tcp(context, carrier, streams, *options):
     lab = context.lab
     server = lab.start(carrier.server, "iperf3", "-s", "-1", "-p", IPERF_PORT)
     lab.wait_listening(carrier.server, "tcp", IPERF_PORT)
     before = busy_seconds()
     text = lab.run(
         carrier.client, "iperf3", "-c", carrier.to, "-p", IPERF_PORT, "-P", streams,
-        "-t", context.seconds, "-J", timeout=context.seconds + 30,
+        "-t", context.seconds, "-J", *options, timeout=context.seconds + 30,
     )  # fmt: skip
     busy = busy_seconds() - before
     lab.finish(server, 10)
@@ -49,6 +51,14 @@ def tcp1(context, carrier):
 def tcp4(context, carrier):
     rate, cpu = tcp(context, carrier, 4)
     return {"tcp4_gbps": rate, "tcp4_cpu_s_per_gb": cpu}
+
+
+def back1(context, carrier):
+    return {"back1_gbps": tcp(context, carrier, 1, "-R")[0]}
+
+
+def back4(context, carrier):
+    return {"back4_gbps": tcp(context, carrier, 4, "-R")[0]}
 
 
 def pps_at(context, carrier, rate, seconds):
@@ -114,4 +124,77 @@ def latency(context, carrier):
     return found
 
 
-ALL = {"tcp1": tcp1, "tcp4": tcp4, "pps": pps, "rr": latency}
+LOST_PER_MILLE = 10
+
+
+def loss(context, carrier):
+    """One stream without loss, then with 1 %, over the same forwarder."""
+    lab = context.lab
+    lab.lose(0)
+    clean, _ = tcp(context, carrier, 1)
+    lab.lose(LOST_PER_MILLE)
+    lossy, _ = tcp(context, carrier, 1)
+    lost = lab.lost()
+    lab.lose(0)
+    if not lost:
+        raise Failure(f"no packet of {carrier.name} was lost")
+    return {"clean_gbps": clean, "lossy_gbps": lossy, "kept": lossy / clean, "lost_packets": lost}
+
+
+IDLE_CONNECTIONS = 1000
+
+
+def resident_kib(process):
+    """VmRSS of proc_pid_status(5). `ip netns exec` has become the daemon, so the id is the daemon's."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+
+
+def connections(context, carrier):
+    """One stream alone, then beside a thousand connections that others made and do not use."""
+    lab, daemon = context.lab, context.lab.daemons[carrier.server]
+    alone, _ = tcp(context, carrier, 1)
+    shown = ibtap(context, carrier, "show")[0]
+    before = resident_kib(daemon)
+    known = len(ibtap(context, carrier, "conn"))
+    peers = lab.start(
+        "c", "python3", "-B", Path(__file__).parent / "peers.py", "--interface", "eth0", "--to", shown["gid"],
+        "--qpn", shown["qpn"], "--pkey", carrier.pkey, "--count", IDLE_CONNECTIONS, stdin=True,
+    )  # fmt: skip
+    if not peers.stdout.readline():
+        lab.finish(peers, 5)
+        raise Failure("the idle peers ended")
+    added = len(ibtap(context, carrier, "conn")) - known
+    if added < IDLE_CONNECTIONS:
+        raise Failure(f"the daemon lists {added} idle connections of {IDLE_CONNECTIONS}")
+    found = {"alone_gbps": alone}
+    # Later rounds find memory that the first one has left behind.
+    if not context.has_idle_memory:
+        context.has_idle_memory = True
+        found["idle_kib"] = (resident_kib(daemon) - before) / IDLE_CONNECTIONS
+    beside, _ = tcp(context, carrier, 1)
+    peers.stdin.close()
+    peers.stdin = None
+    lab.finish(peers, 60)
+    return found | {"beside_gbps": beside, "beside_kept": beside / alone}
+
+
+def ibtap(context, carrier, command):
+    """What the server's daemon says of the carrier's interface."""
+    socket = context.lab.path(f"{carrier.server}.sock")
+    text = context.lab.run(
+        carrier.server, context.perf.parent / "ibtap", "--socket", socket, "--json", command, carrier.interface
+    )
+    return json.loads(text)
+
+
+ALL = {
+    "tcp1": tcp1,
+    "tcp4": tcp4,
+    "back1": back1,
+    "back4": back4,
+    "pps": pps,
+    "rr": latency,
+    "loss": loss,
+    "connections": connections,
+}

@@ -11,13 +11,62 @@ FIGURES = {
     "tcp4_gbps": ("TCP, 4 streams, Gbit/s", "{:.2f}", 0.70, True),
     "tcp1_cpu_s_per_gb": ("CPU s/GB, 1 stream", "{:.3f}", 1.45, False),
     "tcp4_cpu_s_per_gb": ("CPU s/GB, 4 streams", "{:.3f}", 1.45, False),
+    "back1_gbps": ("TCP back, 1 stream, Gbit/s", "{:.2f}", None, True),
+    "back4_gbps": ("TCP back, 4 streams, Gbit/s", "{:.2f}", None, True),
     "udp64_pps": ("64-byte UDP, packets/s", "{:,.0f}", 1.0, True),
     "tcp_rr_p50_us": ("TCP request/response p50, us", "{:.1f}", 1.0, False),
     "tcp_rr_p99_us": ("TCP request/response p99, us", "{:.1f}", None, False),
     "udp_rr_p50_us": ("UDP request/response p50, us", "{:.1f}", 1.0, False),
     "udp_rr_p99_us": ("UDP request/response p99, us", "{:.1f}", None, False),
 }
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+FIGURES |= {
+    "clean_gbps": ("without loss, Gbit/s", "{:.2f}", None, True),
+    "lossy_gbps": ("with 1 % lost, Gbit/s", "{:.2f}", None, True),
+    "kept": ("part of it that is kept", "{:.2f}", None, True),
+    "lost_packets": ("packets lost in a run", "{:,.0f}", None, True),
+    "alone_gbps": ("one stream alone, Gbit/s", "{:.2f}", None, True),
+    "beside_gbps": ("beside 1,000 idle connections, Gbit/s", "{:.2f}", None, True),
+    "beside_kept": ("part of it that is kept", "{:.2f}", None, True),
+    "idle_kib": ("memory of an idle connection, KiB", "{:.1f}", None, False),
+}
+
+# What connected mode is to reach: (title, figure, carrier, reference or None for the figure itself, bound,
+# whether more is better). A ratio is the median over rounds of the ratio within the round.
+GOALS = [
+    ("TCP, 1 stream, to the copier", "tcp1_gbps", "connected", "tap-udp", 0.65, True),
+    ("TCP, 1 stream, to datagram mode", "tcp1_gbps", "connected", "ib0", 0.95, True),
+    ("CPU s/GB, 1 stream, to datagram mode", "tcp1_cpu_s_per_gb", "connected", "ib0", 1.00, False),
+    ("rate kept with 1 % lost", "kept", "connected", None, 0.50, True),
+    ("rate kept beside 1,000 idle connections", "beside_kept", "connected", None, 0.95, True),
+    ("KiB of an idle connection", "idle_kib", "connected", None, 16.0, False),
+]
+
+# carrier: mode, MTU, and what InfiniBand hardware of its day reached with the kernel's IPoIB, where known:
+# MB/s and microseconds.
+MODES = {
+    "ib0-2044": ("datagram", 2044, 707, 19.4),
+    "ib0": ("datagram", 4092, None, None),
+    "connected-2044": ("connected", 2044, 353, 18.9),
+    "connected": ("connected", 65520, 726, 19.6),
+}
+
+# suite: (name of the files, documents that have its marks)
+KEPT = {
+    "carriers": ("bench", ("docs/performance.md", "README.md")),
+    "modes": ("modes", ("docs/performance.md", "README.md")),
+    "loss": ("loss", ("docs/performance.md",)),
+    "connections": ("connections", ("docs/performance.md",)),
+}
+
+
+def file_name(suite):
+    return KEPT[suite][0]
+
+
+def marks(suite):
+    name = file_name(suite)
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
 
 
 def one_line(found):
@@ -40,13 +89,47 @@ def summarise(results):
         }
         if ours and "bridge" in by_name:
             results.setdefault("bridge", {})[key] = median(a / b for a, b in zip(by_name["bridge"], ours))
+    results["goals"] = list(goals(samples))
+
+
+def goals(samples):
+    for title, figure, carrier, reference, bound, more in GOALS:
+        by_name = samples.get(figure, {})
+        values = by_name.get(carrier)
+        if reference and values:
+            values = [a / b for a, b in zip(values, by_name.get(reference, []))]
+        if values:
+            reached = median(values)
+            yield {"goal": title, "bound": bound, "more": more, "reached": reached}
 
 
 def rows(results):
-    names = sorted({name for by_name in results["medians"].values() for name in by_name}, key=order)
+    return {"modes": mode_rows, "carriers": carrier_rows}.get(results["machine"]["suite"], figure_rows)(results)
+
+
+def title_of(results):
+    return "median of %d rounds" % results["machine"]["rounds"]
+
+
+def names_of(results):
+    return sorted({name for by_name in results["medians"].values() for name in by_name}, key=order)
+
+
+def figure_rows(results):
+    """A figure a row, a carrier a column."""
+    names = names_of(results)
+    yield [title_of(results), *names]
+    for key, by_name in results["medians"].items():
+        title, form, _, _ = FIGURES[key]
+        yield [title, *(form.format(by_name[name]) if name in by_name else "-" for name in names)]
+
+
+def carrier_rows(results):
+    """The same with ib0's ratio to the reference, and what is stacked on ib0."""
+    names = names_of(results)
     stacked = results.get("bridge", {})
     extra = ["bridge / ib0"] if stacked else []
-    yield ["median of %d rounds" % results["machine"]["rounds"], *names, f"ib0 / {REFERENCE}", "goal", *extra]
+    yield [title_of(results), *names, f"ib0 / {REFERENCE}", "goal", *extra]
     for key, by_name in results["medians"].items():
         title, form, goal, more = FIGURES[key]
         ratio = results["ratios"][key].get(REFERENCE)
@@ -59,8 +142,41 @@ def rows(results):
         ]
 
 
+def mode_rows(results):
+    """The classic table: a mode and MTU a row, MB/s and microseconds, with hardware of its day beside."""
+    medians = results["medians"]
+
+    def of(name, key, form, scale=1):
+        value = medians.get(key, {}).get(name)
+        return "-" if value is None else form.format(value * scale)
+
+    yield [
+        "mode", "MTU", "MB/s", "back", "4 streams", "back", "CPU s/GB", "round trip p50, us", "p99, us",
+        "InfiniBand then, MB/s", "latency, us",
+    ]  # fmt: skip
+    for name in names_of(results):
+        mode, mtu, rate, latency = MODES.get(name, (name, "-", None, None))
+        yield [
+            mode,
+            str(mtu),
+            *(of(name, key, "{:.0f}", 125) for key in ("tcp1_gbps", "back1_gbps", "tcp4_gbps", "back4_gbps")),
+            of(name, "tcp1_cpu_s_per_gb", "{:.3f}"),
+            *(of(name, key, "{:.1f}") for key in ("tcp_rr_p50_us", "tcp_rr_p99_us")),
+            *("-" if value is None else f"{value:g}" for value in (rate, latency)),
+        ]
+
+
+def goal_rows(results):
+    yield ["connected mode", "reached", "goal"]
+    for goal in results["goals"]:
+        ratio = goal["reached"]
+        yield [goal["goal"], f"{ratio:.2f}", verdict(ratio, goal["bound"], goal["more"])]
+
+
 def order(name):
-    known = ["ib0", "bridge", "tap-udp", "vxlan", "tap-tap", "veth"]
+    known = [
+        "ib0-2044", "ib0", "connected-2044", "connected", "bridge", "tap-udp", "vxlan", "tap-tap", "veth",
+    ]  # fmt: skip
     return known.index(name)
 
 
@@ -73,8 +189,18 @@ def verdict(ratio, goal, more):
     return text + (" reached" if (ratio >= goal) == more or ratio == goal else " missed")
 
 
+def tables(results):
+    """Each with a head and rows; the last says what was to be reached, where that is known."""
+    yield list(rows(results))
+    if results["goals"]:
+        yield list(goal_rows(results))
+
+
 def text_table(results):
-    table = list(rows(results))
+    return "\n\n".join(text_of(table) for table in tables(results))
+
+
+def text_of(table):
     widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
     return "\n".join(
         "  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths)))
@@ -83,16 +209,18 @@ def text_table(results):
 
 
 def markdown(results):
-    table = list(rows(results))
-    lines = ["| " + " | ".join(table[0]) + " |", "|---" + "|---:" * (len(table[0]) - 1) + "|"]
-    lines += ["| " + " | ".join(row) + " |" for row in table[1:]]
+    lines = []
+    for table in tables(results):
+        lines += ["| " + " | ".join(table[0]) + " |", "|---" + "|---:" * (len(table[0]) - 1) + "|"]
+        lines += ["| " + " | ".join(row) + " |" for row in table[1:]]
+        lines.append("")
     machine = results["machine"]
-    lines += [
-        "",
+    suite = "" if machine["suite"] == "carriers" else f" --suite {machine['suite']}"
+    lines.append(
         f"{machine['cpus']} CPUs ({machine['cpu']}), Linux {machine['kernel']}, underlay MTU "
         f"{machine['underlay_mtu']}, revision {machine['commit']}; "
-        f"`scripts/bench --seconds {machine['seconds']:g} --rounds {machine['rounds']}`.",
-    ]
+        f"`scripts/bench{suite} --seconds {machine['seconds']:g} --rounds {machine['rounds']}`."
+    )
     return "\n".join(lines)
 
 
@@ -113,6 +241,9 @@ def plot(results):
     return "\n".join(out) + "\n"
 
 
+OURS = {"ib0": "#1f6fb2", "connected": "#3a9d5d"}
+
+
 def panel(key, by_name, width, height):
     title, form, _, more = FIGURES[key]
     top, bottom, left = 34, height - 24, 14
@@ -124,7 +255,7 @@ def panel(key, by_name, width, height):
         values = by_name[name]
         middle = left + (i + 0.5) * step
         tall = (bottom - top - 14) * median(values) / most
-        colour = "#1f6fb2" if name == "ib0" else "#b9c4cf"
+        colour = OURS.get(name, "#b9c4cf")
         out.append(
             f'<rect x="{middle - step * 0.32:.1f}" y="{bottom - tall:.1f}" width="{step * 0.64:.1f}" '
             f'height="{tall:.1f}" fill="{colour}"/>'
@@ -144,13 +275,16 @@ def record(root, results):
     """Keeps JSON and plot in docs/performance/ and the table where the documents mark its place."""
     folder = root / "docs" / "performance"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
-    (folder / "bench.svg").write_text(plot(results))
-    for name in ("docs/performance.md", "README.md"):
+    suite = results["machine"]["suite"]
+    file, documents = KEPT[suite]
+    begin, end = marks(suite)
+    (folder / f"{file}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / f"{file}.svg").write_text(plot(results))
+    for name in documents:
         path = root / name
         text = path.read_text()
-        head, _, rest = text.partition(BEGIN)
-        _, _, tail = rest.partition(END)
+        head, _, rest = text.partition(begin)
+        _, _, tail = rest.partition(end)
         if not rest or not tail:
-            raise SystemExit(f"bench: {name} lacks the marks {BEGIN} and {END}")
-        path.write_text(f"{head}{BEGIN}\n{markdown(results)}\n{END}{tail}")
+            raise SystemExit(f"bench: {name} lacks the marks {begin} and {end}")
+        path.write_text(f"{head}{begin}\n{markdown(results)}\n{end}{tail}")

@@ -1,115 +1,14 @@
 //! Anything at all at UDP port 4791: counted, dropped, no harm to what goes on beside it.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6, UdpSocket};
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
+use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{
     self, icmpv6_checksum, igmp_report, igmp_report_of_many, mld_report, solicitation,
 };
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
-use crate::lab::packet::{ROCE_PORT, Ud};
 use crate::lab::{Host, Lab, Pinging, SOON, eventually, iperf};
-
-/// A small generator of numbers that are the same in every run (xorshift64, Marsaglia 2003).
-struct Numbers(u64);
-
-impl Numbers {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| self.next() as u8).collect()
-    }
-}
-
-/// An attacker on host `a`'s underlay, and its victim's queue pair.
-struct Attacker {
-    socket: UdpSocket,
-    own: Ipv6Addr,
-    victim: SocketAddrV6,
-    qpn: u32,
-}
-
-impl Attacker {
-    fn new(from: &Host, victim: &Host) -> Attacker {
-        let gid = |host: &Host| -> Ipv6Addr {
-            let shown = host.show("ib0");
-            shown["gid"]
-                .as_str()
-                .expect("a GID")
-                .parse()
-                .expect("an address")
-        };
-        let index = from.link("eth0")["ifindex"].as_u64().expect("an index");
-        let own = gid(from);
-        let scope = u32::try_from(index).expect("an index");
-        let socket = from
-            .namespace()
-            .within(|| UdpSocket::bind(SocketAddrV6::new(own, 0, 0, scope)).expect("a socket"));
-        let qpn = victim.show("ib0")["qpn"].as_u64().expect("a number");
-        Attacker {
-            socket,
-            own,
-            victim: SocketAddrV6::new(gid(victim), ROCE_PORT, 0, scope),
-            qpn: u32::try_from(qpn).expect("24 bits"),
-        }
-    }
-
-    /// Goes on from another address, which nobody need have.
-    fn move_to(&mut self, from: &Host, address: Ipv6Addr) {
-        let scope = self.victim.scope_id();
-        self.own = address;
-        self.socket = from
-            .namespace()
-            .within(|| UdpSocket::bind(SocketAddrV6::new(address, 0, 0, scope)).expect("a socket"));
-    }
-
-    /// A packet that is right in every respect, to be spoiled.
-    fn packet(&self, payload: Vec<u8>) -> Ud {
-        Ud {
-            source: self.own,
-            destination: *self.victim.ip(),
-            source_port: self.socket.local_addr().expect("an address").port(),
-            pkey: 0xffff,
-            destination_qpn: self.qpn,
-            psn: 0,
-            qkey: 0x0b1b,
-            source_qpn: 0x123456,
-            payload,
-        }
-    }
-
-    fn send(&self, datagram: &[u8]) {
-        // The victim's socket may be full, and a datagram too long for the link: both are fine.
-        let _ = self.socket.send_to(datagram, self.victim);
-    }
-
-    /// Sends `per_second` datagrams a second for three seconds.
-    fn storm(&self, per_second: u32, mut make: impl FnMut(u32) -> Vec<u8>) {
-        let start = Instant::now();
-        for number in 0..3 * per_second {
-            let due = start + Duration::from_secs(1) * number / per_second;
-            if number % 16 == 0 {
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            }
-            self.send(&make(number));
-        }
-    }
-
-    /// Sends `count` datagrams in bursts that leave the victim some of the processor.
-    fn flood(&self, count: usize, mut make: impl FnMut(usize) -> Vec<u8>) {
-        for number in 0..count {
-            self.send(&make(number));
-            if number % 64 == 63 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-    }
-}
 
 /// Why the fabric refuses a packet.
 const REFUSALS: &[&str] = &[

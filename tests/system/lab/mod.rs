@@ -1,16 +1,21 @@
 //! Network namespaces that stand for hosts, joined by a veth or a bridge.
 
+pub mod attacker;
 mod bridge;
+mod connection;
 mod daemon;
 mod follow;
 pub mod frame;
 pub mod group;
 mod host;
 mod iperf;
+mod loss;
 mod namespace;
 pub mod packet;
 mod pinging;
 mod programs;
+pub mod rc_peer;
+pub mod reliable;
 mod resolution;
 mod service;
 mod station;
@@ -23,6 +28,7 @@ pub use daemon::Daemon;
 pub use follow::Follow;
 pub use host::Host;
 pub use iperf::{iperf, iperf_across};
+pub use loss::Loss;
 pub use namespace::Namespace;
 pub use pinging::Pinging;
 pub use programs::ibtap;
@@ -36,12 +42,16 @@ pub use transfer::arrives_whole;
 pub const UNDERLAY_MTU: u32 = 9000;
 /// The IPoIB MTU that goes with it: the IB MTU without the 4-byte encapsulation header.
 pub const LINK_MTU: u32 = 4092;
+/// The IPoIB MTU of connected mode.
+pub const CONNECTED_MTU: u32 = 65_520;
+/// What makes a daemon use connections.
+pub const CONNECTED: [&str; 2] = ["--mode", "connected"];
 
 /// Hosts `0..n`, each with an interface `eth0` on one Ethernet segment. Host `i` has
 /// `10.8.0.(i+1)/24` there, and its link-local address is usable at once.
 pub struct Lab {
     hosts: Vec<Host>,
-    _switch: Option<Namespace>,
+    switch: Option<Station>,
     _scratch: TempDir,
 }
 
@@ -67,6 +77,11 @@ impl Lab {
         Lab::pair().map(Lab::run)
     }
 
+    /// The same in connected mode.
+    pub fn connected_pair() -> Option<Lab> {
+        Lab::pair().map(|lab| lab.run_with(&CONNECTED))
+    }
+
     /// `n` hosts on a bridge that floods multicast, all running.
     pub fn running_segment(n: usize) -> Option<Lab> {
         Lab::running_segment_with(n, &[])
@@ -74,21 +89,26 @@ impl Lab {
 
     /// The same with further options for the daemons.
     pub fn running_segment_with(n: usize, options: &[&str]) -> Option<Lab> {
+        Lab::segment(n).map(|lab| lab.run_with(options))
+    }
+
+    /// `n` hosts on a bridge that floods multicast, without daemons.
+    pub fn segment(n: usize) -> Option<Lab> {
         let mut lab = Lab::unconnected(n)?;
-        let switch = Namespace::create();
-        switch.ip("link add br0 type bridge mcast_snooping 0");
-        switch.ip(&format!("link set br0 up mtu {UNDERLAY_MTU}"));
+        let switch = Station::create("the switch");
+        switch.ok("ip link add br0 type bridge mcast_snooping 0");
+        switch.ok(&format!("ip link set br0 up mtu {UNDERLAY_MTU}"));
         for (i, host) in lab.hosts.iter().enumerate() {
             host.ok(&format!(
                 "ip link add eth0 mtu {UNDERLAY_MTU} type veth \
                  peer name port{i} mtu {UNDERLAY_MTU} netns {}",
-                switch.name()
+                switch.namespace().name()
             ));
-            switch.ip(&format!("link set port{i} master br0 up"));
+            switch.ok(&format!("ip link set port{i} master br0 up"));
         }
         lab.bring_up_underlay();
-        lab._switch = Some(switch);
-        Some(lab.run_with(options))
+        lab.switch = Some(switch);
+        Some(lab)
     }
 
     fn unconnected(n: usize) -> Option<Lab> {
@@ -103,7 +123,7 @@ impl Lab {
         let hosts = (0..n).map(|i| Host::create(i, scratch.path())).collect();
         Some(Lab {
             hosts,
-            _switch: None,
+            switch: None,
             _scratch: scratch,
         })
     }
@@ -131,10 +151,15 @@ impl Lab {
         self.run_with(&[])
     }
 
-    fn run_with(mut self, options: &[&str]) -> Lab {
+    /// The same with further options for the daemons.
+    pub fn run_with(mut self, options: &[&str]) -> Lab {
         for host in &mut self.hosts {
             host.start(options);
         }
+        self.await_pings()
+    }
+
+    fn await_pings(self) -> Lab {
         for host in &self.hosts {
             host.configure("ib0");
         }
@@ -142,6 +167,22 @@ impl Lab {
             host.reaches(&self.hosts[0]);
         }
         self
+    }
+
+    /// Starts a daemon on each host with options of its own, configures `ib0`, and waits until all
+    /// can ping the first.
+    pub fn run_each(mut self, options: &[&[&str]]) -> Lab {
+        assert_eq!(options.len(), self.hosts.len());
+        for (host, options) in self.hosts.iter_mut().zip(options) {
+            host.start(options);
+        }
+        self.await_pings()
+    }
+
+    /// All hosts of a segment, and its bridge, whose `portI` is host `I`'s.
+    pub fn hosts_and_switch(&mut self) -> (&mut [Host], &Station) {
+        let switch = self.switch.as_ref().expect("a lab of a segment");
+        (&mut self.hosts, switch)
     }
 
     /// A host.

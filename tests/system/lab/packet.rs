@@ -6,6 +6,10 @@ use std::path::Path;
 
 /// The UDP port of RoCEv2 (IBA vol. 1, annex A17).
 pub const ROCE_PORT: u16 = 4791;
+/// The queue pair of management datagrams (IBA vol. 1, 3.9.2).
+pub const GSI_QPN: u32 = 1;
+/// Its key.
+pub const GSI_QKEY: u32 = 0x8001_0000;
 
 const UD_SEND_ONLY: u8 = 0x64;
 const BTH: usize = 12;
@@ -47,7 +51,7 @@ impl Ud {
         out.extend(self.source_qpn.to_be_bytes());
         out.extend(&self.payload);
         out.resize(out.len() + padding, 0);
-        let icrc = self.icrc(&out);
+        let icrc = icrc(self.source, self.destination, self.source_port, &out);
         out.extend(icrc);
         out
     }
@@ -59,7 +63,7 @@ impl Ud {
         source_port: u16,
         datagram: &[u8],
     ) -> Option<Ud> {
-        let (covered, icrc) = datagram.split_at_checked(datagram.len().checked_sub(ICRC)?)?;
+        let (covered, found) = datagram.split_at_checked(datagram.len().checked_sub(ICRC)?)?;
         let word = |at: usize| {
             let bytes = covered.get(at..at + 4)?;
             Some(u32::from_be_bytes(bytes.try_into().ok()?))
@@ -78,28 +82,30 @@ impl Ud {
                 .get(BTH + DETH..covered.len().checked_sub(padding)?)?
                 .to_vec(),
         };
-        (covered[0] == UD_SEND_ONLY && ud.icrc(covered) == icrc).then_some(ud)
+        let expected = icrc(source, destination, source_port, covered);
+        (covered[0] == UD_SEND_ONLY && found == expected).then_some(ud)
     }
+}
 
-    /// CRC-32 over eight bytes ff, the IPv6 and UDP headers and the packet, with what routers may
-    /// change as ones (IBA vol. 1, annex A17.3.3), least significant byte first.
-    fn icrc(&self, covered: &[u8]) -> [u8; 4] {
-        let udp_length = (8 + covered.len() + ICRC) as u16;
-        let mut bytes = vec![0xff; 8];
-        bytes.extend([0x6f, 0xff, 0xff, 0xff]);
-        bytes.extend(udp_length.to_be_bytes());
-        bytes.extend([17, 0xff]);
-        bytes.extend(self.source.octets());
-        bytes.extend(self.destination.octets());
-        bytes.extend(self.source_port.to_be_bytes());
-        bytes.extend(ROCE_PORT.to_be_bytes());
-        bytes.extend(udp_length.to_be_bytes());
-        bytes.extend([0xff, 0xff]);
-        bytes.extend(&covered[..4]);
-        bytes.push(0xff);
-        bytes.extend(&covered[5..]);
-        crc32(&bytes).to_le_bytes()
-    }
+/// The ICRC of a packet without it, over IPv6: CRC-32 over eight bytes ff, the IPv6 and UDP headers and
+/// the packet, with what routers may change as ones (IBA vol. 1, annex A17.3.3), least significant
+/// byte first.
+pub fn icrc(source: Ipv6Addr, destination: Ipv6Addr, source_port: u16, covered: &[u8]) -> [u8; 4] {
+    let udp_length = (8 + covered.len() + ICRC) as u16;
+    let mut bytes = vec![0xff; 8];
+    bytes.extend([0x6f, 0xff, 0xff, 0xff]);
+    bytes.extend(udp_length.to_be_bytes());
+    bytes.extend([17, 0xff]);
+    bytes.extend(source.octets());
+    bytes.extend(destination.octets());
+    bytes.extend(source_port.to_be_bytes());
+    bytes.extend(ROCE_PORT.to_be_bytes());
+    bytes.extend(udp_length.to_be_bytes());
+    bytes.extend([0xff, 0xff]);
+    bytes.extend(&covered[..4]);
+    bytes.push(0xff);
+    bytes.extend(&covered[5..]);
+    crc32(&bytes).to_le_bytes()
 }
 
 /// CRC-32 of IEEE 802.3, a bit at a time.
@@ -118,11 +124,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 /// The UD packets over IPv6 of a capture in `tests/data/captures/kernel-ipoib`, by their numbers
 /// there, from 1. Each one's ICRC is checked.
 pub fn kernel_packets(capture: &str) -> impl Iterator<Item = (usize, Ud)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/data/captures/kernel-ipoib")
-        .join(capture);
-    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    frames(&bytes)
+    kernel_capture(capture)
         .into_iter()
         .enumerate()
         .filter_map(|(index, frame)| Some((index + 1, ud_of_frame(&frame)?)))
@@ -154,6 +156,12 @@ pub fn frames(file: &[u8]) -> Vec<Vec<u8>> {
 
 /// The UD SEND_ONLY packet in an Ethernet frame with IPv6.
 pub fn ud_of_frame(frame: &[u8]) -> Option<Ud> {
+    let (source, destination, source_port, datagram) = roce_of_frame(frame)?;
+    Ud::parse(source, destination, source_port, datagram)
+}
+
+/// IPv6 source and destination, UDP source port and UDP payload of a RoCE packet in an Ethernet frame.
+pub fn roce_of_frame(frame: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr, u16, &[u8])> {
     let ip = frame
         .strip_prefix(frame.get(..12)?)?
         .strip_prefix(&[0x86, 0xdd])?;
@@ -166,7 +174,16 @@ pub fn ud_of_frame(frame: &[u8]) -> Option<Ud> {
     if ip[6] != 17 || port(2) != ROCE_PORT {
         return None;
     }
-    Ud::parse(address(8)?, address(24)?, port(0), &udp[8..])
+    Some((address(8)?, address(24)?, port(0), &udp[8..]))
+}
+
+/// A capture of the kernel's `ib_ipoib` in `tests/data/captures/kernel-ipoib`.
+pub fn kernel_capture(name: &str) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data/captures/kernel-ipoib")
+        .join(name);
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    frames(&bytes)
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! Floods at what connected mode adds: requests for connections, and packets of connections.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use crate::lab::attacker::{Attacker, Numbers};
+use crate::lab::packet::{GSI_QKEY, GSI_QPN, Ud};
+use crate::lab::rc_peer::LINUX_SERVICE;
+use crate::lab::reliable::{Ends, Rc, Request, opcode, private_data};
+use crate::lab::{CONNECTED_MTU, Host, Lab, iperf};
+
+use super::{full_packets_pass, v4_payload};
+
+/// Resident memory may grow by this much, whatever comes.
+const GROWTH_MAX_KIB: u64 = 64 << 10;
+
+/// The daemon's limit of connections of an interface unless it is configured.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Makes the next datagram of a flood.
+type Hostile = fn(&Attacker, &mut Numbers, usize) -> Vec<u8>;
+
+/// Attackers on host `a`, at that many addresses that nobody has.
+fn strangers(a: &Host, b: &Host, count: usize) -> Vec<Attacker> {
+    a.ok("sysctl -qw net.ipv6.ip_nonlocal_bind=1");
+    let mut numbers = Numbers(17);
+    let mut all: Vec<Attacker> = (0..count).map(|_| Attacker::new(a, b)).collect();
+    for attacker in &mut all {
+        let address = Ipv6Addr::from(u128::from(numbers.next()) | 0xfe80 << 112);
+        attacker.move_to(a, address);
+    }
+    all
+}
+
+/// Runs a flood of 30,000 datagrams from host `a` at host `b`, from `a`'s own address or from so many
+/// unknown ones, while large packets and a stream pass between the two. No packet may be lost, what
+/// is kept stays bounded, and afterwards all is as it was.
+fn survives(unknown: usize, make: Hostile) {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    b.connects_to(a);
+    let attackers = match unknown {
+        0 => vec![Attacker::new(a, b)],
+        count => strangers(a, b, count),
+    };
+    let memory = b.daemon().resident_kib();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+            for number in 0..30_000 {
+                let attacker = &attackers[number % attackers.len()];
+                attacker.send(&make(attacker, &mut numbers, number));
+                if number % 64 == 63 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let payload = v4_payload(CONNECTED_MTU);
+        let said = a.ok(&format!(
+            "ping -M do -q -c 20 -i 0.05 -W 5 -s {payload} {}",
+            b.v4()
+        ));
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        let report = iperf(a, b, &b.v6(), "-t 2");
+        assert!(report.bits_per_second > 10e6, "{report:?}");
+    });
+    assert!(b.daemon().is_running());
+    let all = b.connections("ib0").len();
+    assert!(all <= CONNECTIONS_MAX, "{all} connections");
+    goes_on(a, b, memory);
+}
+
+/// Memory has not grown much, and full packets pass both ways.
+fn goes_on(a: &Host, b: &mut Host, memory: u64) {
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(
+        grown < GROWTH_MAX_KIB,
+        "resident memory grew by {grown} KiB"
+    );
+    full_packets_pass(a, b, CONNECTED_MTU);
+    full_packets_pass(b, a, CONNECTED_MTU);
+}
+
+/// A request from the attacker for the service with this id and private data, whatever they are.
+fn request(
+    attacker: &Attacker,
+    numbers: &mut Numbers,
+    service: u64,
+    private_data: Vec<u8>,
+) -> Vec<u8> {
+    let request = Request {
+        id: numbers.next() as u32,
+        service,
+        guid: numbers.next(),
+        qpn: numbers.next() as u32 & 0xff_ffff,
+        psn: numbers.next() as u32 & 0xff_ffff,
+        own: attacker.own,
+        peer: *attacker.victim.ip(),
+        mtu: 5,
+        private_data,
+    };
+    mad(attacker, request.message().mad())
+}
+
+fn mad(attacker: &Attacker, payload: Vec<u8>) -> Vec<u8> {
+    Ud {
+        destination_qpn: GSI_QPN,
+        qkey: GSI_QKEY,
+        source_qpn: GSI_QPN,
+        ..attacker.packet(payload)
+    }
+    .datagram()
+}
+
+#[test]
+fn a_flood_of_requests_with_lying_private_data_is_bounded() {
+    survives(0, |attacker, numbers, number| {
+        let listener = LINUX_SERVICE | u64::from(attacker.qpn);
+        let lies = match number % 6 {
+            0 => private_data(0, 65_524),
+            1 => private_data(0xff_ffff, 65_524),
+            2 => private_data(attacker.qpn, 65_524),
+            3 => private_data(0x1234, 0),
+            4 => private_data(0x1234, u32::MAX),
+            _ => numbers.bytes(92),
+        };
+        request(attacker, numbers, listener, lies)
+    });
+}
+
+/// Nobody answers a reply that goes to such an address, so all of them stay half-open.
+#[test]
+fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
+    survives(64, |attacker, numbers, _| {
+        let listener = LINUX_SERVICE | u64::from(attacker.qpn);
+        let private = private_data(numbers.next() as u32 & 0xff_ffff, 65_524);
+        request(attacker, numbers, listener, private)
+    });
+}
+
+#[test]
+fn random_messages_of_communication_management_are_dropped() {
+    survives(0, |attacker, numbers, number| {
+        // Any of its messages, and anything in it; or cut short.
+        let mut bytes = vec![1, 7, 2, 3];
+        bytes.extend(numbers.bytes(252));
+        bytes[16] = 0;
+        bytes[17] = 0x10 + (numbers.next() as u8 & 0xf);
+        if number % 8 == 0 {
+            bytes.truncate(numbers.next() as usize % 256);
+        }
+        mad(attacker, bytes)
+    });
+}
+
+/// Why packets of connections are refused, or not even looked at: the socket was full.
+const REFUSALS: &[&str] = &[
+    "rx_length_errors",
+    "rx_bad_opcode",
+    "rx_unknown_qpn",
+    "rx_bad_state",
+    "rx_not_peer",
+    "rx_socket_drops",
+];
+
+/// Packets for queue pairs that are not there, and from others than the peer for those that are.
+#[test]
+fn packets_of_no_connection_and_of_other_peoples_are_dropped() {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    b.connects_to(a);
+    full_packets_pass(a, b, CONNECTED_MTU);
+    let known: Vec<u32> = b
+        .connections("ib0")
+        .iter()
+        .map(|c| u32::try_from(c.number("qpn")).expect("24 bits"))
+        .collect();
+    let attackers = strangers(a, b, 1);
+    let attacker = &attackers[0];
+    let before = b.counters("ib0", REFUSALS);
+    let memory = b.daemon().resident_kib();
+    let passed = b.of_connections("rx_messages");
+    let mut numbers = Numbers(23);
+    attacker.flood(30_000, |number| {
+        let packet = Rc {
+            opcode: match number % 4 {
+                0 => opcode::SEND_ONLY,
+                1 => opcode::SEND_FIRST,
+                2 => opcode::ACKNOWLEDGE,
+                _ => numbers.next() as u8 & 0x1f,
+            },
+            destination_qpn: match number % 2 {
+                0 => known[number / 2 % known.len()],
+                _ => numbers.next() as u32 & 0xff_ffff,
+            },
+            psn: numbers.next() as u32 & 0xff_ffff,
+            asks_ack: number % 3 == 0,
+            rest: numbers.bytes(number % 200),
+        };
+        packet.datagram(Ends {
+            source: attacker.own,
+            destination: *attacker.victim.ip(),
+            source_port: attacker.source_port(),
+        })
+    });
+    let counted = b.counters("ib0", REFUSALS) - before;
+    assert!(counted > 20_000, "{counted} counted");
+    let after = b.of_connections("rx_messages");
+    assert_eq!(after, passed, "none was taken for the peer's");
+    assert!(b.daemon().is_running());
+    goes_on(a, b, memory);
+}

@@ -1,0 +1,68 @@
+//! An underlay that loses single packets: connections repair what datagrams leave to TCP.
+
+use crate::lab::{CONNECTED, CONNECTED_MTU, Host, Lab, Loss, arrives_whole, iperf};
+
+use super::v4_payload;
+
+/// Far above what TCP alone reaches with segments of 16 packets of which each hundredth is lost, far
+/// below what any machine reaches.
+const FLOOR: f64 = 50e6;
+
+/// Runs a test on a pair in connected mode whose underlay is about to lose packets.
+fn with_loss(test: impl FnOnce(&Host, &Host, &Loss<'_>)) {
+    let Some(lab) = Lab::segment(2) else { return };
+    let mut lab = lab.run_with(&CONNECTED);
+    let (hosts, switch) = lab.hosts_and_switch();
+    let [a, b] = &*hosts else {
+        unreachable!("two hosts");
+    };
+    a.connects_to(b);
+    b.connects_to(a);
+    test(a, b, &Loss::on(hosts, switch));
+}
+
+#[test]
+fn tcp_goes_on_when_each_hundredth_packet_is_lost() {
+    with_loss(|a, b, loss| {
+        loss.per_mille(10);
+        for options in ["-t 3", "-t 3 -R", "-t 3 -P 4"] {
+            let report = iperf(a, b, &b.v4(), options);
+            assert!(report.bits_per_second > FLOOR, "{options}: {report:?}");
+        }
+        assert!(loss.lost() > 100, "{} packets lost", loss.lost());
+        for host in [a, b] {
+            assert!(host.counter("ib0", "retransmitted") > 0);
+            assert!(host.counter("ib0", "out_of_sequence") > 0);
+            assert!(host.counter("ib0", "packet_seq_err") > 0);
+            assert_eq!(host.counter("ib0", "retry_exceeded_err"), 0);
+        }
+        assert!(a.of_connections("retransmits") > 0);
+    });
+}
+
+/// Of such packets, each 32 on the wire with its answer, a quarter would be lost as datagrams.
+#[test]
+fn no_large_packet_is_lost_when_each_hundredth_of_its_parts_is() {
+    with_loss(|a, b, loss| {
+        loss.per_mille(10);
+        let payload = v4_payload(CONNECTED_MTU);
+        let said = a.ok(&format!(
+            "ping -M do -q -c 200 -i 0.02 -W 5 -s {payload} {}",
+            b.v4()
+        ));
+        assert!(said.contains(" 0% packet loss"), "{said}");
+        assert!(loss.lost() > 10, "{} packets lost", loss.lost());
+    });
+}
+
+#[test]
+fn bytes_arrive_as_they_were_sent_when_each_twentieth_packet_is_lost() {
+    with_loss(|a, b, loss| {
+        loss.per_mille(50);
+        arrives_whole(a, b, &b.v4());
+        arrives_whole(b, a, &a.v6());
+        assert!(loss.lost() > 100, "{} packets lost", loss.lost());
+        loss.per_mille(0);
+        a.reaches(b);
+    });
+}

@@ -1,0 +1,270 @@
+//! Peers that connections do not reach: they get datagrams, and who sends them too much is told how
+//! much fits.
+
+use std::time::Duration;
+
+use crate::lab::group::{V4, V6, sender};
+use crate::lab::{
+    CONNECTED, CONNECTED_MTU, Host, LINK_MTU, Lab, SOON, Station, arrives_whole, eventually, iperf,
+};
+
+use super::{full_packets_pass, v4_payload};
+
+const DATAGRAM: [&str; 2] = ["--mode", "datagram"];
+
+/// In connected mode, with its MTU, and yet without the flag that invites connections.
+const WITHOUT_CONNECTIONS: [&str; 4] = ["--mode", "connected", "--connections", "0"];
+
+/// Longer than it takes to give up a peer that answers no request.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
+/// What of a message of ping's or of a route tells an MTU of `bytes`.
+fn tells(said: &str, bytes: u32) -> bool {
+    [
+        format!("mtu = {bytes}"),
+        format!("mtu={bytes}"),
+        format!("mtu {bytes} "),
+    ]
+    .iter()
+    .any(|words| said.contains(words))
+}
+
+/// A packet that must not be cut and that no datagram to `address` holds is refused with the MTU
+/// that fits; from then on the kernel knows it.
+fn learns_the_mtu(from: &Host, address: &str, limit: Duration) {
+    eventually(limit, &format!("{address}: \"packet too big\""), || {
+        let done = from.run(&format!("ping -M do -c 2 -i 0.2 -W 1 -s 20000 {address}"));
+        assert_ne!(done.code, Some(0), "{done:?}");
+        tells(&format!("{}{}", done.out, done.err), LINK_MTU).then_some(())
+    });
+    eventually(SOON, &format!("{address}: the path MTU"), || {
+        let route = from.ok(&format!("ip route get {address}"));
+        tells(&route, LINK_MTU).then_some(())
+    });
+}
+
+/// Everything passes between two hosts that have only datagrams, in sizes that the kernel finds out.
+fn everything_passes(a: &Host, b: &Host) {
+    for (from, to) in [(a, b), (b, a)] {
+        full_packets_pass(from, to, LINK_MTU);
+        for address in [to.v4(), to.v6()] {
+            arrives_whole(from, to, &address);
+            for length in [1000, 20_000] {
+                eventually(SOON, &format!("{length} bytes to {address} unlost"), || {
+                    let options = format!("-u -b 10M -l {length} -t 1");
+                    let report = iperf(from, to, &address, &options);
+                    (report.lost_percent.expect("iperf3 counts UDP losses") < 1.0).then_some(())
+                });
+            }
+        }
+    }
+}
+
+fn without_connections(host: &Host) {
+    let all = host.connections("ib0");
+    assert!(!all.iter().any(|c| c.is_established()), "{all:?}");
+}
+
+#[test]
+fn c105_a_peer_without_the_flag_is_sent_datagrams_only() {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_each(&[&CONNECTED, &DATAGRAM]);
+    let (a, b) = lab.two();
+    for (host, flags) in [(&*a, "80:"), (&*b, "00:")] {
+        let address = host.show("ib0")["address"].clone();
+        let address = address.as_str().expect("an address");
+        assert!(address.starts_with(flags), "{address}");
+    }
+    assert_eq!(a.mtu("ib0"), u64::from(CONNECTED_MTU));
+    assert_eq!(b.mtu("ib0"), u64::from(LINK_MTU));
+    everything_passes(a, b);
+    // It did not so much as ask.
+    for host in [a, b] {
+        assert_eq!(host.connections("ib0").len(), 0);
+    }
+}
+
+#[test]
+fn c107_c108_c110_too_large_a_packet_is_answered_and_the_host_sends_smaller_ones() {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_each(&[&CONNECTED, &DATAGRAM]);
+    let (a, b) = lab.two();
+    let before = a.counter("ib0", "too_big_answered");
+    for address in [b.v4(), b.v6()] {
+        learns_the_mtu(a, &address, SOON);
+    }
+    assert!(a.counter("ib0", "too_big_answered") >= before + 2);
+    full_packets_pass(a, b, LINK_MTU);
+}
+
+#[test]
+fn c111_multicast_over_the_datagram_mtu_is_dropped_and_counted() {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let answered = a.counter("ib0", "too_big_answered");
+    for group in [&V4, &V6] {
+        let (socket, to) = sender(a, "ib0", group);
+        let before = a.counter("ib0", "tx_too_big");
+        let packet = vec![0; v4_payload(LINK_MTU) as usize + 100];
+        // More than one, for the first only makes the group known; the kernel itself may refuse one
+        // when it has been told of a smaller MTU.
+        eventually(SOON, "a packet dropped as too big", || {
+            let _ = socket.send_to(&packet, to);
+            (a.counter("ib0", "tx_too_big") > before).then_some(())
+        });
+    }
+    // Of multicast nobody is told, C109.
+    assert_eq!(a.counter("ib0", "too_big_answered"), answered);
+    a.reaches(b);
+}
+
+/// Both say 65520 when TCP makes its connection, so that nothing but "too big" tells what fits.
+fn both_mtus_are_large_and_datagrams_are_not(options: [&[&str]; 2], limit: Duration) {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_each(&options);
+    let (a, b) = lab.two();
+    for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+        assert_eq!(from.mtu("ib0"), u64::from(CONNECTED_MTU));
+        for address in [to.v4(), to.v6()] {
+            learns_the_mtu(from, &address, limit);
+        }
+    }
+    everything_passes(a, b);
+    for host in [&*a, &*b] {
+        without_connections(host);
+    }
+}
+
+#[test]
+fn both_mtus_are_65520_and_one_side_takes_no_connections() {
+    both_mtus_are_large_and_datagrams_are_not([&CONNECTED, &WITHOUT_CONNECTIONS], SOON);
+}
+
+#[test]
+fn both_mtus_are_65520_and_neither_side_takes_connections() {
+    both_mtus_are_large_and_datagrams_are_not([&WITHOUT_CONNECTIONS, &WITHOUT_CONNECTIONS], SOON);
+}
+
+/// Nothing to QP1 comes in: neither requests nor replies (BTH: queue pair, after the UDP header).
+fn hears_no_management(host: &Host) {
+    host.nft(
+        "table netdev silent {\n\
+           chain ingress {\n\
+             type filter hook ingress device \"eth0\" priority 0;\n\
+             udp dport 4791 @th,104,24 1 counter drop\n\
+           }\n\
+         }\n",
+    );
+}
+
+/// The flag invites connections, and nobody answers.
+#[test]
+fn a_peer_that_answers_no_request_is_served_by_datagrams() {
+    let Some(mut lab) = Lab::pair() else { return };
+    hears_no_management(lab.host(1));
+    // While a connection is being made small packets go as datagrams: this would fail otherwise.
+    let mut lab = lab.run_with(&CONNECTED);
+    let (a, b) = lab.two();
+    for (from, to) in [(&*a, &*b), (&*b, &*a)] {
+        for address in [to.v4(), to.v6()] {
+            learns_the_mtu(from, &address, GIVEN_UP);
+        }
+    }
+    everything_passes(a, b);
+    for host in [&*a, &*b] {
+        without_connections(host);
+    }
+}
+
+/// Small packets are not delayed by a connection that does not come about.
+#[test]
+fn a_connection_in_the_making_delays_no_small_packet() {
+    let Some(mut lab) = Lab::pair() else { return };
+    hears_no_management(lab.host(1));
+    let mut lab = lab.run_with(&CONNECTED);
+    let (a, b) = lab.two();
+    let said = a.ok(&format!("ping -q -c 50 -i 0.05 -W 1 {}", b.v4()));
+    assert!(said.contains(" 0% packet loss"), "{said}");
+    without_connections(a);
+}
+
+/// One connection is all that host `b` has, and it is busy with `c`.
+#[test]
+fn c104_a_peer_out_of_connections_rejects_and_is_served_by_datagrams() {
+    let Some(lab) = Lab::segment(3) else { return };
+    let full = ["--mode", "connected", "--connections", "1", "--queues", "1"];
+    let mut lab = lab.run_each(&[&CONNECTED, &full, &CONNECTED]);
+    let (a, b, c) = lab.three();
+    eventually(SOON, "a connection from c to b", || {
+        c.pings(&b.v4());
+        let made = b.connections_with(c, false);
+        (!made.is_empty()).then_some(())
+    });
+    let _busy = c.spawn(&format!("ping -q -i 0.01 -s 1000 {}", b.v4()));
+    for address in [b.v4(), b.v6()] {
+        learns_the_mtu(a, &address, GIVEN_UP);
+    }
+    full_packets_pass(a, b, LINK_MTU);
+    assert!(
+        b.connections("ib0").len() <= 1,
+        "{:?}",
+        b.connections("ib0")
+    );
+    assert!(b.connections_with(a, false).is_empty());
+}
+
+/// Host `b` routes between `ib0` and a station behind it, whose interface has an MTU of 65520, too.
+fn behind(a: &Host, b: &Host) -> Station {
+    let behind = Station::create("the station behind");
+    let peer = behind.namespace().name().to_owned();
+    b.ok(&format!(
+        "ip link add wire0 mtu {CONNECTED_MTU} type veth peer name wire0 mtu {CONNECTED_MTU} netns {peer}"
+    ));
+    for (station, host) in [(&**b, 1), (&behind, 2)] {
+        station.bring_up("wire0");
+        station.ok(&format!("ip addr add 10.10.0.{host}/24 dev wire0"));
+        station.ok(&format!("ip addr add fd10::{host}/64 dev wire0 nodad"));
+    }
+    b.ok("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    behind.ok("ip route add default via 10.10.0.1");
+    behind.ok("ip route add default via fd10::1");
+    a.ok(&format!("ip route add 10.10.0.0/24 via {}", b.v4()));
+    a.ok(&format!("ip route add fd10::/64 via {}", b.v6()));
+    behind
+}
+
+/// TCP's MSS is 65480 on both ends, and neither end is where the narrow way is.
+fn tcp_through_a_router(options: [&[&str]; 2]) {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_each(&options);
+    let (a, b) = lab.two();
+    let behind = behind(a, b);
+    for (from, to, address) in [
+        (&**a, &behind, "10.10.0.2".to_owned()),
+        (&**a, &behind, "fd10::2".to_owned()),
+        (&behind, &**a, a.v4()),
+        (&behind, &**a, a.v6()),
+    ] {
+        from.reaches_all(&[&address]);
+        arrives_whole(from, to, &address);
+        let report = iperf(from, to, &address, "-t 1");
+        assert!(report.bits_per_second > 50e6, "{address}: {report:?}");
+    }
+}
+
+#[test]
+fn tcp_through_a_router_over_connections() {
+    tcp_through_a_router([&CONNECTED, &CONNECTED]);
+}
+
+#[test]
+fn tcp_through_a_router_in_datagram_mode() {
+    tcp_through_a_router([&CONNECTED, &DATAGRAM]);
+}
+
+#[test]
+fn tcp_through_a_router_that_takes_no_connections() {
+    tcp_through_a_router([&CONNECTED, &WITHOUT_CONNECTIONS]);
+}

@@ -1,0 +1,171 @@
+//! Peers that are killed, come back, or vanish from the network.
+
+use std::time::Duration;
+
+use crate::lab::{
+    CONNECTED, CONNECTED_MTU, Host, Lab, Pinging, SOON, UNDERLAY_MTU, eventually, iperf_across,
+};
+
+use super::{HEALED, full_packets_pass};
+
+/// For how long others may notice that a peer is gone.
+const UNNOTICED: Duration = Duration::from_secs(2);
+
+const PERSISTENT: [&str; 3] = ["--mode", "connected", "--persist"];
+
+/// A load from one host to another that nobody waits for.
+fn load(from: &Host, to: &Host) -> [crate::lab::Background; 2] {
+    let server = to.spawn("iperf3 -s -p 5301");
+    eventually(SOON, "the iperf3 server", || {
+        let listening = to.ok("ss -Hltn sport = :5301");
+        (!listening.trim().is_empty()).then_some(())
+    });
+    let client = from.spawn(&format!("iperf3 -p 5301 -t 60 -c {}", to.v4()));
+    let before = from.of_connections("tx_bytes");
+    eventually(SOON, "the load to flow", || {
+        (from.of_connections("tx_bytes") > before + (1 << 20)).then_some(())
+    });
+    [server, client]
+}
+
+/// Full packets pass both ways within a few seconds.
+fn heals(a: &Host, b: &Host) {
+    for (from, to) in [(a, b), (b, a)] {
+        eventually(
+            HEALED,
+            &format!("{} to reach {}", from.name(), to.name()),
+            || {
+                let payload = super::v4_payload(CONNECTED_MTU);
+                let ping = from.run(&format!("ping -M do -c 1 -W 0.2 -s {payload} {}", to.v4()));
+                (ping.code == Some(0)).then_some(())
+            },
+        );
+        full_packets_pass(from, to, CONNECTED_MTU);
+    }
+}
+
+/// Its stream with a third host does not care.
+#[test]
+fn a_peer_killed_under_load_comes_back_and_others_go_on() {
+    let Some(lab) = Lab::segment(3) else { return };
+    let mut lab = lab.run_with(&CONNECTED);
+    let (a, b, c) = lab.three();
+    a.connects_to(b);
+    let loads = [load(a, b), load(b, a)];
+    let ping = Pinging::start(c, &a.v4());
+    iperf_across(a, c, "", |a| {
+        b.kill_daemon();
+        eventually(SOON, "the TAP to go with its owner", || {
+            (!b.has_link("ib0")).then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        b.start(&CONNECTED);
+        b.configure("ib0");
+        heals(a, b);
+    });
+    ping.stop().gap_below(UNNOTICED);
+    drop(loads);
+    a.connects_to(b);
+    b.connects_to(a);
+}
+
+/// The interface outlives the daemon, and so do the TCP connections over it.
+fn streams_outlive_a_kill(options: &str) {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_with(&PERSISTENT);
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    b.connects_to(a);
+    iperf_across(b, a, options, |b| {
+        b.kill_daemon();
+        b.start(&PERSISTENT);
+        heals(a, b);
+    });
+    assert_eq!(b.mtu("ib0"), u64::from(CONNECTED_MTU));
+}
+
+#[test]
+fn c102_a_stream_outlives_the_kill_of_its_sender() {
+    streams_outlive_a_kill("");
+}
+
+#[test]
+fn c102_a_stream_outlives_the_kill_of_its_receiver() {
+    streams_outlive_a_kill("-R");
+}
+
+/// A clean end says goodbye, and the peer drops its ends at once.
+#[test]
+fn c103_a_daemon_that_ends_disconnects() {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    b.connects_to(a);
+    b.stop();
+    eventually(HEALED, "the connections to end", || {
+        let left = a.connections("ib0").iter().any(|c| c.is_established());
+        (!left).then_some(())
+    });
+    assert_eq!(
+        a.counter("ib0", "retry_exceeded_err"),
+        0,
+        "told, not found out"
+    );
+}
+
+/// Nobody says anything any more: after its retries the connection fails, and nobody else waits.
+#[test]
+fn a_peer_that_vanishes_holds_up_nobody_and_is_found_again() {
+    let Some(lab) = Lab::segment(3) else { return };
+    let mut lab = lab.run_with(&CONNECTED);
+    let (hosts, switch) = lab.hosts_and_switch();
+    let [a, b, c] = hosts else {
+        unreachable!("three hosts");
+    };
+    a.connects_to(b);
+    a.connects_to(c);
+    let loads = [load(a, b), load(b, a)];
+    let failed = a.counter("ib0", "retry_exceeded_err");
+    let ping = Pinging::start(a, &c.v4());
+    switch.ok("ip link set port1 down");
+    eventually(SOON, "the connection to fail", || {
+        (a.counter("ib0", "retry_exceeded_err") > failed).then_some(())
+    });
+    assert!(a.counter("ib0", "local_ack_timeout_err") > 0);
+    ping.goes_on();
+    full_packets_pass(a, c, CONNECTED_MTU);
+    switch.ok("ip link set port1 up");
+    ping.stop().gap_below(UNNOTICED);
+    drop(loads);
+    b.await_carrier("ib0", true);
+    a.reaches(b);
+    heals(a, b);
+}
+
+/// Connections are of a path MTU; when the underlay's shrinks, new ones are made that fit.
+#[test]
+fn connections_follow_the_underlays_mtu() {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    for (mtu, path_mtu) in [(2400, 2048), (UNDERLAY_MTU, 4096)] {
+        for host in [&*a, &*b] {
+            host.ok(&format!("ip link set eth0 mtu {mtu}"));
+            assert_eq!(host.mtu("ib0"), u64::from(CONNECTED_MTU));
+        }
+        heals(a, b);
+        // The old ones may live on where they still fit.
+        if mtu != UNDERLAY_MTU {
+            for host in [&*a, &*b] {
+                for connection in host.connections("ib0") {
+                    let fits = connection.number("path_mtu") <= path_mtu;
+                    assert!(fits || !connection.is_established(), "{connection:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The other end of a connection, made by hand on a host without a daemon.
+
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::time::{Duration, Instant};
+
+use super::packet::{GSI_QKEY, GSI_QPN, ROCE_PORT, Ud};
+use super::reliable::{CmMessage, Ends, Rc, Request, attribute, private_data};
+use super::{Host, SOON};
+
+/// Code of 4096 bytes.
+const MTU_4096: u8 = 5;
+
+/// What Linux's service ids begin with; the rest is the listener's UD queue pair.
+pub const LINUX_SERVICE: u64 = 0x10 << 56;
+/// The same of RFC 4755, section 3.5.
+pub const RFC_SERVICE: u64 = 0x01 << 56;
+
+/// A socket on a host's RoCE port, and the daemon that it talks to.
+pub struct RcPeer {
+    socket: UdpSocket,
+    ends: Ends,
+    scope: u32,
+    /// The daemon's UD queue pair.
+    pub ud_qpn: u32,
+}
+
+/// An answer of the daemon.
+#[derive(Debug)]
+pub enum Answer {
+    /// A message of communication management.
+    Cm(CmMessage),
+    /// A packet of a reliable connection.
+    Rc(Rc),
+}
+
+/// What the daemon said of its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Accepted {
+    /// Our communication id.
+    pub own_id: u32,
+    /// The daemon's communication id.
+    pub id: u32,
+    /// Its RC queue pair.
+    pub qpn: u32,
+}
+
+impl RcPeer {
+    /// On `host`, which has no daemon, for the daemon of `other`.
+    pub fn on(host: &Host, other: &Host) -> RcPeer {
+        let gid = other.show("ib0")["gid"].clone();
+        let destination: Ipv6Addr = gid.as_str().expect("a GID").parse().expect("an address");
+        let source: Ipv6Addr = host.await_link_local("eth0").parse().expect("an address");
+        let index = host.link("eth0")["ifindex"].as_u64().expect("an index");
+        let socket = host
+            .namespace()
+            .within(|| UdpSocket::bind(("::", ROCE_PORT)).expect("a socket"));
+        socket
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .expect("a timeout");
+        let qpn = other.show("ib0")["qpn"].as_u64().expect("a number");
+        RcPeer {
+            socket,
+            ends: Ends {
+                source,
+                destination,
+                source_port: ROCE_PORT,
+            },
+            scope: u32::try_from(index).expect("an index"),
+            ud_qpn: u32::try_from(qpn).expect("24 bits"),
+        }
+    }
+
+    fn send_datagram(&self, datagram: &[u8]) {
+        let to = SocketAddrV6::new(self.ends.destination, ROCE_PORT, 0, self.scope);
+        self.socket.send_to(datagram, to).expect("sent");
+    }
+
+    /// Sends a message of communication management to the daemon's QP1.
+    pub fn send_cm(&self, message: &CmMessage) {
+        let ud = Ud {
+            source: self.ends.source,
+            destination: self.ends.destination,
+            source_port: self.ends.source_port,
+            pkey: 0xffff,
+            destination_qpn: GSI_QPN,
+            psn: 0,
+            qkey: GSI_QKEY,
+            source_qpn: GSI_QPN,
+            payload: message.mad(),
+        };
+        self.send_datagram(&ud.datagram());
+    }
+
+    /// Sends a packet of a reliable connection.
+    pub fn send(&self, packet: &Rc) {
+        self.send_datagram(&packet.datagram(self.ends));
+    }
+
+    /// The first answer within `limit` that `keep` makes something of.
+    pub fn answer<T>(&self, limit: Duration, keep: impl Fn(&Answer) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + limit;
+        let mut bytes = [0; 9000];
+        while Instant::now() < end {
+            match self.socket.recv_from(&mut bytes) {
+                Ok((n, SocketAddr::V6(from))) => {
+                    let read = self.read(*from.ip(), from.port(), &bytes[..n]);
+                    if let Some(found) = read.as_ref().and_then(&keep) {
+                        return Some(found);
+                    }
+                }
+                Ok(_) => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(e) => panic!("cannot receive: {e}"),
+            }
+        }
+        None
+    }
+
+    /// The same, which must come.
+    pub fn expect<T>(&self, what: &str, keep: impl Fn(&Answer) -> Option<T>) -> T {
+        self.answer(SOON, keep)
+            .unwrap_or_else(|| panic!("waited in vain for {what}"))
+    }
+
+    /// An acknowledgement, good or bad, for one of our packets: PSN, syndrome and message number.
+    pub fn acknowledgement(&self, what: &str, keep: impl Fn(u32, u8, u32) -> bool) {
+        self.expect(what, |answer| match answer {
+            Answer::Rc(rc) => {
+                let (syndrome, msn) = rc.aeth()?;
+                keep(rc.psn, syndrome, msn).then_some(())
+            }
+            Answer::Cm(_) => None,
+        });
+    }
+
+    /// A message of communication management of this kind.
+    pub fn expect_cm(&self, what: &str, kind: u16) -> CmMessage {
+        self.expect(what, |answer| match answer {
+            Answer::Cm(message) if message.attribute == kind => Some(message.clone()),
+            _ => None,
+        })
+    }
+
+    fn read(&self, from: Ipv6Addr, port: u16, datagram: &[u8]) -> Option<Answer> {
+        let ends = Ends {
+            source: from,
+            destination: self.ends.source,
+            source_port: port,
+        };
+        if let Some(rc) = Rc::parse(ends, datagram) {
+            return Some(Answer::Rc(rc));
+        }
+        let ud = Ud::parse(ends.source, ends.destination, port, datagram)?;
+        (ud.destination_qpn == GSI_QPN)
+            .then(|| CmMessage::parse(&ud.payload))?
+            .map(Answer::Cm)
+    }
+
+    /// A request for a service whose id begins so, as the kernel makes it.
+    pub fn request(&self, service: u64, id: u32, qpn: u32) -> Request {
+        Request {
+            id,
+            service: service | u64::from(self.ud_qpn),
+            guid: 0x0002_c903_00aa_0001,
+            qpn,
+            psn: 0,
+            own: self.ends.source,
+            peer: self.ends.destination,
+            mtu: MTU_4096,
+            private_data: private_data(0x77_7777, 65_524),
+        }
+    }
+
+    /// Makes a connection; our packets begin with PSN 0.
+    pub fn connect(&self, request: &Request) -> Accepted {
+        self.send_cm(&request.message());
+        let reply = self.expect_cm("a reply", attribute::REP);
+        assert_eq!(reply.word(4), request.id, "for our request");
+        let accepted = Accepted {
+            own_id: request.id,
+            id: reply.word(0),
+            qpn: reply.word(12) >> 8,
+        };
+        let ids = [accepted.own_id.to_be_bytes(), accepted.id.to_be_bytes()].concat();
+        self.send_cm(&CmMessage::new(attribute::RTU, u64::from(request.id), &ids));
+        accepted
+    }
+
+    /// Ends a connection, and waits for the answer.
+    pub fn disconnect(&self, accepted: &Accepted) {
+        let mut data = [accepted.own_id.to_be_bytes(), accepted.id.to_be_bytes()].concat();
+        data.extend(&accepted.qpn.to_be_bytes()[1..]);
+        self.send_cm(&CmMessage::new(attribute::DREQ, 0x99, &data));
+        let reply = self.expect_cm("an answer to the disconnect", attribute::DREP);
+        assert_eq!(reply.transaction, 0x99);
+        assert_eq!(
+            (reply.word(0), reply.word(4)),
+            (accepted.id, accepted.own_id)
+        );
+    }
+}
