@@ -59,6 +59,16 @@ impl Recovery {
         }
     }
 
+    /// Nothing was heard of what was sent again after a NAK: the oldest packet goes once more.
+    pub fn again(&self, oldest: u64, next: u64) -> Recovery {
+        Recovery {
+            resend: oldest..oldest + 1,
+            until: next,
+            burst: 1,
+            ..*self
+        }
+    }
+
     /// Nothing was heard: one packet, the oldest at `oldest`, is to find out where the peer is.
     pub fn probe(oldest: u64, next: u64) -> Recovery {
         Recovery {
@@ -72,6 +82,16 @@ impl Recovery {
     /// What is still to be sent.
     pub fn resend(&self) -> Range<u64> {
         self.resend.clone()
+    }
+
+    /// How many packets are still to be sent.
+    pub const fn remaining(&self) -> u64 {
+        self.resend.end - self.resend.start
+    }
+
+    /// Whether the peer has named a gap, and keeps what is behind it.
+    pub fn is_selective(&self, peer: Peer) -> bool {
+        self.gap && peer == Peer::Keeps
     }
 
     /// Everything before `acknowledged` has arrived. False if that ends it.
@@ -107,8 +127,7 @@ impl Recovery {
     /// Whether new packets have to wait: they would come behind a gap, at a peer that may discard
     /// them.
     pub fn holds_back(&self, peer: Peer) -> bool {
-        let keeps = self.gap && peer == Peer::Keeps;
-        self.resend.end < self.until && !keeps
+        self.resend.end < self.until && !self.is_selective(peer)
     }
 }
 

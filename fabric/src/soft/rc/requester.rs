@@ -220,7 +220,19 @@ impl Requester {
                 self.timed = Some((self.next - 1, now));
             }
         }
-        self.retry.sent(now, self.rtt.timeout());
+        if again && run.start == self.oldest {
+            self.retry.resent(now, self.patience());
+        } else {
+            self.retry.sent(now, self.patience());
+        }
+    }
+
+    /// How long an answer takes at most.
+    fn patience(&self) -> Duration {
+        match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) => self.rtt.timeout_of_resent(),
+            _ => self.rtt.timeout(),
+        }
     }
 
     /// Takes a response.
@@ -298,16 +310,21 @@ impl Requester {
         if again || self.retry.is_waiting() {
             return;
         }
-        self.window.shrink(Congestion::Loss, at, self.next);
         self.named = Some((at, now));
         self.timed = None;
         let before = self.recovery.take();
-        self.recovery = Some(Recovery::from_nak(
-            self.peer,
-            before.as_ref(),
-            at,
-            self.next,
-        ));
+        let recovery = Recovery::from_nak(self.peer, before.as_ref(), at, self.next);
+        if self.peer == Peer::Discards {
+            // What comes behind a loss is lost as well: the less of it, the better.
+            self.window.shrink(Congestion::Loss, at, self.next);
+        } else {
+            self.lost(recovery.remaining(), at);
+        }
+        self.recovery = Some(recovery);
+    }
+
+    fn lost(&mut self, count: u64, at: u64) {
+        self.window.lost(count.min(1 << 20) as u32, at, self.next);
     }
 
     /// RNR NAK: the packet at `at` found no receive buffer.
@@ -352,19 +369,37 @@ impl Requester {
                 self.window.shrink(Congestion::Delay, at, self.next);
             }
         }
-        if was_in_use && self.recovery.is_none() && !self.rtt.is_queueing() {
-            self.window.grow(count.min(1 << 20) as u32);
-        }
-        if let Some(recovery) = &mut self.recovery
-            && !recovery.progress(&mut self.peer, to)
-        {
-            self.recovery = None;
+        let count = count.min(1 << 20) as u32;
+        self.window.arrived(count);
+        self.recover(to);
+        let flows = match &self.recovery {
+            Some(recovery) => recovery.is_selective(self.peer),
+            None => true,
+        };
+        if was_in_use && flows && !self.rtt.is_queueing() {
+            self.window.grow(count);
         }
         self.retry.progress(now, self.rtt.timeout(), to < self.next);
         while let Some(posted) = self.queue.complete(to) {
             self.tx_messages += posted.messages();
             self.tx_bytes += posted.bytes();
             self.done(posted, WcStatus::Success);
+        }
+    }
+
+    /// What the recovery under way makes of it that everything before `to` has arrived.
+    fn recover(&mut self, to: u64) {
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        let before = recovery.remaining();
+        if !recovery.progress(&mut self.peer, to) {
+            self.recovery = None;
+            return;
+        }
+        let more = recovery.remaining().saturating_sub(before);
+        if self.peer != Peer::Discards {
+            self.lost(more, to);
         }
     }
 
@@ -395,16 +430,13 @@ impl Requester {
     /// # Errors
     /// [`WcStatus::RetryExcErr`] when the peer has not answered in all the tries.
     pub fn handle_timeout(&mut self, now: Instant, counts: &mut RcCounts) -> Result<(), WcStatus> {
-        match self.retry.expire(now, self.rtt.timeout()) {
+        match self.retry.expire(now, self.patience()) {
             Expired::Nothing | Expired::Ready => {}
             Expired::Overdue => {
                 counts.local_ack_timeout_err += 1;
                 self.timed = None;
                 self.named = None;
-                self.window
-                    .shrink(Congestion::Timeout, self.oldest, self.next);
-                self.recovery =
-                    (self.oldest < self.next).then(|| Recovery::probe(self.oldest, self.next));
+                self.ask();
             }
             Expired::Exhausted => {
                 counts.local_ack_timeout_err += 1;
@@ -413,6 +445,26 @@ impl Requester {
             }
         }
         Ok(())
+    }
+
+    /// Sends the oldest packet again, to find out where the peer is.
+    fn ask(&mut self) {
+        if self.oldest == self.next {
+            return;
+        }
+        // Once it may be the packet that was lost; more often, the network does not work.
+        if self.retry.silences() > 1 {
+            self.window
+                .shrink(Congestion::Timeout, self.oldest, self.next);
+        } else {
+            self.lost(1, self.oldest);
+        }
+        self.recovery = Some(match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) && self.retry.silences() == 1 => {
+                recovery.again(self.oldest, self.next)
+            }
+            _ => Recovery::probe(self.oldest, self.next),
+        });
     }
 
     /// When [`Requester::handle_timeout`] wants to be called next.

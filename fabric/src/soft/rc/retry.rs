@@ -68,6 +68,17 @@ impl Retry {
         }
     }
 
+    /// The oldest packet was sent again: its answer takes `rto` at most.
+    pub fn resent(&mut self, now: Instant, rto: Duration) {
+        self.start(now, rto);
+        self.sent(now, rto);
+    }
+
+    /// How often there was no answer since the last progress.
+    pub const fn silences(&self) -> u8 {
+        self.backoff
+    }
+
     /// The peer has acknowledged something new; `waiting` if it has more to acknowledge.
     pub fn progress(&mut self, now: Instant, rto: Duration, waiting: bool) {
         self.left = self.count;

@@ -365,15 +365,20 @@ fn the_window_never_exceeds_a_mebibyte() {
 }
 
 #[test]
-fn loss_makes_the_window_smaller_once() {
+fn at_a_peer_that_discards_loss_makes_the_window_smaller_once_a_round_trip() {
     let mut a = requester();
     a.post(&message(0, 1000 * 256));
     a.send(true);
     a.take(&[ack(10, A, 0x60, 0)]);
-    let once = a.qp.statistics().window;
-    assert!(once < 64);
     a.send(true);
-    a.take(&[ack(12, A, 0x60, 0)]);
+    a.take(&[ack(10, A, ACK, 0)]);
+    a.send(true);
+    let before = a.qp.statistics().window;
+    a.take(&[ack(20, A, 0x60, 0)]);
+    let once = a.qp.statistics().window;
+    assert!(once < before);
+    a.send(true);
+    a.take(&[ack(22, A, 0x60, 0)]);
     assert_eq!(a.qp.statistics().window, once);
 }
 
