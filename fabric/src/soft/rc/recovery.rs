@@ -79,6 +79,14 @@ impl Recovery {
         }
     }
 
+    /// The peer names `missing`. If that lies behind what was sent again, the peer had kept what is
+    /// in between.
+    pub fn learn_from_nak(&self, peer: &mut Peer, missing: u64) {
+        if self.gap && missing > self.resend.start && missing <= self.until {
+            *peer = Peer::Keeps;
+        }
+    }
+
     /// What is still to be sent.
     pub fn resend(&self) -> Range<u64> {
         self.resend.clone()
@@ -162,6 +170,15 @@ mod tests {
         assert!(!recovery.progress(&mut peer, 30));
         assert_eq!(peer, Peer::Keeps);
         assert!(!after_nak(peer).holds_back(peer));
+    }
+
+    #[test]
+    fn the_next_gap_tells_whether_what_came_before_it_was_kept() {
+        let mut peer = Peer::Unknown;
+        after_nak(peer).learn_from_nak(&mut peer, 11);
+        assert_eq!(peer, Peer::Unknown);
+        after_nak(peer).learn_from_nak(&mut peer, 12);
+        assert_eq!(peer, Peer::Keeps);
     }
 
     #[test]

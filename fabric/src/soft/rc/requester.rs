@@ -209,8 +209,10 @@ impl Requester {
         if again {
             counts.retransmitted += count;
             self.retransmits += count;
-            // An acknowledgement does not say for which of the two it is (Karn).
-            self.timed = None;
+            // An acknowledgement does not say for which of the two it is (Karn), unless the first
+            // is known to be lost.
+            let is_named = self.named.is_some_and(|(at, _)| at == run.start);
+            self.timed = (is_named && run.start == self.oldest).then_some((run.start, now));
             if let Some(recovery) = &mut self.recovery {
                 recovery.sent(run.start, count);
             }
@@ -302,17 +304,22 @@ impl Requester {
     /// NAK sequence error: the packet at `at` is missing, those before it are not.
     fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) {
         counts.packet_seq_err += 1;
-        let again = self.named.is_some_and(|(named, when)| {
+        let is_echo = self.named.is_some_and(|(named, when)| {
             named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
         });
-        self.acknowledge(now, at);
-        // While the peer is not ready it discards everything.
-        if again || self.retry.is_waiting() {
+        // A peer that is not ready discards everything, and may say so.
+        let is_known = self.retry.is_waiting() && at == self.oldest;
+        if is_echo || is_known {
             return;
         }
+        // What was under way is not to take this for an acknowledgement of the usual kind.
+        let before = self.recovery.take();
+        self.acknowledge(now, at);
         self.named = Some((at, now));
         self.timed = None;
-        let before = self.recovery.take();
+        if let Some(before) = &before {
+            before.learn_from_nak(&mut self.peer, at);
+        }
         let recovery = Recovery::from_nak(self.peer, before.as_ref(), at, self.next);
         if self.peer == Peer::Discards {
             // What comes behind a loss is lost as well: the less of it, the better.
@@ -336,11 +343,12 @@ impl Requester {
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
         counts.rcvd_rnr_err += 1;
-        self.acknowledge(now, at);
         // More of the kind for what was under way does not make the delay longer.
-        if self.retry.is_waiting() {
+        if self.retry.is_waiting() && at == self.oldest {
             return Ok(());
         }
+        self.recovery = None;
+        self.acknowledge(now, at);
         if !self.retry.not_ready(now, timer) {
             counts.rnr_nak_retry_err += 1;
             return Err(WcStatus::RnrRetryExcErr);
