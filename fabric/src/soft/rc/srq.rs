@@ -119,7 +119,7 @@ pub struct ReceivedMessage {
     pub len: usize,
     /// The receive buffer that it took, to be posted again when it has been handled.
     pub buffer: u32,
-    /// Its parts in [`Inbox::parts`].
+    /// Where its parts are in the list of all of them.
     pub parts: Range<usize>,
 }
 
