@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::queue_pair::RcPacket;
+use super::types::RcPacket;
 
 /// Bytes that one queue pair keeps at most: what a peer like us has in flight at most.
 const BYTES_MAX: usize = 1 << 20;
@@ -61,6 +61,12 @@ impl Held {
         if let Some((_, packet)) = self.packets.pop_first() {
             self.bytes -= packet.payload.len() + OVERHEAD;
         }
+    }
+
+    /// What they cost.
+    #[cfg(test)]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// Whether there are none.

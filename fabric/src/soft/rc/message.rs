@@ -104,6 +104,12 @@ impl Assembly {
         self.parts.capacity() > 4
     }
 
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.parts.capacity() * size_of::<Part>()
+    }
+
     /// Gives back memory that is not in use.
     pub fn trim(&mut self) {
         self.parts.shrink_to_fit();

@@ -23,14 +23,14 @@ mod rnr;
 mod rtt;
 mod send_queue;
 mod srq;
+mod types;
 mod window;
 
 pub use buffer::{Layout, SendBuffer};
 pub use counts::RcCounts;
-pub use queue_pair::{
-    Packets, QpEvent, RcPacket, RcQp, Room, SendCompletion, SendRequest, Statistics,
-};
+pub use queue_pair::RcQp;
 pub use srq::{Inbox, ReceivedMessage, Srq};
+pub use types::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Statistics};
 
 /// What the queue pairs of one worker share.
 #[derive(Debug)]

@@ -6,113 +6,13 @@ use std::time::Duration;
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send_queue::Path;
-use super::{SendBuffer, Shared};
+use super::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Shared, Statistics};
 use crate::connection::WcStatus;
 use crate::port::FabricError;
 use crate::soft::qp::{Attributes, Connected, Posted, State};
-use crate::soft::wire::{Aeth, Bth, opcode};
+use crate::soft::wire::opcode;
 use crate::time::Instant;
 use crate::types::{IbMtu, PKey, Qpn};
-
-/// Messages to send.
-#[derive(Debug)]
-pub struct SendRequest {
-    /// The consumer's own; comes back in the completion.
-    pub id: u64,
-    /// The messages, payloads filled in. Headers are the queue pair's to write.
-    pub buffer: SendBuffer,
-    /// Immediate data of the last message.
-    pub immediate: Option<[u8; 4]>,
-    /// Ask the receiver for a completion event with the last message.
-    pub solicited: bool,
-}
-
-/// What became of a [`SendRequest`], in the order of posting.
-#[derive(Debug)]
-pub struct SendCompletion {
-    /// The consumer's own.
-    pub id: u64,
-    /// [`WcStatus::Success`] if the peer has acknowledged all of it.
-    pub status: WcStatus,
-    /// Its memory, to be used again.
-    pub buffer: SendBuffer,
-}
-
-/// Asynchronous events (IBA vol. 1, 11.6.3; include/rdma/ib_verbs.h, `enum ib_event_type`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum QpEvent {
-    /// The first packet came in RTR.
-    CommEst,
-    /// The send queue is drained.
-    SqDrained,
-    /// The queue pair failed.
-    QpFatal,
-    /// A request was invalid.
-    QpReqErr,
-    /// The queue pair takes no more buffers of the shared receive queue.
-    LastWqeReached,
-    /// The shared receive queue is below its limit.
-    SrqLimitReached,
-}
-
-/// One received packet of a reliable connection, its ICRC verified.
-#[derive(Clone, Copy, Debug)]
-pub struct RcPacket<'a> {
-    /// The base transport header.
-    pub bth: Bth,
-    /// Behind an acknowledgement's.
-    pub aeth: Option<Aeth>,
-    /// Behind a send's.
-    pub immediate: Option<[u8; 4]>,
-    /// The payload, without padding.
-    pub payload: &'a [u8],
-    /// Where the payload lies in the memory of the batch.
-    pub at: usize,
-}
-
-/// Packets to send now, all of one length but the last: BTH to pad are written, the last 4 bytes of
-/// each are room for the ICRC.
-#[derive(Debug)]
-pub struct Packets<'a> {
-    /// The packets side by side.
-    pub memory: &'a mut [u8],
-    /// Bytes from one to the next; the last may be shorter.
-    pub stride: usize,
-    /// How many there are.
-    pub count: usize,
-}
-
-/// Whether a queue pair takes more to send.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
-    /// It does.
-    Open,
-    /// The window is full, and acknowledgements are coming.
-    Full,
-    /// The window is full, and nothing has been acknowledged for a while: the peer may be gone.
-    Stalled,
-}
-
-/// Counts of one queue pair.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Statistics {
-    /// Messages sent and acknowledged.
-    pub tx_messages: u64,
-    /// Payload bytes of them.
-    pub tx_bytes: u64,
-    /// Messages received.
-    pub rx_messages: u64,
-    /// Payload bytes of them.
-    pub rx_bytes: u64,
-    /// Packets sent again.
-    pub retransmits: u64,
-    /// Packets sent and not acknowledged.
-    pub in_flight: u32,
-    /// Packets that may be in flight.
-    pub window: u32,
-    /// The smoothed round trip.
-    pub srtt: Duration,
-}
 
 /// Bytes on the UDP level of one run, unless [`RcQp::set_path`] says otherwise: what a frame may
 /// have over IPv6 on an underlay whose `gso_max_size` is 65536, less the headers (docs/architecture.md).
@@ -186,36 +86,42 @@ impl RcQp {
     /// Those of [`Connected::modify`]; the queue pair is then as it was.
     pub fn modify(
         &mut self,
-        now: Instant,
+        _now: Instant,
         shared: &mut Shared,
         to: State,
         attributes: &Attributes,
     ) -> Result<(), FabricError> {
         let from = self.attributes.state;
         self.attributes.modify(to, attributes)?;
-        let set = &self.attributes;
-        if attributes.rq_psn.is_some() {
-            self.responder = Responder::new(self.qpn, set.rq_psn);
-        }
-        if attributes.sq_psn.is_some() {
-            self.requester = Requester::new(set.sq_psn, set.path_mtu.bytes());
-        }
-        let (timeout, retry_cnt, rnr_retry) = (set.timeout, set.retry_cnt, set.rnr_retry);
-        if from == State::Rtr || attributes.timeout.is_some() || attributes.retry_cnt.is_some() {
-            self.requester.configure(timeout, retry_cnt, rnr_retry);
-        }
+        self.apply(from, attributes);
         match (from, to) {
             (_, State::Reset) => self.forget(shared),
             (State::Err, State::Err) => {}
             (_, State::Err) => self.enter_error(shared, WcStatus::WrFlushErr),
             (State::Rts, State::Sqd) => {
                 self.requester.begin_drain();
-                self.tell_drained(now);
+                self.tell_drained();
             }
             (State::Sqd, State::Rts) => self.requester.end_drain(),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Hands attributes to whom they concern.
+    fn apply(&mut self, from: State, given: &Attributes) {
+        let set = &self.attributes;
+        if given.rq_psn.is_some() {
+            self.responder = Responder::new(self.qpn, set.rq_psn);
+        }
+        if given.sq_psn.is_some() {
+            self.requester = Requester::new(set.sq_psn, set.path_mtu.bytes());
+        }
+        let retries = [given.timeout, given.retry_cnt, given.rnr_retry];
+        if from == State::Rtr || retries.iter().any(Option::is_some) {
+            let (timeout, retry_cnt, rnr_retry) = (set.timeout, set.retry_cnt, set.rnr_retry);
+            self.requester.configure(timeout, retry_cnt, rnr_retry);
+        }
     }
 
     /// Back to RESET: no completions.
@@ -253,7 +159,7 @@ impl RcQp {
         self.enter_error(shared, WcStatus::WrFlushErr);
     }
 
-    fn tell_drained(&mut self, _now: Instant) {
+    fn tell_drained(&mut self) {
         if self.state() == State::Sqd && self.attributes.sqd_notify && self.requester.is_drained() {
             self.attributes.sqd_notify = false;
             self.events.push_back(QpEvent::SqDrained);
@@ -339,7 +245,7 @@ impl RcQp {
         shared.counts.rcvd_pkts += 1;
         let psn = packet.bth.psn();
         match self.requester.receive(now, psn, aeth, &mut shared.counts) {
-            Ok(()) => self.tell_drained(now),
+            Ok(()) => self.tell_drained(),
             Err(status) => self.fail_sending(shared, status),
         }
     }
@@ -425,6 +331,12 @@ impl RcQp {
         } else {
             self.remember_to_trim(now);
         }
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    fn heap_bytes(&self) -> usize {
+        self.events.capacity() + self.requester.heap_bytes() + self.responder.heap_bytes()
     }
 
     /// The status that it failed with.

@@ -7,8 +7,8 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::credits;
-use super::queue_pair::Packets;
 use super::send_queue::Path;
+use super::types::Packets;
 use crate::soft::wire::{Aeth, Bth, ICRC_LEN, opcode};
 use crate::time::Instant;
 use crate::types::Psn;

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::RcCounts;
 use super::credits::Credits;
-use super::queue_pair::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::recovery::{Peer, Recovery};
 use super::retry::{Expired, Retry};
 use super::rtt::Rtt;
 use super::send_queue::{Path, Posted, Run, SendQueue};
+use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
 use crate::connection::WcStatus;
 use crate::soft::wire::{Acknowledgement, Aeth};
@@ -442,9 +442,9 @@ impl Requester {
         self.completions.pop_front()
     }
 
-    /// Whether nothing is posted.
+    /// Whether nothing is posted, and nothing is to be told.
     pub fn is_idle(&self) -> bool {
-        self.oldest == self.queue.end()
+        self.oldest == self.queue.end() && self.completions.is_empty()
     }
 
     /// Whether [`Requester::trim`] would give something back.
@@ -456,6 +456,12 @@ impl Requester {
     pub fn trim(&mut self) {
         self.queue.trim();
         self.completions.shrink_to(1);
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.queue.heap_bytes() + self.completions.capacity() * size_of::<SendCompletion>()
     }
 
     /// Adds its side to the counts of a queue pair.

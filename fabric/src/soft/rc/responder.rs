@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 
 use super::held::Held;
 use super::message::Assembly;
-use super::queue_pair::{Packets, QpEvent, RcPacket, Statistics};
 use super::reply::Reply;
 use super::send_queue::Path;
+use super::types::{Packets, QpEvent, RcPacket, Statistics};
 use super::{ReceivedMessage, Shared};
 use crate::connection::WcStatus;
 use crate::soft::wire::opcode;
@@ -245,6 +245,12 @@ impl Responder {
         });
     }
 
+    /// As if so many messages had been received.
+    #[cfg(test)]
+    pub const fn set_msn(&mut self, msn: u32) {
+        self.msn = msn;
+    }
+
     /// Whether a packet has come.
     pub const fn has_heard(&self) -> bool {
         self.heard
@@ -303,6 +309,12 @@ impl Responder {
     /// Gives back memory that an idle queue pair does not need.
     pub fn trim(&mut self) {
         self.message.trim();
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.message.heap_bytes() + self.held.bytes()
     }
 
     /// Adds its side to the counts of a queue pair.

@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
 use super::buffer::HEAD;
-use super::queue_pair::{Packets, SendRequest};
+use super::types::{Packets, SendRequest};
 use super::{Layout, SendBuffer};
 use crate::soft::train;
 use crate::soft::wire::{Bth, ICRC_LEN, opcode, pad_count};
@@ -182,6 +182,12 @@ impl SendQueue {
     pub fn trim(&mut self) {
         self.posted.shrink_to(1);
         self.scratch = Vec::new();
+    }
+
+    /// Bytes that it has allocated.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        self.posted.capacity() * size_of::<Posted>() + self.scratch.capacity()
     }
 
     /// Whether [`SendQueue::trim`] would give something back.

@@ -8,7 +8,7 @@ use crate::soft::rc::Room;
 use crate::types::IbMtu;
 
 /// A small generator (xorshift64*).
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
     fn next(&mut self, below: usize) -> usize {
@@ -20,7 +20,7 @@ impl Random {
 }
 
 /// What becomes of packets on the way.
-fn wire(random: &mut Random, percent: usize, mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+pub fn wire(random: &mut Random, percent: usize, mut packets: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let mut out: Vec<Vec<u8>> = Vec::new();
     for packet in packets.drain(..) {
         if random.next(100) < percent {

@@ -84,7 +84,7 @@ impl Side {
             .unwrap();
     }
 
-    pub fn to_init(&mut self) {
+    pub fn reach_init(&mut self) {
         let attributes = Attributes {
             pkey_index: Some(0),
             port: Some(1),
@@ -94,7 +94,7 @@ impl Side {
         self.modify(State::Init, &attributes);
     }
 
-    pub fn to_rtr(&mut self, peer: Qpn) {
+    pub fn reach_rtr(&mut self, peer: Qpn) {
         let attributes = Attributes {
             address: Some(AhAttributes::to(Gid::UNSPECIFIED)),
             path_mtu: Some(self.choices.mtu),
@@ -107,7 +107,7 @@ impl Side {
         self.modify(State::Rtr, &attributes);
     }
 
-    pub fn to_rts(&mut self) {
+    pub fn reach_rts(&mut self) {
         let attributes = Attributes {
             timeout: Some(self.choices.timeout),
             retry_cnt: Some(self.choices.retry_cnt),
@@ -122,9 +122,9 @@ impl Side {
     /// In RTS, connected to `peer`.
     pub fn connected(qpn: Qpn, peer: Qpn, choices: Choices) -> Side {
         let mut side = Side::new(qpn, choices);
-        side.to_init();
-        side.to_rtr(peer);
-        side.to_rts();
+        side.reach_init();
+        side.reach_rtr(peer);
+        side.reach_rts();
         side
     }
 

@@ -1,0 +1,444 @@
+//! What a responder takes and what it answers, against a hand-written requester.
+
+use std::time::Duration;
+
+use super::side::{A, B, Choices, Side, packet, pair, read_ack};
+use crate::connection::WcStatus;
+use crate::soft::qp::State;
+use crate::soft::rc::QpEvent;
+use crate::soft::wire::opcode::*;
+use crate::types::IbMtu;
+
+const MTU: usize = 256;
+const ACK: u8 = 0x1f;
+const RNR: u8 = 0x20 | 12;
+const SEQUENCE: u8 = 0x60;
+const INVALID: u8 = 0x61;
+
+fn responder() -> Side {
+    with(Choices::default())
+}
+
+fn with(choices: Choices) -> Side {
+    Side::connected(
+        B,
+        A,
+        Choices {
+            mtu: IbMtu::B256,
+            psn: 0,
+            ..choices
+        },
+    )
+}
+
+/// A packet for it that asks for an acknowledgement.
+fn send(opcode: u8, psn: u32, payload: &[u8]) -> Vec<u8> {
+    packet(opcode, psn, B, payload)
+}
+
+/// What it answers at the end of the round, at once or after its delay.
+fn answers(side: &mut Side) -> Vec<(u32, u8, u32)> {
+    let mut acks = side.send(true);
+    if acks.is_empty() {
+        side.wait(Duration::from_millis(2));
+        side.qp.handle_timeout(side.now, &mut side.shared);
+        acks = side.send(true);
+    }
+    acks.iter().map(|bytes| read_ack(bytes)).collect()
+}
+
+fn silent(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes[8] = 0;
+    bytes
+}
+
+#[test]
+fn a_message_of_many_packets_is_one_message() {
+    let mut b = responder();
+    b.take(&[
+        send(RC_SEND_FIRST, 0, &[1; MTU]),
+        send(RC_SEND_MIDDLE, 1, &[2; MTU]),
+        send(RC_SEND_LAST, 2, &[3; 5]),
+    ]);
+    let whole = [&[1; MTU][..], &[2; MTU], &[3; 5]].concat();
+    assert_eq!(b.received.len(), 1);
+    assert_eq!(b.received[0].payload, whole);
+    assert_eq!(b.received[0].immediate, None);
+    assert_eq!(answers(&mut b), [(2, ACK, 1)]);
+}
+
+#[test]
+fn a_message_in_many_batches_is_one_message() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_FIRST, 0, &[1; MTU])]);
+    b.take(&[
+        send(RC_SEND_MIDDLE, 1, &[2; MTU]),
+        send(RC_SEND_MIDDLE, 2, &[3; MTU]),
+    ]);
+    assert!(b.received.is_empty());
+    b.take(&[
+        send(RC_SEND_LAST, 3, &[4; 7]),
+        send(RC_SEND_ONLY, 4, b"next"),
+    ]);
+    let whole = [&[1; MTU][..], &[2; MTU], &[3; MTU], &[4; 7]].concat();
+    assert_eq!(b.received[0].payload, whole);
+    assert_eq!(b.received[1].payload, b"next");
+}
+
+#[test]
+fn only_what_asks_is_acknowledged() {
+    let mut b = responder();
+    b.take(&[silent(send(RC_SEND_ONLY, 0, b"x"))]);
+    assert_eq!(b.qp.next_deadline(), None);
+    assert_eq!(b.send(true), Vec::<Vec<u8>>::new());
+    b.take(&[send(RC_SEND_ONLY, 1, b"x")]);
+    assert_eq!(answers(&mut b), [(1, ACK, 2)]);
+}
+
+#[test]
+fn an_acknowledgement_waits_a_millisecond_for_fifteen_others() {
+    let mut b = responder();
+    for psn in 0..15 {
+        b.take(&[send(RC_SEND_ONLY, psn, b"x")]);
+        assert!(b.send(true).is_empty());
+    }
+    assert_eq!(
+        b.qp.next_deadline(),
+        Some(b.now.after(Duration::from_millis(1)))
+    );
+    b.take(&[send(RC_SEND_ONLY, 15, b"x")]);
+    assert!(b.send(false).is_empty());
+    let acks = b.send(true);
+    assert_eq!(acks.len(), 1);
+    assert_eq!(read_ack(&acks[0]), (15, ACK, 16));
+    b.take(&[send(RC_SEND_ONLY, 16, b"x")]);
+    assert!(b.send(true).is_empty());
+    b.expire();
+    assert_eq!(read_ack(&b.send(false)[0]), (16, ACK, 17));
+    assert!(b.qp.next_deadline().is_none_or(|at| at > b.now));
+}
+
+#[test]
+fn a_message_number_counts_messages_modulo_2_to_the_24() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_FIRST, 0, &[0; MTU])]);
+    assert_eq!(answers(&mut b), [(0, ACK, 0)]);
+    b.take(&[send(RC_SEND_LAST, 1, &[0; 1])]);
+    assert_eq!(answers(&mut b), [(1, ACK, 1)]);
+    b.qp.responder.set_msn(0xff_ffff);
+    b.take(&[send(RC_SEND_ONLY, 2, &[])]);
+    assert_eq!(answers(&mut b), [(2, ACK, 0)]);
+}
+
+#[test]
+fn a_gap_is_named_once_and_the_next_one_again() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 2, b"2")]);
+    // At once, and without being asked.
+    let naks = b.send(false);
+    assert_eq!(read_ack(&naks[0]), (1, SEQUENCE, 1));
+    b.take(&[send(RC_SEND_ONLY, 3, b"3"), send(RC_SEND_ONLY, 5, b"5")]);
+    assert!(b.send(true).is_empty());
+    // The gap closes; what was behind it is there, and the next gap is named.
+    b.take(&[send(RC_SEND_ONLY, 1, b"1")]);
+    assert_eq!(read_ack(&b.send(false)[0]), (4, SEQUENCE, 4));
+    b.take(&[send(RC_SEND_ONLY, 4, b"4")]);
+    assert_eq!(answers(&mut b), [(5, ACK, 6)]);
+    let payloads: Vec<_> = b.received.iter().map(|m| m.payload.clone()).collect();
+    assert_eq!(
+        payloads,
+        [b"0", b"1", b"2", b"3", b"4", b"5"].map(Vec::from)
+    );
+    assert_eq!(b.shared.counts.out_of_sequence, 3);
+    assert_eq!(b.shared.counts.held_out_of_order, 3);
+}
+
+#[test]
+fn a_gap_that_closes_in_the_same_batch_is_not_named() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_ONLY, 1, b"1"), send(RC_SEND_ONLY, 0, b"0")]);
+    assert_eq!(answers(&mut b), [(1, ACK, 2)]);
+}
+
+#[test]
+fn a_message_out_of_order_is_put_together() {
+    let mut b = responder();
+    b.take(&[
+        send(RC_SEND_FIRST, 0, &[1; MTU]),
+        send(RC_SEND_MIDDLE, 2, &[3; MTU]),
+        send(RC_SEND_MIDDLE, 1, &[2; MTU]),
+        send(RC_SEND_MIDDLE, 3, &[4; MTU]),
+        send(RC_SEND_LAST, 4, &[5; MTU]),
+    ]);
+    let whole = [[1; MTU], [2; MTU], [3; MTU], [4; MTU], [5; MTU]].concat();
+    assert_eq!(b.received[0].payload, whole);
+}
+
+#[test]
+fn what_is_held_is_bounded() {
+    let mut b = responder();
+    for psn in 1..20_000 {
+        b.take(&[send(RC_SEND_ONLY, psn, &[0; MTU])]);
+    }
+    // A mebibyte, less what each costs beside its payload.
+    assert_eq!(b.shared.counts.held_out_of_order, (1 << 20) / (256 + 128));
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_and_not_delivered() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 1, b"1")]);
+    assert_eq!(answers(&mut b), [(1, ACK, 2)]);
+    for _ in 0..3 {
+        b.take(&[silent(send(RC_SEND_ONLY, 0, b"0"))]);
+        let acks = b.send(true);
+        assert_eq!(read_ack(&acks[0]), (1, ACK, 2));
+        assert_eq!(acks.len(), 1);
+    }
+    assert_eq!(b.received.len(), 2);
+    assert_eq!(b.shared.counts.duplicate_request, 3);
+}
+
+#[test]
+fn psns_wrap() {
+    let mut b = Side::connected(
+        B,
+        A,
+        Choices {
+            psn: 0xff_fffe,
+            ..Choices::default()
+        },
+    );
+    for psn in [0xff_fffe, 0xff_ffff, 0, 1] {
+        b.take(&[send(RC_SEND_ONLY, psn, b"x")]);
+        let (acked, syndrome, _) = answers(&mut b)[0];
+        assert_eq!((acked, syndrome), (psn, ACK));
+    }
+    b.take(&[send(RC_SEND_ONLY, 0xff_ffff, b"x")]);
+    assert_eq!(answers(&mut b), [(1, ACK, 4)]);
+}
+
+/// It answers with a NAK of `psn` and fails with `status`.
+#[track_caller]
+fn refuses(mut b: Side, packets: &[Vec<u8>], psn: u32, status: WcStatus) {
+    let message = [0; 3];
+    b.post(&message);
+    let free = b.shared.srq.available();
+    b.take(packets);
+    assert_eq!(b.qp.state(), State::Err);
+    assert_eq!(b.qp.failure(), Some(status));
+    let answers = answers(&mut b);
+    assert_eq!((answers[0].0, answers[0].1), (psn, INVALID));
+    assert_eq!(answers.len(), 1);
+    // The receive buffer is back, the send is flushed, and nothing is said any more.
+    assert_eq!(b.shared.srq.available(), free);
+    assert_eq!(b.completions(), [(1, WcStatus::WrFlushErr)]);
+    b.take(&[send(RC_SEND_ONLY, psn, b"x")]);
+    assert!(b.send(true).is_empty());
+    let event = match status {
+        WcStatus::LocLenErr => QpEvent::QpFatal,
+        _ => QpEvent::QpReqErr,
+    };
+    assert_eq!(b.events(), [event, QpEvent::LastWqeReached]);
+    let counts = &b.shared.counts;
+    let counted = counts.resp_invalid_request + counts.resp_local_length_error;
+    assert_eq!(counted, 1);
+}
+
+#[test]
+fn packets_out_of_their_place_in_a_message_are_invalid() {
+    let first = send(RC_SEND_FIRST, 0, &[0; MTU]);
+    let invalid = WcStatus::RemInvReqErr;
+    for opcode in [RC_SEND_MIDDLE, RC_SEND_LAST, RC_SEND_LAST_IMM] {
+        refuses(responder(), &[send(opcode, 0, &[0; MTU])], 0, invalid);
+    }
+    for opcode in [RC_SEND_FIRST, RC_SEND_ONLY, RC_SEND_ONLY_IMM] {
+        let packets = [first.clone(), send(opcode, 1, &[0; MTU])];
+        refuses(responder(), &packets, 1, invalid);
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_the_path_mtu_are_invalid() {
+    let first = send(RC_SEND_FIRST, 0, &[0; MTU]);
+    let invalid = WcStatus::RemInvReqErr;
+    for len in [0, 100, MTU - 1, MTU + 4] {
+        let wrong = send(RC_SEND_FIRST, 0, &vec![0; len]);
+        refuses(responder(), &[wrong], 0, invalid);
+        let wrong = send(RC_SEND_MIDDLE, 1, &vec![0; len]);
+        refuses(responder(), &[first.clone(), wrong], 1, invalid);
+    }
+    for len in [0, MTU + 1] {
+        let wrong = send(RC_SEND_LAST, 1, &vec![0; len]);
+        refuses(responder(), &[first.clone(), wrong], 1, invalid);
+    }
+    refuses(
+        responder(),
+        &[send(RC_SEND_ONLY, 0, &[0; MTU + 1])],
+        0,
+        invalid,
+    );
+}
+
+#[test]
+fn operations_that_are_not_served_are_invalid() {
+    for opcode in [
+        RC_WRITE_FIRST,
+        RC_WRITE_ONLY,
+        RC_WRITE_ONLY_IMM,
+        RC_SEND_ONLY_INVALIDATE,
+    ] {
+        let packets = [send(opcode, 0, &[0; 8])];
+        refuses(responder(), &packets, 0, WcStatus::RemInvReqErr);
+    }
+    for opcode in [RC_READ_REQUEST, RC_COMPARE_SWAP, RC_FETCH_ADD] {
+        let packets = [send(opcode, 0, &[])];
+        refuses(responder(), &packets, 0, WcStatus::RemInvReqErr);
+    }
+}
+
+#[test]
+fn a_message_longer_than_the_receive_buffer_is_refused() {
+    let short = |buffer_len| {
+        with(Choices {
+            buffer_len,
+            ..Choices::default()
+        })
+    };
+    let only = [send(RC_SEND_ONLY, 0, &[0; 101])];
+    refuses(short(100), &only, 0, WcStatus::LocLenErr);
+    let many = [
+        send(RC_SEND_FIRST, 0, &[0; MTU]),
+        send(RC_SEND_LAST, 1, &[0; 2]),
+    ];
+    refuses(short(MTU + 1), &many, 1, WcStatus::LocLenErr);
+    // Held, it is no shorter.
+    let held = [
+        send(RC_SEND_LAST, 1, &[0; 2]),
+        send(RC_SEND_FIRST, 0, &[0; MTU]),
+    ];
+    refuses(short(MTU + 1), &held, 1, WcStatus::LocLenErr);
+}
+
+#[test]
+fn without_a_receive_buffer_the_sender_is_told_to_wait() {
+    let mut b = with(Choices {
+        buffers: 1,
+        ..Choices::default()
+    });
+    let (taken, _) = b.shared.srq.take().unwrap();
+    let message = [send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 1, b"1")];
+    b.take(&message);
+    let acks: Vec<_> = b.send(true).iter().map(|p| read_ack(p)).collect();
+    // Once; what came behind it gets no NAK.
+    assert_eq!(acks, [(0, RNR, 0)]);
+    b.take(&message[..1]);
+    assert_eq!(read_ack(&b.send(false)[0]), (0, RNR, 0));
+    assert_eq!(b.shared.counts.send_rnr_err, 2);
+    b.shared.srq.post(taken);
+    b.take(&message[..1]);
+    b.take(&message[1..]);
+    assert_eq!(b.received.len(), 2);
+}
+
+#[test]
+fn what_came_before_an_rnr_nak_is_acknowledged_by_itself() {
+    let mut b = with(Choices {
+        buffers: 1,
+        ..Choices::default()
+    });
+    b.repost = false;
+    b.take(&[send(RC_SEND_ONLY, 0, b"0"), send(RC_SEND_ONLY, 1, b"1")]);
+    let acks: Vec<_> = b.send(true).iter().map(|p| read_ack(p)).collect();
+    assert_eq!(acks, [(0, ACK, 1), (1, RNR, 1)]);
+}
+
+#[test]
+fn held_packets_that_find_no_buffer_draw_an_rnr_nak_and_stay() {
+    let mut b = with(Choices {
+        buffers: 1,
+        ..Choices::default()
+    });
+    b.repost = false;
+    b.take(&[send(RC_SEND_ONLY, 1, b"1"), send(RC_SEND_ONLY, 2, b"2")]);
+    b.send(true);
+    b.take(&[send(RC_SEND_ONLY, 0, b"0")]);
+    assert_eq!(answers(&mut b), [(0, ACK, 1), (1, RNR, 1)]);
+    b.shared.srq.post(0);
+    b.repost = true;
+    b.take(&[send(RC_SEND_ONLY, 1, b"1")]);
+    // The second one had to wait for the batch's end.
+    b.take(&[send(RC_SEND_ONLY, 2, b"2")]);
+    assert_eq!(b.received.len(), 3);
+}
+
+#[test]
+fn immediate_data_and_the_solicited_event_come_with_the_message() {
+    let mut b = responder();
+    let mut solicited = send(RC_SEND_LAST_IMM, 1, &[7; 3]);
+    solicited[1] |= 0x80;
+    b.take(&[
+        send(RC_SEND_FIRST, 0, &[0; MTU]),
+        solicited,
+        send(RC_SEND_ONLY_IMM, 2, b""),
+        send(RC_SEND_ONLY, 3, b""),
+    ]);
+    let got: Vec<_> = b
+        .received
+        .iter()
+        .map(|m| (m.immediate, m.solicited, m.payload.len()))
+        .collect();
+    let immediate = Some([1, 2, 3, 4]);
+    assert_eq!(
+        got,
+        [
+            (immediate, true, MTU + 3),
+            (immediate, false, 0),
+            (None, false, 0)
+        ]
+    );
+}
+
+#[test]
+fn rtr_takes_and_acknowledges_and_tells_that_communication_is_established() {
+    let mut b = Side::new(B, Choices::default());
+    b.reach_init();
+    b.take(&[send(RC_SEND_ONLY, 0x1000, b"too early")]);
+    assert_eq!(b.events(), []);
+    b.reach_rtr(A);
+    b.take(&[send(RC_SEND_ONLY, 0x1000, b"0")]);
+    b.take(&[send(RC_SEND_ONLY, 0x1001, b"1")]);
+    assert_eq!(answers(&mut b), [(0x1001, ACK, 2)]);
+    assert_eq!(b.events(), [QpEvent::CommEst]);
+    assert_eq!(b.received.len(), 2);
+}
+
+#[test]
+fn the_limit_event_comes_once_for_each_arming() {
+    let mut b = with(Choices {
+        buffers: 8,
+        ..Choices::default()
+    });
+    b.repost = false;
+    b.shared.srq.arm(6);
+    for psn in 0..6 {
+        b.take(&[send(RC_SEND_ONLY, psn, b"x")]);
+        let expected: &[QpEvent] = match psn {
+            2 => &[QpEvent::SrqLimitReached],
+            _ => &[],
+        };
+        assert_eq!(b.events(), expected, "after {psn}");
+    }
+}
+
+#[test]
+fn responses_that_nobody_asked_for_do_no_harm() {
+    let (mut a, mut b) = pair(Choices::default());
+    for opcode in [RC_READ_RESPONSE_MIDDLE, UC | RC_SEND_ONLY] {
+        b.take(&[send(opcode, 0x1000, b"x")]);
+    }
+    assert_eq!(b.qp.state(), State::Rts);
+    a.post(b"still there");
+    super::side::exchange(&mut a, &mut b);
+    assert_eq!(b.received.len(), 1);
+}
