@@ -25,7 +25,8 @@
 //! RC_SIM_SEED=77 RC_SIM_MESSAGES=1 cargo test -p fabric --test rc_sim -- THEME
 //! ```
 //!
-//! `RC_SIM_SEED` is the first seed, from 1; the following ones follow until the messages are used up.
+//! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until there were enough messages.
+//! With `RC_SIM_TRACE=1` every packet that is sent and received is told of.
 
 #[allow(unsafe_code)]
 mod memory;

@@ -153,21 +153,23 @@ impl Watch {
         }
         let below = match aeth.acknowledgement() {
             Acknowledgement::Ack { .. } => number + 1,
-            Acknowledgement::Rnr { timer } => {
-                self.begin_wait(now);
-                if self.quiet_until <= now {
-                    self.quiet_until = now + rnr_delay(timer);
-                }
-                number
-            }
-            Acknowledgement::Nak { code: 0 } => number,
+            Acknowledgement::Rnr { .. } | Acknowledgement::Nak { code: 0 } => number,
             _ => return,
         };
         let below = below as u64;
         if below > self.acknowledged {
             self.begin_wait(now);
+            // The packet that had no buffer has one, after all.
+            self.quiet_until = 0;
             self.prints.drain(..(below - self.acknowledged) as usize);
             self.acknowledged = below;
+        }
+        if let Acknowledgement::Rnr { timer } = aeth.acknowledgement() {
+            // Another one before anything was sent again does not make the delay longer.
+            if self.tries > 0 || self.quiet_until == 0 {
+                self.quiet_until = now + rnr_delay(timer);
+            }
+            self.begin_wait(now);
         }
     }
 
