@@ -58,9 +58,8 @@ fn without_segmentation(case: &str, address: &str) {
             qpn: None,
         })
         .unwrap();
-    let (shared, wake) = port.for_worker(0);
-    let mut worker = SoftWorker::new(0, shared, wake);
-    worker.segmentation = false;
+    let mut worker = SoftWorker::new(port.for_worker(0));
+    worker.transmitter.segmentation = false;
     let ah = worker
         .create_ah(&AhAttributes::to(port.attributes().gid))
         .unwrap();
@@ -125,8 +124,7 @@ fn handle_ends_while_blocked() {
             qpn: None,
         })
         .unwrap();
-    let (shared, wake) = port.for_worker(0);
-    let mut worker = SoftWorker::new(0, shared, wake);
+    let mut worker = SoftWorker::new(port.for_worker(0));
     let ah = worker
         .create_ah(&AhAttributes::to(port.attributes().gid))
         .unwrap();
