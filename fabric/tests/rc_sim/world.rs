@@ -35,6 +35,18 @@ pub struct Outcome {
     pub took: Time,
 }
 
+impl Outcome {
+    pub fn add(&mut self, other: &Outcome) {
+        self.arrived += other.arrived;
+        self.lost += other.lost;
+        self.failures += other.failures;
+        self.packets += other.packets;
+        self.retransmitted += other.retransmitted;
+        self.responses += other.responses;
+        self.took += other.took;
+    }
+}
+
 /// A simulated world.
 #[derive(Debug)]
 pub struct World {
