@@ -418,12 +418,17 @@ fn a_peer_that_vanishes_is_noticed() {
     assert!(a.has_room(0), "the others are not held up");
 }
 
+/// The workers keep their places in the group of sockets, too.
 #[test]
 fn a_new_address_ends_what_stood_on_the_old_one() {
     let cable = Cable::new(1500);
-    let mut a = Side::new(Node::open(&cable.a, ipv4("192.0.2.2")));
-    let mut b = Side::new(Node::open(&cable.b, ipv4("192.0.2.1")));
-    let (ab, _) = connected(&mut a, &mut b, 0);
+    let two = |peer| SoftConfig {
+        workers: 2,
+        ..ipv4(peer)
+    };
+    let mut a = Side::new(Node::open(&cable.a, two("192.0.2.2")));
+    let mut b = Side::new(Node::open(&cable.b, two("192.0.2.1")));
+    let (ab, _) = connected(&mut a, &mut b, 1);
     cable.a.ip(&["address", "del", "192.0.2.1/24", "dev", "u0"]);
     cable.a.ip(&["address", "add", "192.0.2.3/24", "dev", "u0"]);
     until(&mut a, &mut b, |a, _| {
@@ -431,9 +436,33 @@ fn a_new_address_ends_what_stood_on_the_old_one() {
         !a.log.closed.is_empty()
     });
     assert_eq!(a.log.closed, [(ab, CloseReason::PortGone)]);
-    b.log.accepted.clear();
-    let again = connected(&mut a, &mut b, 0);
-    exchange(&mut a, &mut b, again, &sizes(&SIZES));
+    for worker in [0, 1] {
+        let again = connected(&mut a, &mut b, worker);
+        exchange(&mut a, &mut b, again, &sizes(&SIZES));
+    }
+    assert_eq!(a.node.counter("rx_handed_on"), 0);
+}
+
+#[test]
+fn connections_of_an_endpoint_end_with_it() {
+    let cable = Cable::new(1500);
+    let mut a = Side::new(Node::open(&cable.a, config()));
+    let mut b = Side::new(Node::open(&cable.b, config()));
+    let (ab, ba) = connected(&mut a, &mut b, 0);
+    let endpoint = a.endpoint();
+    a.node.port.destroy_ud(endpoint).unwrap();
+    until(&mut a, &mut b, |a, b| {
+        !a.log.closed.is_empty() && !b.log.closed.is_empty()
+    });
+    assert_eq!(a.log.closed, [(ab, CloseReason::PortGone)]);
+    assert_eq!(b.log.closed, [(ba, CloseReason::Disconnected)]);
+    let request = ConnectRequest {
+        service: SERVICE,
+        peer: b.node.gid(),
+        private_data: &[],
+    };
+    let connections = a.node.workers[0].connections().unwrap();
+    connections.connect(endpoint, &request).unwrap_err();
 }
 
 /// What any program can send to the port harms nothing.

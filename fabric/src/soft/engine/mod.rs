@@ -185,6 +185,9 @@ impl Engine {
         let moved = self.port.gid != port.gid;
         self.port = port;
         if !moved {
+            for c in self.table.iter_mut() {
+                c.qp.set_path(c.pkey, self.port.send_max);
+            }
             return;
         }
         for place in self.table.places(|_| true) {

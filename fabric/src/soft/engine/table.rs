@@ -110,6 +110,11 @@ impl Table {
         self.places.iter().flatten().map(Box::as_ref)
     }
 
+    /// All connections, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.places.iter_mut().flatten().map(Box::as_mut)
+    }
+
     /// The places of those that `wanted` says.
     pub fn places(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<Place> {
         let taken = self.places.iter().enumerate();

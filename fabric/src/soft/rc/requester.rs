@@ -209,8 +209,10 @@ impl Requester {
         if again {
             counts.retransmitted += count;
             self.retransmits += count;
-            // An acknowledgement does not say for which of the two it is (Karn).
-            self.timed = None;
+            // An acknowledgement does not say for which of the two it is (Karn), unless the first
+            // is known to be lost.
+            let is_named = self.named.is_some_and(|(at, _)| at == run.start);
+            self.timed = (is_named && run.start == self.oldest).then_some((run.start, now));
             if let Some(recovery) = &mut self.recovery {
                 recovery.sent(run.start, count);
             }
@@ -220,7 +222,19 @@ impl Requester {
                 self.timed = Some((self.next - 1, now));
             }
         }
-        self.retry.sent(now, self.rtt.timeout());
+        if again && run.start == self.oldest {
+            self.retry.resent(now, self.patience());
+        } else {
+            self.retry.sent(now, self.patience());
+        }
+    }
+
+    /// How long an answer takes at most.
+    fn patience(&self) -> Duration {
+        match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) => self.rtt.timeout_of_resent(),
+            _ => self.rtt.timeout(),
+        }
     }
 
     /// Takes a response.
@@ -290,24 +304,34 @@ impl Requester {
     /// NAK sequence error: the packet at `at` is missing, those before it are not.
     fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) {
         counts.packet_seq_err += 1;
-        let again = self.named.is_some_and(|(named, when)| {
+        let is_echo = self.named.is_some_and(|(named, when)| {
             named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
         });
-        self.acknowledge(now, at);
-        // While the peer is not ready it discards everything.
-        if again || self.retry.is_waiting() {
+        // A peer that is not ready discards everything, and may say so.
+        let is_known = self.retry.is_waiting() && at == self.oldest;
+        if is_echo || is_known {
             return;
         }
-        self.window.shrink(Congestion::Loss, at, self.next);
+        // What was under way is not to take this for an acknowledgement of the usual kind.
+        let before = self.recovery.take();
+        self.acknowledge(now, at);
         self.named = Some((at, now));
         self.timed = None;
-        let before = self.recovery.take();
-        self.recovery = Some(Recovery::from_nak(
-            self.peer,
-            before.as_ref(),
-            at,
-            self.next,
-        ));
+        if let Some(before) = &before {
+            before.learn_from_nak(&mut self.peer, at);
+        }
+        let recovery = Recovery::from_nak(self.peer, before.as_ref(), at, self.next);
+        if self.peer == Peer::Discards {
+            // What comes behind a loss is lost as well: the less of it, the better.
+            self.window.shrink(Congestion::Loss, at, self.next);
+        } else {
+            self.lost(recovery.remaining(), at);
+        }
+        self.recovery = Some(recovery);
+    }
+
+    fn lost(&mut self, count: u64, at: u64) {
+        self.window.lost(count.min(1 << 20) as u32, at, self.next);
     }
 
     /// RNR NAK: the packet at `at` found no receive buffer.
@@ -319,11 +343,12 @@ impl Requester {
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
         counts.rcvd_rnr_err += 1;
-        self.acknowledge(now, at);
         // More of the kind for what was under way does not make the delay longer.
-        if self.retry.is_waiting() {
+        if self.retry.is_waiting() && at == self.oldest {
             return Ok(());
         }
+        self.recovery = None;
+        self.acknowledge(now, at);
         if !self.retry.not_ready(now, timer) {
             counts.rnr_nak_retry_err += 1;
             return Err(WcStatus::RnrRetryExcErr);
@@ -352,19 +377,37 @@ impl Requester {
                 self.window.shrink(Congestion::Delay, at, self.next);
             }
         }
-        if was_in_use && self.recovery.is_none() && !self.rtt.is_queueing() {
-            self.window.grow(count.min(1 << 20) as u32);
-        }
-        if let Some(recovery) = &mut self.recovery
-            && !recovery.progress(&mut self.peer, to)
-        {
-            self.recovery = None;
+        let count = count.min(1 << 20) as u32;
+        self.window.arrived(count);
+        self.recover(to);
+        let flows = match &self.recovery {
+            Some(recovery) => recovery.is_selective(self.peer),
+            None => true,
+        };
+        if was_in_use && flows && !self.rtt.is_queueing() {
+            self.window.grow(count);
         }
         self.retry.progress(now, self.rtt.timeout(), to < self.next);
         while let Some(posted) = self.queue.complete(to) {
             self.tx_messages += posted.messages();
             self.tx_bytes += posted.bytes();
             self.done(posted, WcStatus::Success);
+        }
+    }
+
+    /// What the recovery under way makes of it that everything before `to` has arrived.
+    fn recover(&mut self, to: u64) {
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        let before = recovery.remaining();
+        if !recovery.progress(&mut self.peer, to) {
+            self.recovery = None;
+            return;
+        }
+        let more = recovery.remaining().saturating_sub(before);
+        if self.peer != Peer::Discards {
+            self.lost(more, to);
         }
     }
 
@@ -395,16 +438,13 @@ impl Requester {
     /// # Errors
     /// [`WcStatus::RetryExcErr`] when the peer has not answered in all the tries.
     pub fn handle_timeout(&mut self, now: Instant, counts: &mut RcCounts) -> Result<(), WcStatus> {
-        match self.retry.expire(now, self.rtt.timeout()) {
+        match self.retry.expire(now, self.patience()) {
             Expired::Nothing | Expired::Ready => {}
             Expired::Overdue => {
                 counts.local_ack_timeout_err += 1;
                 self.timed = None;
                 self.named = None;
-                self.window
-                    .shrink(Congestion::Timeout, self.oldest, self.next);
-                self.recovery =
-                    (self.oldest < self.next).then(|| Recovery::probe(self.oldest, self.next));
+                self.ask();
             }
             Expired::Exhausted => {
                 counts.local_ack_timeout_err += 1;
@@ -413,6 +453,26 @@ impl Requester {
             }
         }
         Ok(())
+    }
+
+    /// Sends the oldest packet again, to find out where the peer is.
+    fn ask(&mut self) {
+        if self.oldest == self.next {
+            return;
+        }
+        // Once it may be the packet that was lost; more often, the network does not work.
+        if self.retry.silences() > 1 {
+            self.window
+                .shrink(Congestion::Timeout, self.oldest, self.next);
+        } else {
+            self.lost(1, self.oldest);
+        }
+        self.recovery = Some(match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) && self.retry.silences() == 1 => {
+                recovery.again(self.oldest, self.next)
+            }
+            _ => Recovery::probe(self.oldest, self.next),
+        });
     }
 
     /// When [`Requester::handle_timeout`] wants to be called next.
