@@ -51,7 +51,7 @@ pub struct Weather {
 }
 
 /// What a run came to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub arrived: u64,
     pub connections: u64,
