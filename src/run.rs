@@ -167,6 +167,7 @@ pub(crate) fn port_spec(
             workers: devices.iter().map(|d| d.queues).max().unwrap_or(1),
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
+            ..SoftConfig::new(underlay)
         },
         busy_poll: port.busy_poll.duration(),
         devices,

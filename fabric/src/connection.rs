@@ -42,6 +42,8 @@ impl RejectReason {
     pub const NO_RESOURCES: RejectReason = RejectReason(3);
     /// The other side did not go on in time.
     pub const TIMEOUT: RejectReason = RejectReason(4);
+    /// No connection has the communication ids.
+    pub const INVALID_COMM_ID: RejectReason = RejectReason(6);
     /// Nobody listens on the service id.
     pub const INVALID_SERVICE_ID: RejectReason = RejectReason(8);
     /// The transport service type is not served.

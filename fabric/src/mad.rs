@@ -3,6 +3,7 @@
 //!
 //! A management datagram is the 256-byte payload of a UD SEND Only between two QP1.
 
+pub mod cm;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -56,32 +57,6 @@ pub mod method {
     pub const RESPONSE: u8 = 0x80;
     /// GetResp, which also answers Set.
     pub const GET_RESP: u8 = GET | RESPONSE;
-}
-
-/// Attributes of communication management (IBA vol. 1, 12.6).
-pub mod cm {
-    /// ConnectRequest (REQ).
-    pub const REQ: u16 = 0x10;
-    /// MsgRcptAck (MRA).
-    pub const MRA: u16 = 0x11;
-    /// ConnectReject (REJ).
-    pub const REJ: u16 = 0x12;
-    /// ConnectReply (REP).
-    pub const REP: u16 = 0x13;
-    /// ReadyToUse (RTU).
-    pub const RTU: u16 = 0x14;
-    /// DisconnectRequest (DREQ).
-    pub const DREQ: u16 = 0x15;
-    /// DisconnectReply (DREP).
-    pub const DREP: u16 = 0x16;
-    /// ServiceIDResReq (SIDR_REQ).
-    pub const SIDR_REQ: u16 = 0x17;
-    /// ServiceIDResReqResp (SIDR_REP).
-    pub const SIDR_REP: u16 = 0x18;
-    /// LoadAlternatePath (LAP).
-    pub const LAP: u16 = 0x19;
-    /// AlternatePathResponse (APR).
-    pub const APR: u16 = 0x1a;
 }
 
 /// Attributes of subnet administration (IBA vol. 1, 15.2.5).
@@ -196,6 +171,15 @@ impl<'a> Mad<'a> {
         head.copy_from_slice(self.header.as_bytes());
         data.copy_from_slice(self.data);
         bytes
+    }
+
+    /// The message, in a datagram of communication management that is a Send, as all of them are.
+    pub fn communication_management(&self) -> Option<cm::Message<'a>> {
+        let h = &self.header;
+        if (h.mgmt_class, h.method) != (class::COM_MGT, method::SEND) {
+            return None;
+        }
+        cm::Message::parse(h.attribute_id.get(), self.data)
     }
 
     /// The header of subnet administration and the record data behind it, in a datagram of that

@@ -87,7 +87,6 @@ pub struct RcReceived {
 
 /// Where a piece of a message lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(dead_code)]
 pub(crate) enum Part {
     /// Where the network put it.
     Arrived(Range<usize>),
@@ -146,7 +145,6 @@ impl<'a> Batch<'a> {
     }
 
     /// For providers: with messages whose parts lie in `memory` and in `kept`.
-    #[allow(dead_code)]
     pub(crate) fn with_messages(
         self,
         kept: &'a [u8],

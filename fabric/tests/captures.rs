@@ -7,10 +7,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use fabric::Qpn;
-use fabric::mad::Mad;
+use fabric::mad::cm::{self, Answered, Message};
+use fabric::mad::{Mad, class};
 use fabric::soft::icrc::{Ipv4IdSolver, L3, Prefix, Verdict, verify_l3};
 use fabric::soft::wire::{ICRC_LEN, Packet, ROCE_V2_PORT, opcode};
 use pcap_file::pcap::PcapReader;
+use zerocopy::FromZeros;
 
 /// Bytes of an Ethernet header without a VLAN tag; no capture here has one.
 const ETHERNET_HEADER_LEN: usize = 14;
@@ -182,4 +184,145 @@ fn every_management_datagram_is_read_and_written_again() {
     ] {
         assert!(names.contains_key(name), "{name} is not among {names:?}");
     }
+}
+
+/// Every message of communication management in the captures: place, transaction id, datagram.
+fn cm_messages() -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    for (place, bytes) in roce_packets() {
+        let l3 = L3::parse(&bytes).unwrap();
+        let packet = Packet::parse(l3.transport).unwrap();
+        if let Ok(mad) = Mad::parse(packet.payload)
+            && packet.bth.dest_qp() == Qpn::GSI
+            && mad.header.mgmt_class == class::COM_MGT
+        {
+            assert!(mad.communication_management().is_some(), "{place}");
+            found.push((place, packet.payload.to_vec()));
+        }
+    }
+    found
+}
+
+/// Checklist 95: a request written from its fields is the kernel's, bit by bit.
+#[test]
+fn requests_and_replies_are_written_again_from_their_fields() {
+    let (mut requests, mut replies) = (0, 0);
+    for (place, mad) in cm_messages() {
+        match Mad::parse(&mad)
+            .unwrap()
+            .communication_management()
+            .unwrap()
+        {
+            Message::Req(req) => {
+                requests += 1;
+                assert_eq!(again_req(req), *req, "{place}");
+            }
+            Message::Rep(rep) => {
+                replies += 1;
+                assert_eq!(again_rep(rep), *rep, "{place}");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((requests, replies), (5, 4));
+}
+
+fn again_req(from: &cm::Req) -> cm::Req {
+    let mut req = cm::Req::new_zeroed();
+    req.local_comm_id = from.local_comm_id;
+    req.service_id = from.service_id;
+    req.local_ca_guid = from.local_ca_guid;
+    req.set_local_qpn(from.local_qpn());
+    req.responder_resources = from.responder_resources;
+    req.initiator_depth = from.initiator_depth;
+    req.set_remote_response_timeout(from.remote_response_timeout());
+    req.set_transport_service(from.transport_service());
+    req.set_flow_control(from.flow_control());
+    req.set_starting_psn(from.starting_psn());
+    req.set_local_response_timeout(from.local_response_timeout());
+    req.set_retry_count(from.retry_count());
+    req.pkey = from.pkey;
+    req.set_path_mtu(from.path_mtu());
+    req.set_rnr_retry(from.rnr_retry());
+    req.set_max_cm_retries(from.max_cm_retries());
+    req.set_srq(from.srq());
+    req.primary.local_lid = from.primary.local_lid;
+    req.primary.remote_lid = from.primary.remote_lid;
+    req.primary.local_gid = from.primary.local_gid;
+    req.primary.remote_gid = from.primary.remote_gid;
+    req.primary.flow_and_rate = from.primary.flow_and_rate;
+    req.primary.hop_limit = from.primary.hop_limit;
+    req.primary.set_subnet_local(from.primary.subnet_local());
+    req.primary.set_ack_timeout(from.primary.ack_timeout());
+    req.private_data = from.private_data;
+    req
+}
+
+fn again_rep(from: &cm::Rep) -> cm::Rep {
+    let mut rep = cm::Rep::new_zeroed();
+    rep.local_comm_id = from.local_comm_id;
+    rep.remote_comm_id = from.remote_comm_id;
+    rep.set_local_qpn(from.local_qpn());
+    rep.set_starting_psn(from.starting_psn());
+    rep.responder_resources = from.responder_resources;
+    rep.initiator_depth = from.initiator_depth;
+    rep.set_target_ack_delay(from.target_ack_delay());
+    rep.set_rnr_retry(from.rnr_retry());
+    rep.set_srq(from.srq());
+    rep.local_ca_guid = from.local_ca_guid;
+    rep.private_data = from.private_data;
+    rep
+}
+
+/// The fields of a connection of the kernel's IPoIB, as tshark and its own session log have them.
+#[test]
+fn the_kernels_ipoib_connection_is_read() {
+    let all = cm_messages();
+    let of = |n: usize| {
+        let place = format!("03-connected.pcap {n}");
+        let (_, mad) = all.iter().find(|(p, _)| *p == place).unwrap();
+        Mad::parse(mad).unwrap()
+    };
+    let (req, rep, dreq) = (of(11), of(12), of(104));
+    let Some(Message::Req(req)) = req.communication_management() else {
+        panic!("{}", req.header);
+    };
+    assert_eq!(req.service_id.get(), 0x1000_0000_0000_0011);
+    assert_eq!(
+        (req.local_qpn(), req.starting_psn().get()),
+        (Qpn::new(0x12), 0)
+    );
+    assert_eq!((req.responder_resources, req.initiator_depth), (4, 0));
+    let timeouts = (req.remote_response_timeout(), req.local_response_timeout());
+    assert_eq!((timeouts, req.primary.ack_timeout()), ((20, 20), 19));
+    assert_eq!(
+        (req.retry_count(), req.rnr_retry(), req.max_cm_retries()),
+        (0, 0, 15)
+    );
+    assert_eq!((req.path_mtu(), req.srq(), req.pkey.get()), (4, 1, 0xffff));
+    assert_eq!(req.private_data[..8], [0, 0, 0, 0x11, 0, 0, 0xff, 0xf4]);
+    let Some(Message::Rep(rep)) = rep.communication_management() else {
+        panic!("{}", rep.header);
+    };
+    assert_eq!(rep.starting_psn().get(), 0x2f_86fb);
+    assert_eq!(
+        (rep.target_ack_delay(), rep.rnr_retry(), rep.srq()),
+        (15, 0, 1)
+    );
+    let Some(Message::Dreq(dreq)) = dreq.communication_management() else {
+        panic!("{}", dreq.header);
+    };
+    assert_eq!(dreq.remote_qpn(), Qpn::new(0x12));
+    let (_, rej) = all
+        .iter()
+        .find(|(p, _)| p == "cm_reject_v4.pcap 2")
+        .unwrap();
+    let rej = Mad::parse(rej).unwrap();
+    let Some(Message::Rej(rej)) = rej.communication_management() else {
+        panic!("{}", rej.header);
+    };
+    assert_eq!(
+        (rej.rejected(), rej.reason.get(), rej.ari_length()),
+        (Answered::Req, 8, 0)
+    );
 }

@@ -10,5 +10,6 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(mad.to_bytes(), data);
         assert!(!mad.header.to_string().is_empty());
         let _ = mad.subnet_administration();
+        let _ = mad.communication_management();
     }
 });

@@ -6,10 +6,32 @@
 //! numbers. One worker has one; a communication id carries the worker's number in its low byte
 //! (modulo the number of workers), so that the packets of a connection find their worker.
 
+mod counts;
+mod ids;
+mod limits;
+mod messages;
+mod receive;
+mod request;
+mod table;
+#[cfg(test)]
+mod tests;
+mod times;
+
+use std::collections::VecDeque;
+
 use crate::connection::{RejectReason, ServiceId};
 use crate::mad::MAD_LEN;
+use crate::mad::cm::Answered;
 use crate::time::Instant;
 use crate::types::{Gid, Guid, IbMtu, PKey, Psn, Qpn};
+use counts::{Counts, Drop, Group};
+use ids::Random;
+use limits::Limits;
+use messages::{Datagram, Ids};
+use table::{Connection, State, Table};
+
+/// Datagrams that wait to be sent. What does not fit is as good as lost on the way.
+const TRANSMIT_MAX: usize = 1024;
 
 /// Names a connection of a [`Cm`]: its local communication id. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -84,6 +106,7 @@ pub struct Remote {
     /// How often to send again after RNR NAKs; 7 is without end.
     pub rnr_retry: u8,
     /// The code of the time to wait for an acknowledgement: 4.096 µs times two to the power of it.
+    /// In a reply what we asked for, or more if the peer says that it takes its time.
     pub ack_timeout: u8,
 }
 
@@ -141,6 +164,21 @@ pub enum CmEvent {
     },
 }
 
+impl CmEvent {
+    /// The connection that it is of.
+    pub const fn id(&self) -> CmId {
+        match self {
+            CmEvent::Requested { id, .. }
+            | CmEvent::Replied { id, .. }
+            | CmEvent::Established { id }
+            | CmEvent::Rejected { id, .. }
+            | CmEvent::Disconnected { id }
+            | CmEvent::TimedOut { id }
+            | CmEvent::Released { id } => *id,
+        }
+    }
+}
+
 /// The table of connections is full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there are as many connections as there may be")]
@@ -150,12 +188,26 @@ pub struct Full;
 #[derive(Debug)]
 pub struct Cm {
     config: CmConfig,
+    table: Table,
+    random: Random,
+    limits: Limits,
+    counts: Counts,
+    events: VecDeque<CmEvent>,
+    transmit: VecDeque<(Gid, Datagram)>,
 }
 
 impl Cm {
     /// No connections yet.
     pub fn new(config: CmConfig) -> Cm {
-        Cm { config }
+        Cm {
+            config,
+            table: Table::default(),
+            random: Random::new(config.seed),
+            limits: Limits::default(),
+            counts: Counts::default(),
+            events: VecDeque::new(),
+            transmit: VecDeque::new(),
+        }
     }
 
     /// How it was made.
@@ -167,69 +219,268 @@ impl Cm {
     ///
     /// # Errors
     /// [`Full`]
-    pub fn connect(&mut self, _now: Instant, _ask: &Ask<'_>) -> Result<CmId, Full> {
-        Err(Full)
+    pub fn connect(&mut self, now: Instant, ask: &Ask<'_>) -> Result<CmId, Full> {
+        if self.table.len() >= self.config.connections_max {
+            return Err(Full);
+        }
+        let id = self.new_id();
+        let tid = self.random.next();
+        let connection = Connection {
+            peer: ask.remote_gid,
+            state: State::ReqSent,
+            tid,
+            local_qpn: ask.qpn,
+            remote: None,
+            pkey: ask.pkey,
+            path_mtu: ask.path_mtu,
+            sent: None,
+            interval: times::request_interval(),
+            retries: times::MAX_CM_RETRIES,
+            extended: false,
+            disowned: false,
+        };
+        self.table.insert(id, connection);
+        let req = messages::req(tid, id, self.config.ca_guid, ask);
+        self.send_until_answered(now, id, req);
+        Ok(id)
     }
 
     /// Answers [`CmEvent::Requested`] with a ConnectReply.
-    pub fn accept(&mut self, _now: Instant, _id: CmId, _consent: &Consent<'_>) {}
+    pub fn accept(&mut self, now: Instant, id: CmId, consent: &Consent<'_>) {
+        let ca_guid = self.config.ca_guid;
+        let Some(connection) = self.in_state(id, State::ReqRcvd) else {
+            return;
+        };
+        connection.local_qpn = consent.qpn;
+        let rep = messages::rep(connection.tid, connection.ids(id), ca_guid, consent);
+        self.table.set_state(id, State::RepSent);
+        self.send_until_answered(now, id, rep);
+    }
 
     /// Answers [`CmEvent::Replied`] with a ReadyToUse.
-    pub fn establish(&mut self, _now: Instant, _id: CmId) {}
+    pub fn establish(&mut self, _now: Instant, id: CmId) {
+        let Some(connection) = self.in_state(id, State::RepRcvd) else {
+            return;
+        };
+        let rtu = messages::rtu(connection.tid, connection.ids(id));
+        // Kept: when the reply comes again, this was lost.
+        connection.sent = Some(Box::new(rtu));
+        let peer = connection.peer;
+        self.table.set_state(id, State::Established);
+        self.send(peer, rtu);
+    }
 
     /// Answers [`CmEvent::Requested`] or [`CmEvent::Replied`] with a ConnectReject.
-    pub fn reject(
-        &mut self,
-        _now: Instant,
-        _id: CmId,
-        _reason: RejectReason,
-        _private_data: &[u8],
-    ) {
+    pub fn reject(&mut self, now: Instant, id: CmId, reason: RejectReason, private_data: &[u8]) {
+        let ca_guid = self.config.ca_guid;
+        let Some(connection) = self.table.get_mut(id) else {
+            return;
+        };
+        let rejected = match connection.state {
+            State::ReqRcvd => Answered::Req,
+            State::RepRcvd => Answered::Rep,
+            _ => return,
+        };
+        let (peer, tid, ids) = (connection.peer, connection.tid, connection.ids(id));
+        let rej = messages::rej(tid, ids, rejected, reason, ca_guid, private_data);
+        connection.disowned = true;
+        self.send(peer, rej);
+        if rejected == Answered::Req {
+            // Nothing came of it, and if it comes again it is decided on again.
+            self.release(id);
+        } else {
+            self.enter_timewait(now, id);
+            if let Some(connection) = self.table.get_mut(id) {
+                connection.sent = Some(Box::new(rej));
+            }
+        }
     }
 
     /// Ends a connection in any state; [`CmEvent::Released`] follows, at once or after TIMEWAIT, and
     /// nothing else of it.
-    pub fn disconnect(&mut self, _now: Instant, _id: CmId) {}
+    pub fn disconnect(&mut self, now: Instant, id: CmId) {
+        let Some(connection) = self.table.get_mut(id) else {
+            return;
+        };
+        connection.disowned = true;
+        let state = connection.state;
+        self.events.retain(|e| e.id() != id);
+        match state {
+            State::ReqSent => {
+                self.give_up(id, Answered::Req);
+                self.enter_timewait(now, id);
+            }
+            State::ReqRcvd | State::RepRcvd => self.reject(now, id, RejectReason::CONSUMER, &[]),
+            // In REP_SENT the peer may have confirmed already. A rejection, which Linux sends then,
+            // could be lost, and the peer would never know.
+            State::RepSent | State::Established => self.send_dreq(now, id),
+            State::DreqSent | State::Timewait => {}
+        }
+    }
 
     /// A packet came over the connection before the ReadyToUse, which may be lost: it is established.
-    pub fn heard(&mut self, _now: Instant, _id: CmId) {}
-
-    /// Takes a management datagram of this class that came from `from`'s QP1.
-    pub fn receive(
-        &mut self,
-        _now: Instant,
-        _from: Gid,
-        _mad: &[u8; MAD_LEN],
-        _listens: impl Fn(ServiceId) -> bool,
-    ) {
+    pub fn heard(&mut self, _now: Instant, id: CmId) {
+        self.confirm(id);
     }
 
     /// The next datagram to send, and the GID whose QP1 it goes to.
     pub fn poll_transmit(&mut self, _now: Instant) -> Option<(Gid, [u8; MAD_LEN])> {
-        None
+        self.transmit.pop_front()
     }
 
     /// What happened, in order.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
-        None
+        self.events.pop_front()
     }
 
     /// When [`Cm::handle_timeout`] wants to be called next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        self.table.next_deadline()
     }
 
     /// Lets time pass.
-    pub fn handle_timeout(&mut self, _now: Instant) {}
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(id) = self.table.expired(now) {
+            match self.table.get_mut(id) {
+                Some(c) if c.state == State::Timewait => self.release(id),
+                Some(c) if c.retries > 0 => {
+                    c.retries -= 1;
+                    let again = now.after(c.interval);
+                    let (peer, sent) = (c.peer, c.sent.clone());
+                    self.table.set_timer(id, Some(again));
+                    if let Some(datagram) = sent {
+                        let attribute = messages::attribute(&datagram);
+                        self.counts.message(Group::TxRetries, attribute);
+                        self.send(peer, *datagram);
+                    }
+                }
+                _ => self.out_of_retries(now, id),
+            }
+        }
+    }
 
     /// A connection's state: `REQ_SENT`, `REQ_RCVD`, `REP_SENT`, `REP_RCVD`, `ESTABLISHED`,
     /// `DREQ_SENT`, `TIMEWAIT`.
-    pub fn state(&self, _id: CmId) -> Option<&'static str> {
-        None
+    pub fn state(&self, id: CmId) -> Option<&'static str> {
+        self.table.get(id).map(|c| c.state.name())
     }
 
-    /// Counters by name.
+    /// Counters by name: messages sent, sent again, received and received again, as Linux names
+    /// them, and what was dropped.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        Vec::new()
+        self.counts.list()
+    }
+
+    fn in_state(&mut self, id: CmId, state: State) -> Option<&mut Connection> {
+        self.table.get_mut(id).filter(|c| c.state == state)
+    }
+
+    /// A communication id that no connection has.
+    fn new_id(&mut self) -> CmId {
+        loop {
+            let CmConfig {
+                worker, workers, ..
+            } = self.config;
+            let id = self.random.comm_id(worker, workers);
+            if self.table.get(id).is_none() {
+                return id;
+            }
+        }
+    }
+
+    fn out_of_retries(&mut self, now: Instant, id: CmId) {
+        match self.table.get(id).map(|c| c.state) {
+            Some(State::ReqSent) => self.give_up(id, Answered::Req),
+            Some(State::RepSent) => self.give_up(id, Answered::Rep),
+            // Nobody waits for the end of it.
+            _ => return self.enter_timewait(now, id),
+        }
+        self.tell(CmEvent::TimedOut { id });
+        self.enter_timewait(now, id);
+    }
+
+    /// Tells the peer that we wait no longer for its answer, in case it is there.
+    fn give_up(&mut self, id: CmId, answered: Answered) {
+        if let Some(c) = self.table.get(id) {
+            let (peer, tid, ids) = (c.peer, c.tid, c.ids(id));
+            self.send_rej(peer, tid, ids, answered, RejectReason::TIMEOUT);
+        }
+    }
+
+    /// Ends a connection whose peer has shown that it knows nothing of it: its queue pair is in
+    /// another.
+    fn end_stale(&mut self, now: Instant, id: CmId) {
+        let state = self.table.get(id).map(|c| c.state);
+        if matches!(
+            state,
+            Some(State::Established | State::RepSent | State::RepRcvd)
+        ) {
+            self.tell(CmEvent::Disconnected { id });
+            self.send_dreq(now, id);
+        }
+    }
+
+    fn send_dreq(&mut self, now: Instant, id: CmId) {
+        let tid = self.random.next();
+        let Some(connection) = self.table.get_mut(id) else {
+            return;
+        };
+        let remote_qpn = connection.remote.map_or(Qpn::new(0), |r| r.qpn);
+        let dreq = messages::dreq(tid, connection.ids(id), remote_qpn);
+        connection.interval = times::request_interval();
+        connection.retries = times::DREQ_RETRIES;
+        connection.disowned = true;
+        self.table.set_state(id, State::DreqSent);
+        self.send_until_answered(now, id, dreq);
+    }
+
+    fn send_rej(&mut self, to: Gid, tid: u64, ids: Ids, answered: Answered, reason: RejectReason) {
+        let rej = messages::rej(tid, ids, answered, reason, self.config.ca_guid, &[]);
+        self.send(to, rej);
+    }
+
+    /// Sends what is repeated until the state changes or retries are over.
+    fn send_until_answered(&mut self, now: Instant, id: CmId, datagram: Datagram) {
+        let Some(connection) = self.table.get_mut(id) else {
+            return;
+        };
+        connection.sent = Some(Box::new(datagram));
+        let (peer, again) = (connection.peer, now.after(connection.interval));
+        self.table.set_timer(id, Some(again));
+        self.send(peer, datagram);
+    }
+
+    fn send(&mut self, to: Gid, datagram: Datagram) {
+        if self.transmit.len() >= TRANSMIT_MAX {
+            return self.counts.dropped(Drop::QueueFull);
+        }
+        let attribute = messages::attribute(&datagram);
+        self.counts.message(Group::TxMsgs, attribute);
+        self.transmit.push_back((to, datagram));
+    }
+
+    /// An event, unless the connection's user does not want to hear of it any more. After all of
+    /// them but [`CmEvent::Established`] and [`CmEvent::Replied`] that is so.
+    fn tell(&mut self, event: CmEvent) {
+        let Some(connection) = self.table.get_mut(event.id()) else {
+            return;
+        };
+        if !std::mem::replace(&mut connection.disowned, true) {
+            self.events.push_back(event);
+        }
+    }
+
+    fn enter_timewait(&mut self, now: Instant, id: CmId) {
+        self.table.set_state(id, State::Timewait);
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.sent = None;
+        }
+        let over = now.after(times::timewait());
+        self.table.set_timer(id, Some(over));
+    }
+
+    fn release(&mut self, id: CmId) {
+        self.table.remove(id);
+        self.events.push_back(CmEvent::Released { id });
     }
 }

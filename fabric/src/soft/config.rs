@@ -8,6 +8,13 @@ use std::time::Duration;
 use super::underlay::{GidChoice, LinkMtu};
 use crate::types::PKey;
 
+/// What IPoIB's connected mode sends at most: 65520 bytes and its header of 4 (kernel
+/// drivers/infiniband/ulp/ipoib/ipoib.h, IPOIB_CM_BUF_SIZE).
+const MESSAGE_MAX: usize = 65524;
+
+/// Connections of a worker, those that wait for their numbers to be free again included.
+const CONNECTIONS_MAX: usize = 16384;
+
 /// How to open a port.
 #[derive(Clone, Debug)]
 pub struct SoftConfig {
@@ -24,6 +31,10 @@ pub struct SoftConfig {
     pub link_mtu: LinkMtu,
     /// How many workers there are, at least one.
     pub workers: usize,
+    /// The largest message of a reliable connection in bytes.
+    pub message_max: usize,
+    /// How many reliable connections each worker may have.
+    pub connections_max: usize,
     /// How long to wait for the underlay to have a usable GID.
     pub gid_wait: Duration,
     /// Ends that wait as if the time were up when it becomes readable.
@@ -40,6 +51,8 @@ impl SoftConfig {
             pkeys: vec![PKey::DEFAULT],
             link_mtu: LinkMtu::Auto,
             workers: 1,
+            message_max: MESSAGE_MAX,
+            connections_max: CONNECTIONS_MAX,
             gid_wait: Duration::from_secs(10),
             give_up: None,
         }

@@ -14,8 +14,10 @@ pub struct Counts {
     pub rx_trains: u64,
     /// Packets delivered that were sent to [`crate::Qpn::MULTICAST`].
     pub rx_multicast: u64,
-    /// Management datagrams for QP1, which nobody serves yet.
+    /// Management datagrams for QP1 that are not communication management's, which nobody serves.
     pub rx_mads_unhandled: u64,
+    /// Packets that came to this worker and are another's.
+    pub rx_handed_on: u64,
     /// Datagrams that were empty, too long or of unknown destination.
     pub rx_truncated: u64,
     /// Datagrams that the socket dropped for want of room.
@@ -48,6 +50,7 @@ impl Counts {
             ("rx_trains", c.rx_trains),
             ("rx_multicast", c.rx_multicast),
             ("rx_mads_unhandled", c.rx_mads_unhandled),
+            ("rx_handed_on", c.rx_handed_on),
             ("rx_truncated", c.rx_truncated),
             ("rx_socket_drops", c.rx_socket_drops),
             ("tx_packets", c.tx_packets),

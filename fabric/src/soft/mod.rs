@@ -2,9 +2,11 @@
 //! interface, the *underlay*. Its GID is an IP address of the underlay, its packets are what the
 //! kernel's `rdma_rxe` and RoCE NICs send and understand.
 //!
-//! [`wire`] and [`icrc`] are the packet format, [`qp`] and `ud` the transport, [`train`] how
-//! packets are built; none of these knows a socket. [`SoftPort`] puts them on the network.
+//! [`wire`] and [`icrc`] are the packet format, [`qp`], `ud` and [`rc`] the transport, [`engine`]
+//! the connections of one worker, [`train`] how packets are built; none of these knows a socket.
+//! [`SoftPort`] puts them on the network.
 
+pub mod engine;
 pub mod icrc;
 pub mod qp;
 pub mod rc;
@@ -14,15 +16,20 @@ pub mod wire;
 
 mod address_handle;
 mod config;
+mod connections;
 mod counts;
 mod holder;
 mod icrc_check;
+mod mailbox;
 mod membership;
 mod port;
+mod reception;
 mod socket;
+mod steering;
 #[allow(unsafe_code)]
 mod sys;
 mod table;
+mod transmitter;
 mod underlay;
 mod watch;
 mod worker;
@@ -30,5 +37,6 @@ mod worker;
 pub use config::SoftConfig;
 pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
+pub use ud::{Path, Refusal};
 pub use underlay::{GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
 pub use watch::see;

@@ -11,19 +11,22 @@ use rtnl::{Group, Monitor, Requests};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::SoftConfig;
+use super::engine::EngineConfig;
 use super::holder::{self, Lock, Locked};
+use super::mailbox::Mailbox;
 use super::membership::Memberships;
 use super::qp::{QueuePair, Service};
+use super::reception::DELIVERIES;
 use super::socket::{self, Binding};
 use super::table::{Endpoint, Shared, Sockets, Table};
 use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
-use super::worker::{DELIVERIES, SoftWorker};
+use super::worker::{SoftWorker, WorkerInit};
 use crate::port::{
     Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
     PortEvent, PortState, QueuePairInfo, Resources, UdEndpoint, UdInit,
 };
-use crate::types::{Gid, PKey, Psn, QKey, Qpn};
+use crate::types::{Gid, Guid, PKey, Psn, QKey, Qpn};
 use crate::worker::Worker;
 
 /// Groups that may be attached.
@@ -40,6 +43,8 @@ pub struct SoftPort {
     requests: Requests,
     shared: Arc<Shared>,
     wakes: Vec<Arc<OwnedFd>>,
+    mailboxes: Arc<[Mailbox]>,
+    ca_guid: Guid,
     workers: Vec<Box<dyn Worker>>,
     /// What the underlay was when it was last usable.
     usable: Usable,
@@ -78,13 +83,16 @@ impl SoftPort {
             io::ErrorKind::AddrInUse => FabricError::Unusable(holder::sentence(&config.underlay)),
             _ => os("the RoCEv2 port cannot be bound", e),
         })?;
-        let sockets = open_sockets(&binding, config.workers, false)?;
+        let sockets = open_sockets(&binding, config.workers, false, None)?;
         let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, 0, QKey::GSI, random_psn())?;
         let wakes = (0..config.workers)
             .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|e| os("no eventfd can be made", e.into()))?;
+        let mailboxes = wakes.iter().map(|w| Mailbox::new(Arc::clone(w))).collect();
         let mut port = SoftPort {
+            ca_guid: ca_guid(),
+            mailboxes,
             config,
             _lock: lock,
             monitor,
@@ -103,18 +111,26 @@ impl SoftPort {
             next_endpoint: 1,
         };
         port.publish();
-        let make = |(i, wake): (usize, &Arc<OwnedFd>)| -> Box<dyn Worker> {
-            let (shared, wake) = (Arc::clone(&port.shared), Arc::clone(wake));
-            Box::new(SoftWorker::new(i, shared, wake))
-        };
-        port.workers = port.wakes.iter().enumerate().map(make).collect();
+        let make = |i| -> Box<dyn Worker> { Box::new(SoftWorker::new(port.for_worker(i))) };
+        port.workers = (0..port.config.workers).map(make).collect();
         Ok(port)
     }
 
-    /// What a worker of a test's own making needs.
-    #[cfg(test)]
-    pub(super) fn for_worker(&self, index: usize) -> (Arc<Shared>, Arc<OwnedFd>) {
-        (Arc::clone(&self.shared), Arc::clone(&self.wakes[index]))
+    /// What a worker is made from.
+    pub(super) fn for_worker(&self, index: usize) -> WorkerInit {
+        WorkerInit {
+            engine: EngineConfig {
+                ca_guid: self.ca_guid,
+                worker: index,
+                workers: self.config.workers,
+                seed: [random(), random()],
+                message_max: self.config.message_max,
+                connections_max: self.config.connections_max,
+            },
+            shared: Arc::clone(&self.shared),
+            wake: Arc::clone(&self.wakes[index]),
+            mailboxes: Arc::clone(&self.mailboxes),
+        }
     }
 
     /// Tells the workers how things are now.
@@ -244,7 +260,9 @@ impl SoftPort {
         let moved = self.sockets.is_empty() || binding(&before) != binding(&now);
         if moved {
             let loopback = self.needs_loopback();
-            self.sockets = open_sockets(&binding(&now), self.config.workers, loopback)?;
+            let same = before.ifindex == now.ifindex && !self.sockets.is_empty();
+            let old = same.then_some(&self.sockets[..]);
+            self.sockets = open_sockets(&binding(&now), self.config.workers, loopback, old)?;
         }
         let was_down = self.trouble.take().is_some();
         self.usable = now;
@@ -331,7 +349,7 @@ impl Port for SoftPort {
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
-            message_max: 0,
+            message_max: self.config.message_max,
         }
     }
 
@@ -448,6 +466,7 @@ impl Port for SoftPort {
         Ok(())
     }
 
+    /// The queue pairs of connections are the workers' own: [`crate::Connections::list`] has them.
     fn resources(&self) -> Resources {
         let lanes = self.config.workers;
         let gsi = QueuePairInfo {
@@ -500,6 +519,20 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
+/// The GUID by which peers tell nodes apart in communication management (IBA vol. 1, 12.9.8.3.1):
+/// together with a queue pair number or a communication id it names a connection.
+///
+/// It is drawn anew at each start, and marked as not of the universal kind. A GUID of the hardware's
+/// would be the same in a copy of a virtual machine, and two such nodes would end each other's
+/// connections as stale. That peers notice a restart does not hang on it: queue pair numbers and
+/// communication ids start at random, too, so nothing of before matches, and the old connections
+/// end when nobody acknowledges.
+fn ca_guid() -> Guid {
+    let mut guid = random().to_be_bytes();
+    guid[0] &= !2;
+    Guid(guid)
+}
+
 fn random_psn() -> Psn {
     Psn::new(random() as u32)
 }
@@ -518,12 +551,18 @@ fn lock(underlay: &str) -> Result<Lock, FabricError> {
     })
 }
 
+/// The receiving sockets among `old` stay if they are the interface's: no socket may leave their
+/// group alone, for that would change the numbers of the others.
 fn open_sockets(
     binding: &Binding,
     workers: usize,
     loopback: bool,
+    old: Option<&[Sockets]>,
 ) -> Result<Arc<[Sockets]>, FabricError> {
-    socket::open_all(binding, workers, loopback)
+    let kept = old.map(|old| old.iter().map(|s| Arc::clone(&s.receive)).collect());
+    let receive = kept.map_or_else(|| socket::open_receive(binding.ifindex, workers), Ok);
+    receive
+        .and_then(|receive| socket::with_transmit(receive, binding, loopback))
         .map(Arc::from)
         .map_err(|e| {
             os(

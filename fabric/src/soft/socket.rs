@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::net::sockopt::{
     self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_socket_recv_buffer_size,
@@ -12,7 +13,8 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
-use super::sys::set_option;
+use super::steering;
+use super::sys::{set_option, steer_group};
 use super::table::Sockets;
 use super::wire::ROCE_V2_PORT;
 
@@ -71,14 +73,37 @@ const fn wildcard() -> SocketAddrV6 {
     SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, ROCE_V2_PORT, 0, 0)
 }
 
-/// The sockets of `workers` workers.
+/// The receiving sockets of `workers` workers: one group, from which the packets of connections go
+/// to the worker that has them.
 ///
 /// # Errors
 /// What the first call that failed says.
-pub fn open_all(binding: &Binding, workers: usize, loopback: bool) -> io::Result<Vec<Sockets>> {
-    (0..workers)
-        .map(|worker| {
-            let receive = receive_socket(binding.ifindex, worker == 0)?;
+pub fn open_receive(ifindex: u32, workers: usize) -> io::Result<Vec<Arc<OwnedFd>>> {
+    let sockets = (0..workers)
+        .map(|worker| receive_socket(ifindex, worker == 0).map(Arc::new))
+        .collect::<io::Result<Vec<_>>>()?;
+    if let Some(any) = sockets.first().filter(|_| workers > 1)
+        && let Err(e) = steer_group(any, &steering::program(workers))
+    {
+        log::warn!(
+            "packets of connections are handed from worker to worker, for the kernel does not steer them: {e}"
+        );
+    }
+    Ok(sockets)
+}
+
+/// A sending socket for each of the receiving ones.
+///
+/// # Errors
+/// What the first call that failed says.
+pub fn with_transmit(
+    receive: Vec<Arc<OwnedFd>>,
+    binding: &Binding,
+    loopback: bool,
+) -> io::Result<Vec<Sockets>> {
+    receive
+        .into_iter()
+        .map(|receive| {
             let (transmit, source) = transmit_socket(binding)?;
             multicast_loopback(&transmit, binding.address, loopback)?;
             Ok(Sockets {

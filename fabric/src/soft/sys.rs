@@ -41,6 +41,32 @@ pub fn set_option(fd: impl AsFd, level: c_int, name: c_int, value: c_int) -> io:
     check(result as isize).map(drop)
 }
 
+/// Lets a classic BPF program choose the socket of a SO_REUSEPORT group that a datagram goes to (kernel
+/// net/core/sock_reuseport.c). It sees the UDP payload; what it returns is the socket's number in the
+/// order in which they were bound, and any other number leaves the choice to the kernel's hash.
+///
+/// # Errors
+/// What setsockopt(2) says.
+pub fn steer_group(fd: impl AsFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: setsockopt has no safe counterpart for this option. The pointer is to a structure that
+    // lives over the call, the length is its size; its own pointer and length are those of a slice
+    // that is borrowed over the call, and the kernel copies the program and writes nothing.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            ptr::from_ref(&program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    check(result as isize).map(drop)
+}
+
 fn check(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
@@ -74,7 +100,8 @@ pub struct Arrival {
     pub socket_drops: Option<u32>,
 }
 
-/// Receive memory: [`SLOTS`] slots side by side.
+/// Receive memory: [`SLOTS`] slots side by side, and a spare one for what does not come from the
+/// socket.
 pub struct Slab {
     memory: Vec<u8>,
     controls: Box<[Control; SLOTS]>,
@@ -85,7 +112,7 @@ impl Slab {
     /// Allocates it.
     pub fn new() -> Slab {
         Slab {
-            memory: vec![0; SLOTS * SLOT_LEN],
+            memory: vec![0; (SLOTS + 1) * SLOT_LEN],
             controls: Box::new([Control([0; CONTROL_LEN]); SLOTS]),
             arrivals: [Arrival::default(); SLOTS],
         }
@@ -94,6 +121,12 @@ impl Slab {
     /// The whole memory; slot `i` is at `i * SLOT_LEN`.
     pub fn memory(&self) -> &[u8] {
         &self.memory
+    }
+
+    /// The spare slot and where it lies in the memory.
+    pub fn spare(&mut self) -> (usize, &mut [u8]) {
+        let at = SLOTS * SLOT_LEN;
+        (at, &mut self.memory[at..])
     }
 
     /// The bytes of arrival `i` and what is known about it.

@@ -27,8 +27,9 @@ pub struct Endpoint {
 /// The sockets of one worker.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Bound to the RoCEv2 port.
-    pub receive: OwnedFd,
+    /// Bound to the RoCEv2 port. It stays while the interface does: the place in its group of
+    /// sockets is the worker's number.
+    pub receive: Arc<OwnedFd>,
     /// Bound to the GID and to `source`'s port.
     pub transmit: OwnedFd,
     /// The source of every packet.

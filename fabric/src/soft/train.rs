@@ -61,13 +61,14 @@ pub struct Header {
 }
 
 impl Header {
-    fn to_bytes(self, psn: Psn) -> [u8; HEAD] {
+    /// The bytes of the wire, SEND Only, without padding.
+    pub fn to_bytes(self, psn: Psn) -> [u8; HEAD] {
         let [_, p0, p1, p2] = psn.get().to_be_bytes();
         let bth = Bth {
             opcode: opcode::UD_SEND_ONLY,
             flags: 0,
             pkey: U16::new(self.pkey.get()),
-            fecn_becn: 0xff,
+            fecn_becn: 0,
             dest_qp: self.dest_qp.to_bytes(),
             ack_req: 0,
             psn: [p0, p1, p2],
@@ -143,6 +144,36 @@ impl Route {
     }
 }
 
+/// The ICRCs over everything in front of the BTH, for the packets of one run.
+struct Prefixes<'r> {
+    route: &'r Route,
+    /// Bytes of every packet but the last.
+    stride: usize,
+    /// That of the first packet, if it has this length.
+    full: Prefix,
+}
+
+impl<'r> Prefixes<'r> {
+    /// `None` if the route mixes address families.
+    fn new(route: &'r Route, stride: usize) -> Option<Prefixes<'r>> {
+        let full = route.prefix(stride, 0)?;
+        Some(Prefixes {
+            route,
+            stride,
+            full,
+        })
+    }
+
+    /// Of packet `k`, which has `len` bytes on the UDP level.
+    fn of(&self, len: usize, k: usize) -> Option<Prefix> {
+        if self.route.is_uniform() && len == self.stride {
+            Some(self.full)
+        } else {
+            self.route.prefix(len, k)
+        }
+    }
+}
+
 /// Writes the headers, pads and ICRCs of the train in `memory`; gives the bytes of all its
 /// packets. `None`, with nothing sealed, if the train is empty or larger than `memory`, or if the
 /// route mixes address families.
@@ -156,7 +187,7 @@ pub fn seal(
     let stride = packet_len(train.payload);
     let total = train.count.checked_sub(1)? * stride + packet_len(train.last);
     let memory = memory.get_mut(..total)?;
-    let full = route.prefix(stride, 0)?;
+    let prefixes = Prefixes::new(route, stride)?;
     let mut head = header.to_bytes(psn);
     for (k, packet) in memory.chunks_mut(stride).enumerate() {
         let len = if k + 1 == train.count {
@@ -164,22 +195,35 @@ pub fn seal(
         } else {
             train.payload
         };
-        let prefix = if route.is_uniform() && len == train.payload {
-            full
-        } else {
-            route.prefix(packet.len(), k)?
-        };
+        head[FLAGS] = pad_count(len) << 4;
         head[9..12].copy_from_slice(&psn.advance(k as u32).get().to_be_bytes()[1..]);
-        seal_packet(packet, len, &mut head, prefix);
+        let pad = packet.len() - ICRC_LEN;
+        packet[..HEAD].copy_from_slice(&head);
+        packet[HEAD + len..pad].fill(0);
+        write_icrc(packet, prefixes.of(packet.len(), k)?);
     }
     Some(total)
 }
 
-fn seal_packet(packet: &mut [u8], len: usize, head: &mut [u8; HEAD], prefix: Prefix) {
-    head[FLAGS] = pad_count(len) << 4;
+/// Writes the ICRCs of packets side by side that are finished but for them: `stride` bytes each, the
+/// last one possibly shorter, of which the last 4 are the ICRC's. `None` if the route mixes address
+/// families, or if a packet has no room for a BTH and an ICRC.
+pub fn seal_run(memory: &mut [u8], stride: usize, route: &Route) -> Option<usize> {
+    let least = size_of::<Bth>() + ICRC_LEN;
+    if stride < least || (1..least).contains(&(memory.len() % stride)) {
+        return None;
+    }
+    let prefixes = Prefixes::new(route, stride)?;
+    for (k, packet) in memory.chunks_mut(stride).enumerate() {
+        write_icrc(packet, prefixes.of(packet.len(), k)?);
+    }
+    Some(memory.len())
+}
+
+/// Writes the ICRC of a packet whose byte with FECN and BECN is 0, as we send it.
+fn write_icrc(packet: &mut [u8], prefix: Prefix) {
     let (covered, icrc) = packet.split_at_mut(packet.len() - ICRC_LEN);
-    covered[..HEAD].copy_from_slice(head);
-    covered[HEAD + len..].fill(0);
+    covered[MASKED] = 0xff;
     icrc.copy_from_slice(&prefix.finish(covered));
     covered[MASKED] = 0;
 }

@@ -30,6 +30,8 @@ pub enum Refusal {
     State,
     /// No queue pair is attached to the group.
     NotMember,
+    /// The queue pair is connected to another address than the source.
+    NotPeer,
     /// The P_Key is of another partition, or neither side is a full member.
     PKey,
     /// The Q_Key is not the queue pair's.
@@ -55,6 +57,7 @@ impl Refusal {
         "rx_unknown_qpn",
         "rx_bad_state",
         "rx_not_member",
+        "rx_not_peer",
         "rx_pkey_violations",
         "rx_qkey_violations",
         "rx_own_echo",

@@ -1,7 +1,6 @@
 //! One worker: its receive memory, its transmit memory, its view of the table.
 
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -9,24 +8,27 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::address_handle::{Address, AddressHandles};
 use super::counts::Counts;
+use super::engine::{Engine, EngineConfig, PortView};
 use super::icrc_check::IcrcCheck;
+use super::mailbox::Mailbox;
 use super::qp::Posted;
-use super::socket::scope;
-use super::sys::{self, Destination, SLOT_LEN, SendOptions, Slab};
+use super::reception::{DELIVERIES, Reception};
+use super::sys::{SLOT_LEN, Slab};
 use super::table::{Shared, Sockets, Table};
-use super::train::{self, HEAD, Header, Ipv4Id, Route, packet_len};
-use super::ud::{self, Delivery, Path, Refusal};
-use super::wire::ROCE_V2_PORT;
+use super::train::{self, HEAD, Header, Route, packet_len};
+use super::transmitter::{Outcome, Shape, Transmitter};
+use super::ud::Path;
+use crate::connection::Connections;
 use crate::port::EndpointId;
-use crate::types::{Gid, Psn};
+use crate::time::Instant;
+use crate::types::{Gid, IbMtu, PKey, Psn};
 use crate::worker::{
     AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination,
     UdReceived, Worker,
 };
 
-/// Deliveries that one batch holds: every slot full of small packets, and copies of multicast
-/// packets for several endpoints.
-pub(super) const DELIVERIES: usize = 2048;
+/// Bytes by which the headers of a datagram are longer than those of a SEND with immediate data.
+const DETH_OVER_IMM: u32 = 4;
 
 /// Bytes of transmit memory: the largest UDP payload, rounded up.
 const TRANSMIT_LEN: usize = 1 << 16;
@@ -53,12 +55,14 @@ struct Progress {
     packets: usize,
 }
 
-/// What became of one copy of a train.
-enum Copied {
-    Done,
-    Failed,
-    /// Blocked after this many packets.
-    Blocked(usize),
+/// What a worker is made from.
+pub(super) struct WorkerInit {
+    pub engine: EngineConfig,
+    pub shared: Arc<Shared>,
+    /// Becomes readable when there is news.
+    pub wake: Arc<OwnedFd>,
+    /// Those of all workers.
+    pub mailboxes: Arc<[Mailbox]>,
 }
 
 /// One data thread's part of a soft port.
@@ -68,7 +72,7 @@ pub struct SoftWorker {
     /// Becomes readable when the sockets change.
     wake: Arc<OwnedFd>,
     generation: u64,
-    table: Arc<Table>,
+    pub(super) table: Arc<Table>,
     /// The sockets that are in the epoll instance.
     sockets: Arc<[Sockets]>,
     epoll: Option<(OwnedFd, u64)>,
@@ -79,7 +83,9 @@ pub struct SoftWorker {
     socket_drops: u32,
     transmit: Vec<u8>,
     pending: Option<Pending>,
-    segmentation: bool,
+    transmitter: Transmitter,
+    pub(super) engine: Engine,
+    mailboxes: Arc<[Mailbox]>,
     handles: AddressHandles,
     /// The next PSN of each endpoint's lane, in the order of the table's endpoints.
     psns: Vec<(EndpointId, Psn)>,
@@ -87,11 +93,13 @@ pub struct SoftWorker {
 }
 
 impl SoftWorker {
-    pub(super) fn new(index: usize, shared: Arc<Shared>, wake: Arc<OwnedFd>) -> SoftWorker {
+    pub(super) fn new(init: WorkerInit) -> SoftWorker {
         let mut worker = SoftWorker {
-            index,
-            shared,
-            wake,
+            index: init.engine.worker,
+            shared: init.shared,
+            wake: init.wake,
+            engine: Engine::new(init.engine),
+            mailboxes: init.mailboxes,
             generation: 0,
             table: Arc::default(),
             sockets: Arc::default(),
@@ -103,7 +111,7 @@ impl SoftWorker {
             socket_drops: 0,
             transmit: vec![0; TRANSMIT_LEN],
             pending: None,
-            segmentation: true,
+            transmitter: Transmitter { segmentation: true },
             handles: AddressHandles::default(),
             psns: Vec::new(),
             counts: Counts::default(),
@@ -113,7 +121,7 @@ impl SoftWorker {
     }
 
     /// Takes the newest table if there is a newer one.
-    fn follow(&mut self) {
+    pub(super) fn follow(&mut self) {
         let newest = self.shared.generation();
         if newest == self.generation {
             return;
@@ -129,20 +137,33 @@ impl SoftWorker {
         if !Arc::ptr_eq(&self.sockets, &self.table.sockets) {
             self.change_sockets();
         }
+        let now = clock();
+        self.engine.set_port(now, port_view(&self.table));
+        let table = &self.table;
+        self.engine
+            .retain_endpoints(now, |id| table.endpoint(id).is_some());
     }
 
     fn change_sockets(&mut self) {
         self.disarm();
-        if let (Some((epoll, _)), Some(s)) = (&self.epoll, self.sockets.get(self.index)) {
-            // The socket may live on in a sibling's table for a moment; it must not wake us.
-            let _ = epoll::delete(epoll, &s.receive);
-        }
-        self.sockets = Arc::clone(&self.table.sockets);
-        self.socket_drops = 0;
-        self.segmentation = true;
+        let new = Arc::clone(&self.table.sockets);
+        let old = std::mem::replace(&mut self.sockets, new);
+        self.transmitter.segmentation = true;
         // What was blocked was meant for a network that is gone.
         if self.pending.take().is_some() {
             self.counts.tx_failed += 1;
+        }
+        let receive = |s: &Arc<[Sockets]>| s.get(self.index).map(|s| Arc::clone(&s.receive));
+        let (before, after) = (receive(&old), receive(&self.sockets));
+        if let (Some(before), Some(after)) = (&before, &after)
+            && Arc::ptr_eq(before, after)
+        {
+            return;
+        }
+        self.socket_drops = 0;
+        if let (Some((epoll, _)), Some(before)) = (&self.epoll, before) {
+            // The socket may live on in a sibling's table for a moment; it must not wake us.
+            let _ = epoll::delete(epoll, &before);
         }
         if let Err(e) = self.watch_receive() {
             log::error!("a worker cannot wait for its new socket: {e}");
@@ -183,36 +204,28 @@ impl SoftWorker {
         }
     }
 
-    fn receive(&mut self, depth: usize) -> io::Result<()> {
+    fn receive(&mut self, now: Instant, depth: usize) -> io::Result<()> {
         let sockets = Arc::clone(&self.sockets);
         let Some(socket) = sockets.get(self.index) else {
             return Ok(());
         };
         for i in 0..self.slab.receive(&socket.receive, depth)? {
-            self.arrival(i);
+            self.arrival(now, i);
         }
         Ok(())
     }
 
     /// Takes the datagrams of one slot apart.
-    fn arrival(&mut self, i: usize) {
-        let SoftWorker {
-            slab,
-            table,
-            icrc,
-            received,
-            counts,
-            socket_drops,
-            ..
-        } = self;
-        let (arrival, bytes) = slab.slot(i);
-        counts.rx_trains += 1;
+    fn arrival(&mut self, now: Instant, i: usize) {
+        let (arrival, _) = self.slab.slot(i);
+        let arrival = *arrival;
+        self.counts.rx_trains += 1;
         if let Some(drops) = arrival.socket_drops {
-            counts.rx_socket_drops += u64::from(drops.wrapping_sub(*socket_drops));
-            *socket_drops = drops;
+            self.counts.rx_socket_drops += u64::from(drops.wrapping_sub(self.socket_drops));
+            self.socket_drops = drops;
         }
         let (Some(dst), 1..) = (arrival.dst, arrival.segment) else {
-            counts.rx_truncated += 1;
+            self.counts.rx_truncated += 1;
             return;
         };
         let path = Path {
@@ -221,18 +234,102 @@ impl SoftWorker {
             src_port: arrival.src_port,
         };
         let segment = arrival.segment;
-        icrc.start_run();
+        let (mut reception, slab) = self.reception(now);
+        let (_, bytes) = slab.slot(i);
+        reception.icrc.start_run();
         for (k, packet) in bytes.chunks(segment).enumerate() {
+            reception.icrc.at(k);
             let base = i * SLOT_LEN + k * segment;
-            let mut full = false;
-            icrc.at(k);
-            let outcome = ud::receive(table, &path, icrc, packet, |d| {
-                full |= !note(received, counts, &path, base, d);
-            });
-            let refusal = outcome.err().or(full.then_some(Refusal::NoRoom));
-            if let Some(refusal) = refusal {
-                counts.refused[refusal as usize] += 1;
+            reception.packet(&path, packet, base, false);
+        }
+    }
+
+    /// Takes the packets that siblings have handed on.
+    fn open_mailbox(&mut self, now: Instant) {
+        let Some(mailbox) = self.mailboxes.get(self.index) else {
+            return;
+        };
+        let letters = mailbox.take(SLOT_LEN);
+        let (mut at, _) = self.slab.spare();
+        let mut places = Vec::with_capacity(letters.len());
+        for letter in &letters {
+            places.push(at);
+            at += letter.bytes.len();
+        }
+        let (start, spare) = self.slab.spare();
+        for (letter, &at) in letters.iter().zip(&places) {
+            spare[at - start..][..letter.bytes.len()].copy_from_slice(&letter.bytes);
+        }
+        let (mut reception, _) = self.reception(now);
+        for (letter, &at) in letters.iter().zip(&places) {
+            reception.icrc.start_run();
+            reception.icrc.at(0);
+            reception.packet(&letter.path, &letter.bytes, at, true);
+        }
+    }
+
+    fn reception(&mut self, now: Instant) -> (Reception<'_>, &Slab) {
+        let reception = Reception {
+            now,
+            worker: self.index,
+            table: &self.table,
+            engine: &mut self.engine,
+            icrc: &mut self.icrc,
+            received: &mut self.received,
+            counts: &mut self.counts,
+            mailboxes: &self.mailboxes,
+        };
+        (reception, &self.slab)
+    }
+
+    /// Sends what connections have to send, as far as the network takes it.
+    pub(super) fn pump(&mut self, now: Instant, flush: bool) {
+        if self.pending.is_some() {
+            return;
+        }
+        let SoftWorker {
+            engine,
+            transmitter,
+            counts,
+            ..
+        } = self;
+        let socket = self.sockets.get(self.index);
+        let ifindex = self.table.ifindex;
+        engine.transmit(now, flush, |run| {
+            let Some(socket) = socket else {
+                // Lost, as on a network that is down.
+                return run.count;
+            };
+            let shape = Shape {
+                stride: run.stride,
+                count: run.count,
+                first: 0,
+            };
+            let to = Address {
+                ip: run.to.to_ip(),
+                multicast: false,
+                traffic_class: 0,
+                hop_limit: 0,
+            };
+            let out = (socket, ifindex);
+            let seal =
+                |memory: &mut [u8], route: &Route| train::seal_run(memory, run.stride, route);
+            match transmitter.send(counts, out, &to, shape, run.memory, seal) {
+                Outcome::Done => run.count,
+                Outcome::Blocked(taken) => {
+                    counts.tx_blocked += 1;
+                    taken
+                }
+                Outcome::Failed => {
+                    counts.tx_failed += 1;
+                    run.count
+                }
             }
+        });
+        if self.engine.is_blocked() {
+            self.arm();
+        } else {
+            self.disarm();
         }
     }
 
@@ -253,9 +350,9 @@ impl SoftWorker {
         let mut any = p.progress.copies > 0;
         for &ip in destinations.iter().skip(p.progress.copies) {
             match self.copy(&table, socket, &p, &header, &Address { ip, ..address }) {
-                Copied::Done => any = true,
-                Copied::Failed => {}
-                Copied::Blocked(packets) => {
+                Outcome::Done => any = true,
+                Outcome::Failed => {}
+                Outcome::Blocked(packets) => {
                     p.progress.packets = packets;
                     self.pending = Some(p);
                     self.counts.tx_blocked += 1;
@@ -282,78 +379,17 @@ impl SoftWorker {
         p: &Pending,
         header: &Header,
         to: &Address,
-    ) -> Copied {
-        let options = options(to);
-        let scope = match to.ip {
-            IpAddr::V6(a) => scope(a, table.ifindex),
-            IpAddr::V4(_) => 0,
+    ) -> Outcome {
+        let shape = Shape {
+            stride: packet_len(p.train.payload),
+            count: p.train.count,
+            first: p.progress.packets,
         };
-        let destination = Destination::new(to.ip, ROCE_V2_PORT, scope);
-        let mut first = p.progress.packets;
-        loop {
-            let whole = self.segmentation || p.train.count == 1;
-            let route = Route {
-                source: socket.source,
-                destination: to.ip,
-                ids: if whole { Ipv4Id::Segment } else { Ipv4Id::Zero },
-            };
-            let Some(total) = train::seal(&mut self.transmit, &p.train, header, p.psn, &route)
-            else {
-                return Copied::Failed;
-            };
-            let stride = packet_len(p.train.payload);
-            let sent = if whole {
-                let mut options = options;
-                if p.train.count > 1 {
-                    options.segment(stride as u16);
-                }
-                sys::send(
-                    &socket.transmit,
-                    &destination,
-                    &self.transmit[..total],
-                    &options,
-                )
-                .map(|()| p.train.count)
-            } else {
-                let rest = &self.transmit[first * stride..total];
-                sys::send_each(&socket.transmit, &destination, rest, stride, &options)
-            };
-            match sent {
-                Ok(count) => {
-                    first += count;
-                    if first >= p.train.count {
-                        self.count_sent(&p.train, total);
-                        return Copied::Done;
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Copied::Blocked(first),
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if whole && p.train.count > 1 && refuses_segmentation(&e) => {
-                    log::info!("the underlay refuses UDP_SEGMENT ({e}); sending one by one");
-                    self.segmentation = false;
-                }
-                Err(e) => {
-                    let too_long = e.raw_os_error() == Some(libc::EMSGSIZE);
-                    if !whole && first == 0 && (too_long || refuses_segmentation(&e)) {
-                        // It was not the segmentation, then: older kernels answer EINVAL, too,
-                        // to segments over the MTU of the route.
-                        self.segmentation = true;
-                    }
-                    log::trace!("a send to {} failed: {e}", to.ip);
-                    self.counts.tx_too_big += u64::from(too_long);
-                    return Copied::Failed;
-                }
-            }
-        }
-    }
-
-    fn count_sent(&mut self, train: &TrainTicket, total: usize) {
-        self.counts.tx_trains += 1;
-        self.counts.tx_packets += train.count as u64;
-        self.counts.tx_bytes += total as u64;
-        if !self.segmentation && train.count > 1 {
-            self.counts.tx_unsegmented += 1;
-        }
+        let seal =
+            |memory: &mut [u8], route: &Route| train::seal(memory, &p.train, header, p.psn, route);
+        let (out, memory) = ((socket, table.ifindex), &mut self.transmit[..]);
+        self.transmitter
+            .send(&mut self.counts, out, to, shape, memory, seal)
     }
 
     /// The PSN of a train's first packet.
@@ -369,36 +405,6 @@ impl SoftWorker {
     }
 }
 
-/// Notes a delivery; false if there is no room.
-fn note(
-    received: &mut Vec<UdReceived>,
-    counts: &mut Counts,
-    path: &Path,
-    base: usize,
-    d: Delivery<'_>,
-) -> bool {
-    let Some(endpoint) = d.to else {
-        counts.rx_mads_unhandled += 1;
-        return true;
-    };
-    if received.len() == DELIVERIES {
-        return false;
-    }
-    counts.rx_packets += 1;
-    counts.rx_bytes += d.payload.len() as u64;
-    counts.rx_multicast += u64::from(d.multicast);
-    received.push(UdReceived {
-        endpoint: endpoint.id,
-        src_qpn: d.src_qpn,
-        src_gid: path.src,
-        dst_gid: path.dst,
-        multicast: d.multicast,
-        pkey: d.pkey,
-        range: base + d.payload.start..base + d.payload.end,
-    });
-    true
-}
-
 /// The headers of a train, if the endpoint is there and may send.
 fn header(table: &Table, from: EndpointId, to: &UdDestination) -> Option<Header> {
     let endpoint = table.endpoint(from)?;
@@ -410,25 +416,28 @@ fn header(table: &Table, from: EndpointId, to: &UdDestination) -> Option<Header>
     })
 }
 
-fn options(to: &Address) -> SendOptions {
-    let mut options = SendOptions::new();
-    let (level, class, hops) = match to.ip {
-        IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
-        IpAddr::V4(_) => (libc::SOL_IP, libc::IP_TOS, libc::IP_TTL),
-    };
-    if to.traffic_class != 0 {
-        options.int(level, class, to.traffic_class.into());
+/// What the engine of a worker knows of its port.
+fn port_view(table: &Table) -> PortView {
+    let reachable = !table.sockets.is_empty();
+    let pkeys = table.pkeys.iter().copied();
+    PortView {
+        gid: if reachable {
+            table.gid
+        } else {
+            Gid::UNSPECIFIED
+        },
+        // The header of a datagram is longer than that of a SEND by more than immediate data.
+        path_mtu: IbMtu::fitting(table.payload_max as u32 + DETH_OVER_IMM),
+        send_max: table.send_max,
+        reserved: table.endpoints.iter().map(|e| e.qp.qpn()).collect(),
+        pkey: pkeys.max_by_key(|k| k.is_full()).unwrap_or(PKey::DEFAULT),
     }
-    if to.hop_limit != 0 {
-        options.int(level, hops, to.hop_limit.into());
-    }
-    options
 }
 
-/// EIO: the device has no transmit checksums, or the route goes through IPsec; EINVAL: the kernel
-/// knows no UDP_SEGMENT or takes fewer segments (net/ipv4/udp.c, `udp_send_skb`).
-fn refuses_segmentation(e: &io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EIO | libc::EINVAL))
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(super) fn clock() -> Instant {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
 impl Worker for SoftWorker {
@@ -439,7 +448,7 @@ impl Worker for SoftWorker {
         epoll::add(&epoll, &self.wake, EventData::new_u64(token), edge)?;
         self.epoll = Some((epoll, token));
         self.watch_receive()?;
-        if self.pending.is_some() {
+        if self.pending.is_some() || self.engine.is_blocked() {
             self.arm();
         }
         Ok(())
@@ -452,9 +461,18 @@ impl Worker for SoftWorker {
         {
             self.disarm();
         }
+        let now = clock();
         self.received.clear();
-        self.receive(depth)?;
-        Ok(Batch::new(self.slab.memory(), &self.received))
+        self.engine.begin_batch();
+        let outcome = self.receive(now, depth);
+        self.open_mailbox(now);
+        self.engine.end_batch(now, self.slab.memory());
+        if self.engine.wants_to_send() || self.engine.is_blocked() {
+            self.pump(now, false);
+        }
+        outcome?;
+        let (messages, kept, parts) = self.engine.received();
+        Ok(Batch::new(self.slab.memory(), &self.received).with_messages(kept, messages, parts))
     }
 
     fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
@@ -471,11 +489,12 @@ impl Worker for SoftWorker {
         if self.pending.is_some() {
             return None;
         }
-        Some(self.resume(TrainTicket {
+        let empty = TrainTicket {
             count: 0,
             payload,
             last: 0,
-        }))
+        };
+        Some(Worker::resume(self, empty))
     }
 
     fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
@@ -513,11 +532,31 @@ impl Worker for SoftWorker {
     }
 
     fn has_room(&self) -> bool {
-        self.pending.is_none()
+        self.pending.is_none() && !self.engine.is_blocked() && self.engine.has_room()
+    }
+
+    fn connections(&mut self) -> Option<&mut dyn Connections> {
+        Some(self)
+    }
+
+    fn flush(&mut self) {
+        self.pump(clock(), true);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.engine.next_deadline()
+    }
+
+    fn handle_timeout(&mut self) {
+        let now = clock();
+        self.engine.handle_timeout(now);
+        self.pump(now, false);
     }
 
     fn counters(&self) -> Counters {
-        self.counts.named()
+        let mut all = self.counts.named();
+        all.extend(self.engine.counters());
+        all
     }
 }
 

@@ -6,9 +6,11 @@ use std::thread;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;
+use crate::connection::{ConnectRequest, ConnectionEvent, ServiceId};
 use crate::port::{Port, UdInit};
+use crate::soft::sys;
 use crate::soft::{GidChoice, SoftConfig, SoftPort};
-use crate::types::{PKey, QKey};
+use crate::types::QKey;
 
 /// A namespace of its own for this thread, in which the loopback interface is up.
 struct Loopback(String);
@@ -58,9 +60,8 @@ fn without_segmentation(case: &str, address: &str) {
             qpn: None,
         })
         .unwrap();
-    let (shared, wake) = port.for_worker(0);
-    let mut worker = SoftWorker::new(0, shared, wake);
-    worker.segmentation = false;
+    let mut worker = SoftWorker::new(port.for_worker(0));
+    worker.transmitter.segmentation = false;
     let ah = worker
         .create_ah(&AhAttributes::to(port.attributes().gid))
         .unwrap();
@@ -125,8 +126,7 @@ fn handle_ends_while_blocked() {
             qpn: None,
         })
         .unwrap();
-    let (shared, wake) = port.for_worker(0);
-    let mut worker = SoftWorker::new(0, shared, wake);
+    let mut worker = SoftWorker::new(port.for_worker(0));
     let ah = worker
         .create_ah(&AhAttributes::to(port.attributes().gid))
         .unwrap();
@@ -158,4 +158,79 @@ fn handle_ends_while_blocked() {
 #[test]
 fn a_blocked_train_does_not_need_its_address_handle() {
     thread::spawn(handle_ends_while_blocked).join().unwrap();
+}
+
+/// Where the kernel steers nothing, the wrong worker hands everything on, and a connection works all
+/// the same.
+fn handed_on() {
+    let _ns = Loopback::enter("handed");
+    let config = SoftConfig {
+        gid: GidChoice::Address("::1".parse().unwrap()),
+        workers: 2,
+        ..SoftConfig::new("lo")
+    };
+    let mut port = SoftPort::open(config).unwrap();
+    let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
+    let qpn = None;
+    let endpoint = port.create_ud(UdInit { pkey, qkey, qpn }).unwrap().id;
+    let mut workers = [0, 1].map(|i| SoftWorker::new(port.for_worker(i)));
+    let always_the_first = [libc::sock_filter {
+        code: (libc::BPF_RET | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 0,
+        k: 0,
+    }];
+    sys::steer_group(&workers[0].sockets[0].receive, &always_the_first).unwrap();
+    let service = ServiceId(7);
+    workers[1].listen(endpoint, service);
+    let request = ConnectRequest {
+        service,
+        peer: port.attributes().gid,
+        private_data: &[],
+    };
+    let ours = workers[1].connect(endpoint, &request).unwrap();
+    let sent: Vec<u8> = (0..20_000u32).map(|i| (i * 7 / 3) as u8).collect();
+    let mut got = Vec::new();
+    for _ in 0..1000 {
+        for worker in &mut workers {
+            if worker.next_deadline().is_some_and(|at| at <= clock()) {
+                worker.handle_timeout();
+            }
+            let batch = worker.poll(8).unwrap();
+            for (_, message) in batch.messages() {
+                got = message.parts().collect::<Vec<_>>().concat();
+            }
+            while let Some(event) = worker.poll_event() {
+                match event {
+                    ConnectionEvent::Requested { connection, .. } => {
+                        worker.accept(connection, &[]);
+                    }
+                    ConnectionEvent::Replied { connection, .. } => {
+                        worker.establish(connection);
+                        let mtu = worker.path_mtu(connection);
+                        let mut places = worker.message(connection, sent.len()).unwrap();
+                        for piece in sent.chunks(mtu) {
+                            places.next(piece.len()).unwrap().copy_from_slice(piece);
+                        }
+                        let ticket = places.finish();
+                        worker.post(ours, ticket);
+                    }
+                    ConnectionEvent::Closed { reason, .. } => panic!("{reason:?}"),
+                }
+            }
+            worker.flush();
+        }
+        if !got.is_empty() {
+            break;
+        }
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(got == sent, "{:?}", workers[1].counters());
+    assert!(workers[0].counts.rx_handed_on > 5);
+    assert!(workers[0].list().is_empty() && workers[1].list().len() == 2);
+}
+
+#[test]
+fn packets_at_the_wrong_worker_are_handed_on() {
+    thread::spawn(handed_on).join().unwrap();
 }

@@ -19,20 +19,27 @@ pub enum Layout {
 /// Packets of one or more messages side by side: BTH, payload, pad, room for the ICRC, each.
 #[derive(Debug)]
 pub struct SendBuffer {
-    /// The packets; [`SendBuffer::stride`] bytes each but the last.
+    /// The packets; [`SendBuffer::stride`] bytes each but the last. What is behind them has no
+    /// meaning.
     pub memory: Vec<u8>,
     /// What lies in it.
     pub layout: Layout,
     /// How far it is filled: packets, payload bytes of each, of the last.
     pub ticket: TrainTicket,
+    /// Places there are.
+    capacity: usize,
 }
 
 impl SendBuffer {
-    /// An empty buffer in `memory`, which is made as long as it takes: `capacity` places of up to
-    /// `payload` bytes.
+    /// An empty buffer in `memory`, which is made as long as it takes, if it is not: `capacity` places
+    /// of up to `payload` bytes.
     pub fn new(mut memory: Vec<u8>, layout: Layout, payload: usize, capacity: usize) -> SendBuffer {
-        // What was there before is written over; only what is new is zeroed.
-        memory.resize(capacity * Self::packet_len(payload), 0);
+        // What was there before is written over. It stays as long as it is, or the next longer
+        // message would have to zero it.
+        let len = capacity * Self::packet_len(payload);
+        if memory.len() < len {
+            memory.resize(len, 0);
+        }
         SendBuffer {
             memory,
             layout,
@@ -41,6 +48,7 @@ impl SendBuffer {
                 payload,
                 last: 0,
             },
+            capacity,
         }
     }
 
@@ -57,8 +65,7 @@ impl SendBuffer {
     /// Places to fill; what is filled already stays.
     pub fn places(&mut self) -> Train<'_> {
         let stride = self.stride();
-        let capacity = self.memory.len() / stride;
-        Train::new(&mut self.memory, HEAD, stride, capacity, self.ticket)
+        Train::new(&mut self.memory, HEAD, stride, self.capacity, self.ticket)
     }
 
     /// Payload bytes of packet `k`.

@@ -129,7 +129,6 @@ pub struct Inbox {
     /// Messages in order of arrival.
     pub messages: Vec<ReceivedMessage>,
     /// The parts of all of them.
-    #[allow(dead_code)]
     pub(crate) parts: Vec<Part>,
 }
 

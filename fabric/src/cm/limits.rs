@@ -1,0 +1,83 @@
+//! How many datagrams of a source draw an answer or make a connection: a token bucket each.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::time::Instant;
+use crate::types::Gid;
+
+/// One token's time: 256 a second.
+const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 256);
+
+/// Tokens of a source that has been quiet: a peer whose partitions all connect at once stays below.
+const BURST: u32 = 256;
+
+/// Sources with a bucket of their own; others share one.
+const SOURCES: usize = 1024;
+
+/// How often the buckets that are full again are looked for.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// The buckets. Each is the time at which it will be full again.
+#[derive(Debug, Default)]
+pub struct Limits {
+    sources: BTreeMap<Gid, Instant>,
+    others: Instant,
+    swept: Instant,
+}
+
+impl Limits {
+    /// Takes one of `source`'s tokens; false if there is none.
+    pub fn take(&mut self, now: Instant, source: Gid) -> bool {
+        if self.sources.len() >= SOURCES && now.since(self.swept) >= SWEEP {
+            self.swept = now;
+            self.sources.retain(|_, full| *full > now);
+        }
+        let full = if self.sources.len() < SOURCES || self.sources.contains_key(&source) {
+            self.sources.entry(source).or_default()
+        } else {
+            &mut self.others
+        };
+        if full.since(now) > INTERVAL * (BURST - 1) {
+            return false;
+        }
+        *full = (*full).max(now).after(INTERVAL);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gid(n: u32) -> Gid {
+        std::net::Ipv4Addr::from(n).into()
+    }
+
+    #[test]
+    fn a_source_has_a_burst_and_then_its_rate() {
+        let mut limits = Limits::default();
+        let now = Instant(7_000_000_000);
+        let burst = (0..1000).filter(|_| limits.take(now, gid(1))).count();
+        assert_eq!(burst, BURST as usize);
+        let later = now.after(Duration::from_millis(500));
+        let more = (0..1000).filter(|_| limits.take(later, gid(1))).count();
+        assert_eq!(more, 128);
+        assert!(limits.take(now, gid(2)));
+    }
+
+    #[test]
+    fn many_sources_share_what_is_left_and_are_forgotten() {
+        let mut limits = Limits::default();
+        let now = Instant(7_000_000_000);
+        assert!(limits.take(now, gid(0xffff_ffff)));
+        let taken = (0..10_000).filter(|n| limits.take(now, gid(*n))).count();
+        assert_eq!(limits.sources.len(), SOURCES);
+        assert_eq!(taken, SOURCES - 1 + BURST as usize);
+        // Who was there before the flood still has its own.
+        assert!(limits.take(now, gid(0xffff_ffff)));
+        let later = now.after(Duration::from_secs(1));
+        assert!(limits.take(later, gid(20_000)));
+        assert_eq!(limits.sources.len(), 1);
+    }
+}

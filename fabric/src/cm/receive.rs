@@ -1,0 +1,353 @@
+//! What received messages do (the table of drivers/infiniband/core/cm.c's handlers).
+
+use super::counts::{Drop, Group};
+use super::messages::{self, Ids};
+use super::table::{Connection, RemoteEnd, State};
+use super::times::{self, RETRY_COUNT};
+use super::{Cm, CmEvent, CmId, Remote};
+use crate::connection::{RejectReason, ServiceId};
+use crate::mad::cm::{Answered, CLASS_VERSION, Drep, Dreq, Message, Mra, Rej, Rep, Rtu};
+use crate::mad::{MAD_LEN, Mad};
+use crate::time::Instant;
+use crate::types::Gid;
+
+impl Cm {
+    /// Takes a management datagram of this class that came from `from`'s QP1. `listens` says whether
+    /// anybody here takes requests for a service.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        from: Gid,
+        mad: &[u8; MAD_LEN],
+        listens: impl Fn(ServiceId) -> bool,
+    ) {
+        let Ok(mad) = Mad::parse(mad) else {
+            return self.counts.dropped(Drop::Malformed);
+        };
+        let message = mad.communication_management();
+        let (Some(message), CLASS_VERSION) = (message, mad.header.class_version) else {
+            return self.counts.dropped(Drop::Malformed);
+        };
+        let tid = mad.header.transaction_id.get();
+        self.counts
+            .message(Group::RxMsgs, mad.header.attribute_id.get());
+        match message {
+            Message::Req(m) => self.on_req(now, from, tid, m, listens),
+            Message::Mra(m) => self.on_mra(now, from, m),
+            Message::Rej(m) => self.on_rej(now, from, m),
+            Message::Rep(m) => self.on_rep(now, from, tid, m),
+            Message::Rtu(m) => self.on_rtu(now, from, tid, m),
+            Message::Dreq(m) => self.on_dreq(now, from, tid, m),
+            Message::Drep(m) => self.on_drep(now, from, m),
+            Message::SidrReq(m) => {
+                if self.may_answer(now, from) {
+                    self.send(from, messages::sidr_unsupported(tid, m));
+                }
+            }
+            // We ask nobody for these, and like Linux on RoCE load no alternate paths.
+            Message::SidrRep(_) | Message::Lap(_) | Message::Apr(_) => {
+                self.counts.dropped(Drop::Unmatched);
+            }
+        }
+    }
+
+    /// The connection that a message of `from`'s with these names is of, as its sender sees them.
+    fn matching(&mut self, from: Gid, remote_comm_id: u32, local_comm_id: u32) -> Option<CmId> {
+        let id = CmId(remote_comm_id);
+        let found = self.table.get(id);
+        let known = found.is_some_and(|c| c.remote.is_some_and(|r| r.comm_id == local_comm_id));
+        match found {
+            Some(c) if known && c.peer == from => return Some(id),
+            Some(_) if known => self.counts.dropped(Drop::WrongSource),
+            _ => self.counts.dropped(Drop::Unmatched),
+        }
+        None
+    }
+
+    /// Whether a source may have one more answer that no connection owes it.
+    pub(super) fn may_answer(&mut self, now: Instant, from: Gid) -> bool {
+        let may = self.limits.take(now, from);
+        if !may {
+            self.counts.dropped(Drop::RateLimited);
+        }
+        may
+    }
+
+    fn on_rep(&mut self, now: Instant, from: Gid, tid: u64, rep: &Rep) {
+        let id = CmId(rep.remote_comm_id.get());
+        let end = RemoteEnd {
+            ca_guid: rep.local_ca_guid,
+            comm_id: rep.local_comm_id.get(),
+            qpn: rep.local_qpn(),
+        };
+        if end.comm_id == 0 || end.qpn.is_reserved() {
+            return self.counts.dropped(Drop::Malformed);
+        }
+        let Some(connection) = self.table.get(id) else {
+            return self.counts.dropped(Drop::Unmatched);
+        };
+        if connection.peer != from {
+            return self.counts.dropped(Drop::WrongSource);
+        }
+        match (connection.state, connection.remote) {
+            (State::ReqSent, _) => self.on_first_rep(now, from, id, tid, end, rep),
+            // We ended it before there was a reply, and the peer does not know.
+            (State::Timewait, None) => self.refuse_late_rep(now, from, id, tid, end.comm_id),
+            // What we answered was lost: the ReadyToUse, or in TIMEWAIT a rejection.
+            (State::Established | State::Timewait, Some(known)) if known.comm_id == end.comm_id => {
+                self.repeat(now, id, crate::mad::cm::REP);
+            }
+            _ => self.counts.dropped(Drop::Unmatched),
+        }
+    }
+
+    fn on_first_rep(
+        &mut self,
+        now: Instant,
+        from: Gid,
+        id: CmId,
+        tid: u64,
+        end: RemoteEnd,
+        rep: &Rep,
+    ) {
+        if let Some(stale) = self.table.by_qpn(from, end.ca_guid, end.qpn) {
+            let ids = Ids {
+                local: id.0,
+                remote: end.comm_id,
+            };
+            self.send_rej(
+                from,
+                tid,
+                ids,
+                Answered::Rep,
+                RejectReason::STALE_CONNECTION,
+            );
+            return self.end_stale(now, stale);
+        }
+        self.table.set_remote(id, end);
+        self.table.set_state(id, State::RepRcvd);
+        self.table.set_timer(id, None);
+        let Some(connection) = self.table.get_mut(id) else {
+            return;
+        };
+        connection.sent = None;
+        let remote = Remote {
+            qpn: end.qpn,
+            starting_psn: rep.starting_psn(),
+            pkey: connection.pkey,
+            path_mtu: connection.path_mtu,
+            retry_count: RETRY_COUNT,
+            rnr_retry: rep.rnr_retry(),
+            ack_timeout: times::ack_timeout(rep.target_ack_delay()),
+        };
+        self.events.push_back(CmEvent::Replied {
+            id,
+            remote,
+            private_data: Box::new(rep.private_data),
+        });
+    }
+
+    /// As if the request had timed out: the peer finds the connection by our GUID and our name of it.
+    fn refuse_late_rep(&mut self, now: Instant, from: Gid, id: CmId, tid: u64, remote: u32) {
+        if self.may_answer(now, from) {
+            let ids = Ids {
+                local: id.0,
+                remote,
+            };
+            self.send_rej(from, tid, ids, Answered::Rep, RejectReason::TIMEOUT);
+        }
+    }
+
+    /// Sends again what the peer's repetition of a message of this attribute shows to be lost.
+    pub(super) fn repeat(&mut self, now: Instant, id: CmId, attribute: u16) {
+        self.counts.message(Group::RxDuplicates, attribute);
+        let Some(connection) = self.table.get(id) else {
+            return;
+        };
+        let (peer, sent) = (connection.peer, connection.sent.clone());
+        if let Some(datagram) = sent
+            && self.may_answer(now, peer)
+        {
+            self.counts
+                .message(Group::TxRetries, messages::attribute(&datagram));
+            self.send(peer, *datagram);
+        }
+    }
+
+    fn on_rtu(&mut self, now: Instant, from: Gid, tid: u64, rtu: &Rtu) {
+        let (remote, local) = (rtu.remote_comm_id.get(), rtu.local_comm_id.get());
+        let found = self.matching(from, remote, local);
+        let state = found.and_then(|id| self.table.get(id)).map(|c| c.state);
+        match (found, state) {
+            (Some(id), Some(State::RepSent)) => {
+                self.confirm(id);
+            }
+            // Too late: we have given it up, and the peer does not know. Linux leaves it to find
+            // out when it sends.
+            (_, None | Some(State::Timewait)) if self.may_answer(now, from) => {
+                let ids = Ids {
+                    local: remote,
+                    remote: local,
+                };
+                self.send_rej(
+                    from,
+                    tid,
+                    ids,
+                    Answered::Other,
+                    RejectReason::INVALID_COMM_ID,
+                );
+            }
+            _ => self
+                .counts
+                .message(Group::RxDuplicates, crate::mad::cm::RTU),
+        }
+    }
+
+    /// REP_SENT to ESTABLISHED. False in any other state.
+    pub(super) fn confirm(&mut self, id: CmId) -> bool {
+        if self.table.get(id).map(|c| c.state) != Some(State::RepSent) {
+            return false;
+        }
+        self.table.set_state(id, State::Established);
+        self.table.set_timer(id, None);
+        if let Some(connection) = self.table.get_mut(id) {
+            connection.sent = None;
+        }
+        self.events.push_back(CmEvent::Established { id });
+        true
+    }
+
+    /// The peer takes its time over our request or our reply. Once for each: an MRA that comes again
+    /// and again would hold the connection for ever.
+    fn on_mra(&mut self, now: Instant, from: Gid, mra: &Mra) {
+        let id = CmId(mra.remote_comm_id.get());
+        let state = match mra.answered() {
+            Answered::Req => State::ReqSent,
+            Answered::Rep => State::RepSent,
+            Answered::Other | Answered::Reserved => {
+                return self.counts.dropped(Drop::Unmatched);
+            }
+        };
+        let found = self.table.get_mut(id).filter(|c| {
+            let named = c
+                .remote
+                .is_none_or(|r| r.comm_id == mra.local_comm_id.get());
+            c.peer == from && c.state == state && named
+        });
+        let Some(connection) = found else {
+            return self.counts.dropped(Drop::Unmatched);
+        };
+        if std::mem::replace(&mut connection.extended, true) {
+            return self
+                .counts
+                .message(Group::RxDuplicates, crate::mad::cm::MRA);
+        }
+        let service = mra.service_timeout().min(times::SERVICE_TIMEOUT_MAX);
+        let longer = times::milliseconds(service) + times::milliseconds(times::LOCAL_ACK_TIMEOUT);
+        self.table.set_timer(id, Some(now.after(longer)));
+    }
+
+    fn on_rej(&mut self, now: Instant, from: Gid, rej: &Rej) {
+        let Some(id) = self.rejected_id(from, rej) else {
+            return;
+        };
+        let Some(state) = self.table.get(id).map(|c| c.state) else {
+            return;
+        };
+        let reason = RejectReason(rej.reason.get());
+        match state {
+            State::Timewait => {
+                self.counts
+                    .message(Group::RxDuplicates, crate::mad::cm::REJ);
+            }
+            // The peer has nothing that could still send to us, unless it says so.
+            State::ReqSent if reason != RejectReason::STALE_CONNECTION => {
+                self.tell(CmEvent::Rejected { id, reason });
+                self.release(id);
+            }
+            _ => {
+                self.tell(CmEvent::Rejected { id, reason });
+                self.enter_timewait(now, id);
+            }
+        }
+    }
+
+    /// The connection that a rejection is of.
+    fn rejected_id(&mut self, from: Gid, rej: &Rej) -> Option<CmId> {
+        let (remote, local) = (rej.remote_comm_id.get(), rej.local_comm_id.get());
+        // Who gave up may not know our name of the connection.
+        if rej.reason.get() == RejectReason::TIMEOUT.0
+            && rej.ari_length() >= 8
+            && let Some(ca_guid) = rej.ari.first_chunk::<8>()
+            && let Some(id) = self.table.by_comm_id(from, *ca_guid, local)
+        {
+            return Some(id);
+        }
+        // Before there is a reply we do not know the peer's name of it.
+        let waits = |id| {
+            let found = self.table.get(id);
+            found.is_some_and(|c| c.state == State::ReqSent && c.peer == from)
+        };
+        if rej.rejected() == Answered::Req {
+            if waits(CmId(remote)) {
+                return Some(CmId(remote));
+            }
+            // A rejection of a request that has been replied to is late.
+            self.counts.dropped(Drop::Unmatched);
+            return None;
+        }
+        self.matching(from, remote, local)
+    }
+
+    fn on_dreq(&mut self, now: Instant, from: Gid, tid: u64, dreq: &Dreq) {
+        let (remote, local) = (dreq.remote_comm_id.get(), dreq.local_comm_id.get());
+        let ids = Ids {
+            local: remote,
+            remote: local,
+        };
+        let Some(id) = self.matching(from, remote, local) else {
+            // Nothing of it is left here: the peer may know. But while we wait for a reply, which
+            // may be on its way, the peer keeps the connection until we know which it is.
+            let is_known = |c: &Connection| c.peer != from || c.state == State::ReqSent;
+            if !self.table.get(CmId(remote)).is_some_and(is_known) && self.may_answer(now, from) {
+                self.send(from, messages::drep(tid, ids));
+            }
+            return;
+        };
+        let Some((state, qpn)) = self.table.get(id).map(|c| (c.state, c.local_qpn)) else {
+            return;
+        };
+        if dreq.remote_qpn() != qpn {
+            return self.counts.dropped(Drop::Unmatched);
+        }
+        match state {
+            State::Established | State::RepSent | State::RepRcvd | State::DreqSent => {
+                self.send(from, messages::drep(tid, ids));
+                self.tell(CmEvent::Disconnected { id });
+                self.enter_timewait(now, id);
+            }
+            State::Timewait => {
+                self.counts
+                    .message(Group::RxDuplicates, crate::mad::cm::DREQ);
+                if self.may_answer(now, from) {
+                    self.send(from, messages::drep(tid, ids));
+                }
+            }
+            // The peer cannot know our name of it yet.
+            State::ReqSent | State::ReqRcvd => self.counts.dropped(Drop::Unmatched),
+        }
+    }
+
+    fn on_drep(&mut self, now: Instant, from: Gid, drep: &Drep) {
+        let (remote, local) = (drep.remote_comm_id.get(), drep.local_comm_id.get());
+        let Some(id) = self.matching(from, remote, local) else {
+            return;
+        };
+        if self.table.get(id).map(|c| c.state) == Some(State::DreqSent) {
+            self.enter_timewait(now, id);
+        } else {
+            self.counts
+                .message(Group::RxDuplicates, crate::mad::cm::DREP);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Against what the Linux kernel sent: `03-connected` of the captures, where its IPoIB sets up and
+//! ends a connection in each direction, and `cm_*`, where user programs of rdma-core do.
+
+use std::fs::File;
+use std::path::Path;
+
+use pcap_file::pcap::PcapReader;
+
+use super::*;
+use crate::soft::icrc::L3;
+use crate::soft::wire::Packet;
+
+/// A datagram of a capture, and whence and whither.
+fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/captures");
+    let mut reader = PcapReader::new(File::open(root.join(file)).unwrap()).unwrap();
+    for _ in 1..number {
+        reader.next_raw_packet().unwrap().unwrap();
+    }
+    let frame = reader.next_raw_packet().unwrap().unwrap();
+    let l3 = L3::parse(&frame.data[14..]).unwrap();
+    let packet = Packet::parse(l3.transport).unwrap();
+    let mad = packet.payload.try_into().unwrap();
+    (l3.source.into(), l3.destination.into(), mad)
+}
+
+const IPOIB: &str = "kernel-ipoib/03-connected.pcap";
+
+fn cm_of(guid: [u8; 8]) -> Cm {
+    Cm::new(CmConfig {
+        ca_guid: Guid(guid),
+        ..config(7)
+    })
+}
+
+/// Makes a message of the kernel's one to our id, in the field that names the receiver's.
+fn to_us(mut mad: Datagram, id: CmId) -> Datagram {
+    mad[28..32].copy_from_slice(&id.0.to_be_bytes());
+    mad
+}
+
+/// Our id in the kernel's message's place for the sender's own: what the kernel would have seen.
+fn from_us(mut mad: Datagram, id: CmId) -> Datagram {
+    mad[24..28].copy_from_slice(&id.0.to_be_bytes());
+    mad
+}
+
+#[test]
+fn the_kernels_request_is_replied_to_as_the_kernel_does() {
+    let (kernel, us, req) = captured(IPOIB, 11);
+    let (_, _, rep) = captured(IPOIB, 12);
+    let (_, _, rtu) = captured(IPOIB, 14);
+    let now = Instant(1);
+    let mut cm = cm_of([0, 0x99, 0, 0xff, 0xfe, 0, 0, 0x11]);
+    cm.receive(now, kernel, &req, |s| s == ServiceId(0x1000_0000_0000_0011));
+    let Some(CmEvent::Requested {
+        id,
+        peer,
+        remote,
+        private_data,
+        ..
+    }) = cm.poll_event()
+    else {
+        panic!("no request");
+    };
+    assert_eq!(peer, kernel);
+    assert_eq!(
+        remote,
+        Remote {
+            qpn: Qpn::new(0x12),
+            starting_psn: Psn::new(0),
+            pkey: PKey::DEFAULT,
+            path_mtu: IbMtu::B2048,
+            retry_count: 0,
+            rnr_retry: 0,
+            // The kernel's 19 is two seconds.
+            ack_timeout: times::ACK_TIMEOUT_MAX,
+        }
+    );
+    assert_eq!(private_data.len(), 92);
+    let answer = Consent {
+        qpn: Qpn::new(0x12),
+        starting_psn: Psn::new(0x2f_86fb),
+        srq: true,
+        private_data: &[0, 0, 0, 0x11, 0, 0, 0xff, 0xf4],
+    };
+    cm.accept(now, id, &answer);
+    let (to, ours) = cm.poll_transmit(now).unwrap();
+    assert_eq!(to, kernel);
+    // Where ours differs: we acknowledge sooner, and have the peer never give up after RNR NAKs.
+    let mut expected = from_us(rep, id);
+    expected[24 + 26] = times::TARGET_ACK_DELAY << 3;
+    expected[24 + 27] = 7 << 5 | 1 << 4;
+    assert_eq!(ours, expected);
+
+    cm.receive(now, kernel, &to_us(rtu, id), |_| true);
+    assert_eq!(cm.poll_event(), Some(CmEvent::Established { id }));
+    let (_, _, dreq) = captured(IPOIB, 104);
+    let (_, _, drep) = captured(IPOIB, 105);
+    cm.receive(now, kernel, &to_us(dreq, id), |_| true);
+    assert_eq!(only(&mut cm), from_us(drep, id));
+    assert_eq!(cm.poll_event(), Some(CmEvent::Disconnected { id }));
+    assert_eq!(
+        us,
+        Gid([
+            0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x99, 0, 0xff, 0xfe, 0, 0, 0x11
+        ])
+    );
+}
+
+/// C98 of docs/conformance.md, but for times and retries, of which we ask for more.
+#[test]
+fn a_request_is_the_kernels_but_for_times_retries_and_the_path() {
+    let (us, kernel, theirs) = captured(IPOIB, 11);
+    let mut cm = cm_of([0, 0x99, 0, 0xff, 0xfe, 0, 0, 0x10]);
+    let asked = Ask {
+        service: ServiceId(0x1000_0000_0000_0011),
+        local_gid: us,
+        remote_gid: kernel,
+        qpn: Qpn::new(0x12),
+        starting_psn: Psn::new(0),
+        pkey: PKey::DEFAULT,
+        path_mtu: IbMtu::B2048,
+        srq: true,
+        private_data: &[0, 0, 0, 0x11, 0, 0, 0xff, 0xf4],
+    };
+    let id = cm.connect(Instant(1), &asked).unwrap();
+    let ours = only(&mut cm);
+    let mut expected = from_us(theirs, id);
+    expected[8..16].copy_from_slice(&ours[8..16]);
+    let data = &mut expected[24..];
+    (data[43], data[47]) = (16 << 3, 16 << 3 | 7);
+    data[50] |= 7;
+    data[51] = 7 << 4 | 1 << 3;
+    // As rdma_cm on RoCE, frame 1 of cm_rping: no LIDs, and a route that has hops.
+    let (_, _, rping) = captured("cm_rping_v4.pcap", 1);
+    for at in [52, 53, 54, 55, 93, 94] {
+        data[at] = rping[24 + at];
+    }
+    // The kernel has its packet rate from a PathRecord.
+    assert_eq!(std::mem::take(&mut data[91]), 3);
+    data[95] = 15 << 3;
+    assert_eq!(ours, expected);
+}
+
+#[test]
+fn the_kernels_reply_and_disconnection_are_taken() {
+    let (kernel, us, rep) = captured(IPOIB, 12);
+    let now = Instant(1);
+    let mut cm = cm_of([0, 0x99, 0, 0xff, 0xfe, 0, 0, 0x10]);
+    let id = cm.connect(now, &ask(us, kernel, 0x13)).unwrap();
+    only(&mut cm);
+    cm.receive(now, kernel, &to_us(rep, id), |_| true);
+    let Some(CmEvent::Replied {
+        remote,
+        private_data,
+        ..
+    }) = cm.poll_event()
+    else {
+        panic!("no reply");
+    };
+    assert_eq!(
+        (remote.qpn, remote.starting_psn),
+        (Qpn::new(0x12), Psn::new(0x2f_86fb))
+    );
+    // The kernel echoes the RNR retries of its own request, 0; it would echo our 7.
+    assert_eq!((remote.retry_count, remote.rnr_retry), (7, 0));
+    // rdma_rxe says that it takes as long to acknowledge as we would wait.
+    assert_eq!(remote.ack_timeout, 16);
+    assert_eq!(
+        (private_data.len(), &private_data[4..8]),
+        (196, &[0, 0, 0xff, 0xf4][..])
+    );
+    cm.establish(now, id);
+    let (_, _, rtu) = captured(IPOIB, 14);
+    let mut expected = from_us(rtu, id);
+    let ours = only(&mut cm);
+    expected[8..16].copy_from_slice(&ours[8..16]);
+    assert_eq!(ours, expected);
+
+    // The kernel ends it: a DisconnectRequest of the other connection of the capture.
+    let (_, _, mut dreq) = captured(IPOIB, 104);
+    dreq[24..28].copy_from_slice(&rep[24..28]);
+    dreq[32..35].copy_from_slice(&Qpn::new(0x13).to_bytes());
+    cm.receive(now, kernel, &to_us(dreq, id), |_| true);
+    let drep = only(&mut cm);
+    assert_eq!(name(&drep), "DREP");
+    assert_eq!(drep[8..16], dreq[8..16]);
+    assert_eq!(cm.poll_event(), Some(CmEvent::Disconnected { id }));
+}
+
+/// Checklist 99: the very bytes with which the kernel refuses a service that it does not have.
+#[test]
+fn an_unknown_service_is_refused_as_the_kernel_does() {
+    let (client, server, req) = captured("cm_reject_v4.pcap", 1);
+    let (_, _, rej) = captured("cm_reject_v4.pcap", 2);
+    let mut cm = Cm::new(config(1));
+    cm.receive(Instant(1), client, &req, |_| false);
+    assert_eq!(drain(&mut cm), [(client, rej)]);
+    assert_eq!(cm.poll_event(), None);
+    assert_ne!(client, server);
+}
+
+/// rdma_cm's REQs, over IPv4, are taken as well; their paths' reserved bits are not 0.
+#[test]
+fn requests_of_user_programs_are_taken() {
+    for (file, rnr_retry) in [("cm_rping_v4.pcap", 7), ("cm_ucmatose_v4.pcap", 0)] {
+        let (client, _, req) = captured(file, 1);
+        let mut cm = Cm::new(config(1));
+        cm.receive(Instant(1), client, &req, |_| true);
+        let Some(CmEvent::Requested { peer, remote, .. }) = cm.poll_event() else {
+            panic!("{file}: no request");
+        };
+        assert_eq!((peer, remote.rnr_retry), (client, rnr_retry));
+    }
+}
+
+/// Nobody here has datagram services.
+#[test]
+fn datagram_services_are_not_supported() {
+    let (client, _, req) = captured("cm_udaddy_v4.pcap", 1);
+    let mut cm = Cm::new(config(1));
+    cm.receive(Instant(1), client, &req, |_| true);
+    let rep = only(&mut cm);
+    let mad = Mad::parse(&rep).unwrap();
+    let Some(Message::SidrRep(m)) = mad.communication_management() else {
+        panic!("{}", mad.header);
+    };
+    assert_eq!((m.request_id.get(), m.status), (0x252e_3dde, 1));
+    assert_eq!(m.service_id.get(), 0x0111_1c06);
+}

@@ -1,0 +1,63 @@
+//! Finding the datagram queue pair of a service (IBA vol. 1, 12.11).
+
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::qpn;
+
+/// ServiceIDResReq (IBA vol. 1, 12.11.1.1).
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SidrReq {
+    /// The sender's name of the request.
+    pub request_id: U32,
+    /// The partition.
+    pub pkey: U16,
+    /// Sent as 0.
+    pub reserved: U16,
+    /// Who is to listen.
+    pub service_id: U64,
+    /// For the listener.
+    pub private_data: [u8; 216],
+}
+
+/// ServiceIDResReqResp (IBA vol. 1, 12.11.1.2).
+#[derive(
+    Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SidrRep {
+    /// That of the request.
+    pub request_id: U32,
+    /// 0 the queue pair is valid, 1 service id not supported, 2 rejected, 3 no queue pair,
+    /// 4 redirected, 5 version not supported.
+    pub status: u8,
+    /// Bytes of [`SidrRep::info`] that count.
+    pub info_length: u8,
+    /// Of enhanced connection establishment; 0.
+    pub vendor_id_high: U16,
+    /// See [`SidrRep::local_qpn`].
+    pub qpn: [u8; 3],
+    /// Of enhanced connection establishment; 0.
+    pub vendor_id_low: u8,
+    /// That of the request.
+    pub service_id: U64,
+    /// The queue pair's key.
+    pub qkey: U32,
+    /// Depends on the status.
+    pub info: [u8; 72],
+    /// For the requester.
+    pub private_data: [u8; 136],
+}
+
+impl SidrRep {
+    /// [`SidrRep::status`]: nobody has the service id.
+    pub const UNSUPPORTED: u8 = 1;
+
+    qpn! {
+        /// The queue pair of the service.
+        local_qpn / set_local_qpn: qpn,
+    }
+}

@@ -1,0 +1,89 @@
+//! The connections of a [`SoftWorker`]: its engine, with the clock and the network.
+
+use super::worker::{SoftWorker, clock};
+use crate::connection::{
+    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
+    Posted, RejectReason, ServiceId,
+};
+use crate::port::EndpointId;
+use crate::worker::{Train, TrainTicket};
+
+impl Connections for SoftWorker {
+    fn listen(&mut self, endpoint: EndpointId, service: ServiceId) {
+        self.follow();
+        if let Some(e) = self.table.endpoint(endpoint) {
+            self.engine.listen(endpoint, e.pkey, service);
+        }
+    }
+
+    fn close_all(&mut self, endpoint: EndpointId) {
+        self.engine.close_all(clock(), endpoint);
+    }
+
+    fn connect(
+        &mut self,
+        endpoint: EndpointId,
+        request: &ConnectRequest<'_>,
+    ) -> Result<ConnectionId, ConnectError> {
+        self.follow();
+        let e = self.table.endpoint(endpoint);
+        let pkey = e.ok_or(ConnectError::NoSuchEndpoint(endpoint))?.pkey;
+        self.engine.connect(clock(), endpoint, pkey, request)
+    }
+
+    fn accept(&mut self, connection: ConnectionId, private_data: &[u8]) {
+        self.engine.accept(clock(), connection, private_data);
+    }
+
+    fn establish(&mut self, connection: ConnectionId) {
+        self.engine.establish(clock(), connection);
+    }
+
+    fn reject(&mut self, connection: ConnectionId, reason: RejectReason, private_data: &[u8]) {
+        self.engine
+            .reject(clock(), connection, reason, private_data);
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.engine.close(clock(), connection);
+    }
+
+    fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        self.engine.poll_event()
+    }
+
+    fn message(&mut self, connection: ConnectionId, len: usize) -> Option<Train<'_>> {
+        self.engine.message(clock(), connection, len)
+    }
+
+    fn messages(
+        &mut self,
+        connection: ConnectionId,
+        len: usize,
+        count: usize,
+    ) -> Option<Train<'_>> {
+        self.engine.messages(clock(), connection, len, count)
+    }
+
+    fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
+        self.engine.resume(ticket)
+    }
+
+    /// Sends at once what the window allows: the bytes are still in the processor's caches.
+    fn post(&mut self, connection: ConnectionId, ticket: TrainTicket) -> Posted {
+        let now = clock();
+        let posted = self.engine.post(now, connection, ticket);
+        if posted != Posted::Refused {
+            self.pump(now, false);
+        }
+        posted
+    }
+
+    fn path_mtu(&self, connection: ConnectionId) -> usize {
+        self.engine.path_mtu(connection)
+    }
+
+    fn list(&self) -> Vec<ConnectionInfo> {
+        self.engine.list()
+    }
+}

@@ -1,0 +1,134 @@
+//! What communication management says happened, and what that means for queue pairs and consumer.
+
+use super::verbs::Begin;
+use super::{Engine, Listener};
+use crate::cm::{CmEvent, CmId, Remote};
+use crate::connection::{CloseReason, ConnectionEvent, RejectReason, ServiceId};
+use crate::mad::MAD_LEN;
+use crate::soft::engine::connection::Stage;
+use crate::time::Instant;
+use crate::types::{Gid, Psn};
+
+impl Engine {
+    /// Takes a management datagram of communication management that came from `from`'s QP1.
+    pub fn mad(&mut self, now: Instant, from: Gid, mad: &[u8; MAD_LEN]) {
+        let Engine { cm, listeners, .. } = self;
+        cm.receive(now, from, mad, |service| listeners.contains_key(&service));
+        self.drain_cm(now);
+    }
+
+    /// Handles all that communication management has to say.
+    pub(super) fn drain_cm(&mut self, now: Instant) {
+        while let Some(event) = self.cm.poll_event() {
+            self.managed(now, event);
+        }
+    }
+
+    fn managed(&mut self, now: Instant, event: CmEvent) {
+        match event {
+            CmEvent::Requested {
+                id,
+                service,
+                peer,
+                remote,
+                private_data,
+            } => self.requested(now, id, service, peer, &remote, private_data),
+            CmEvent::Replied {
+                id,
+                remote,
+                private_data,
+            } => self.replied(now, id, remote, private_data),
+            CmEvent::Established { id } => {
+                let place = self.table.by_cm(id);
+                if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
+                    c.awaits_rtu = false;
+                }
+            }
+            CmEvent::Rejected { id, reason } => self.over(now, id, CloseReason::Rejected(reason)),
+            CmEvent::Disconnected { id } => self.over(now, id, CloseReason::Disconnected),
+            CmEvent::TimedOut { id } => self.over(now, id, CloseReason::TimedOut),
+            CmEvent::Released { id } => self.table.release(id),
+        }
+    }
+
+    fn requested(
+        &mut self,
+        now: Instant,
+        cm: CmId,
+        service: ServiceId,
+        peer: Gid,
+        remote: &Remote,
+        private_data: Box<[u8]>,
+    ) {
+        let listener = match self.judge(service, remote) {
+            Ok(listener) => listener,
+            Err(reason) => {
+                self.cm.reject(now, cm, reason, &[]);
+                return;
+            }
+        };
+        let begin = Begin {
+            cm,
+            endpoint: listener.endpoint,
+            pkey: listener.pkey,
+            peer,
+            path_mtu: remote.path_mtu,
+            qpn: self.new_qpn(),
+            rq_psn: Psn::new(self.random.next() as u32),
+            active: false,
+        };
+        let connection = self.begin(now, begin);
+        let place = self.table.by_id(connection);
+        if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
+            c.remote = Some(*remote);
+        }
+        self.events.push_back(ConnectionEvent::Requested {
+            connection,
+            endpoint: listener.endpoint,
+            service,
+            peer,
+            private_data,
+        });
+    }
+
+    /// Whether a request can be served here. Both sides must use one path MTU: a SEND First has
+    /// exactly that many bytes (IBA vol. 1, 9.7.4.1.6), and a reply has no field for another.
+    fn judge(&self, service: ServiceId, remote: &Remote) -> Result<Listener, RejectReason> {
+        let listener = self.listeners.get(&service);
+        let listener = listener.ok_or(RejectReason::INVALID_SERVICE_ID)?;
+        if !listener.pkey.matches(remote.pkey) {
+            return Err(RejectReason::INVALID_GID);
+        }
+        if self.port.path_mtu.is_none_or(|own| remote.path_mtu > own) {
+            return Err(RejectReason::INVALID_MTU);
+        }
+        Ok(*listener)
+    }
+
+    fn replied(&mut self, now: Instant, id: CmId, remote: Remote, private_data: Box<[u8]>) {
+        let place = self.table.by_cm(id);
+        let Some(c) = place.and_then(|p| self.table.get_mut(p)) else {
+            self.cm.disconnect(now, id);
+            return;
+        };
+        c.remote = Some(remote);
+        c.stage = Stage::Replied;
+        self.events.push_back(ConnectionEvent::Replied {
+            connection: c.id,
+            private_data,
+        });
+    }
+
+    /// Communication management has ended a connection.
+    fn over(&mut self, now: Instant, id: CmId, reason: CloseReason) {
+        let place = self.table.by_cm(id);
+        if let Some((connection, _)) = place.and_then(|p| self.forget(now, p)) {
+            self.events
+                .push_back(ConnectionEvent::Closed { connection, reason });
+        }
+        // What was never established has no TIMEWAIT, of which the end would be told.
+        if self.cm.state(id).is_none() {
+            self.table.release(id);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Messages on their way out: lending memory for them, and posting.
+
+use super::super::rc::{Layout, Room, SendBuffer, SendRequest};
+use super::super::train::PACKETS_MAX;
+use super::Engine;
+use super::connection::Stage;
+use crate::connection::{ConnectionId, Posted};
+use crate::time::Instant;
+use crate::worker::{Train, TrainTicket};
+
+/// Requests that a queue pair may have outstanding. The window is in packets and much smaller; this
+/// holds should a consumer not heed [`Posted::Full`].
+const POSTED_MAX: usize = 4096;
+
+/// What was lent last.
+#[derive(Debug)]
+pub(super) struct Lent {
+    connection: ConnectionId,
+    buffer: SendBuffer,
+}
+
+impl Engine {
+    /// See [`crate::Connections::message`].
+    pub fn message(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        len: usize,
+    ) -> Option<Train<'_>> {
+        if len > self.config.message_max {
+            return None;
+        }
+        let path_mtu = self.takes_messages(now, connection)?;
+        let payload = path_mtu.min(len);
+        let count = len.div_ceil(path_mtu).max(1);
+        self.lend(connection, Layout::Message, payload, count)
+    }
+
+    /// See [`crate::Connections::messages`].
+    pub fn messages(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        len: usize,
+        count: usize,
+    ) -> Option<Train<'_>> {
+        if len > self.takes_messages(now, connection)? {
+            return None;
+        }
+        let fit = self.port.send_max / SendBuffer::packet_len(len);
+        let count = count.min(fit).clamp(1, PACKETS_MAX);
+        self.lend(connection, Layout::Messages, len, count)
+    }
+
+    /// The path MTU in bytes of a connection that takes messages now.
+    fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
+        let c = self.table.get(self.table.by_id(connection)?)?;
+        let takes =
+            c.stage == Stage::Open && c.posted < POSTED_MAX && c.qp.room(now) != Room::Stalled;
+        takes.then_some(c.path_mtu.bytes() as usize)
+    }
+
+    fn lend(
+        &mut self,
+        connection: ConnectionId,
+        layout: Layout,
+        payload: usize,
+        count: usize,
+    ) -> Option<Train<'_>> {
+        self.take_back();
+        let memory = self.pool.take(count * SendBuffer::packet_len(payload));
+        let buffer = SendBuffer::new(memory, layout, payload, count);
+        let lent = self.lent.insert(Lent { connection, buffer });
+        Some(lent.buffer.places())
+    }
+
+    /// What was lent and never posted comes back.
+    fn take_back(&mut self) {
+        if let Some(lent) = self.lent.take() {
+            self.pool.give(lent.buffer.memory);
+        }
+    }
+
+    /// See [`crate::Connections::resume`]. Without anything lent, or with a ticket of something
+    /// else, the places are none.
+    pub fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
+        match &mut self.lent {
+            Some(lent) if lent.buffer.ticket.payload == ticket.payload => {
+                lent.buffer.ticket = ticket;
+                lent.buffer.places()
+            }
+            _ => Train::new(&mut [], 0, 1, 0, TrainTicket::default()),
+        }
+    }
+
+    /// See [`crate::Connections::post`].
+    pub fn post(&mut self, now: Instant, connection: ConnectionId, ticket: TrainTicket) -> Posted {
+        let Some(mut lent) = self.lent.take() else {
+            return Posted::Refused;
+        };
+        if ticket.count == 0 {
+            self.pool.give(lent.buffer.memory);
+            return Posted::Done;
+        }
+        let place = self.table.by_id(connection);
+        let place = place.filter(|_| {
+            lent.connection == connection && lent.holds(&ticket, self.config.message_max)
+        });
+        let Some((place, c)) = place.and_then(|p| Some((p, self.table.get_mut(p)?))) else {
+            self.pool.give(lent.buffer.memory);
+            return Posted::Refused;
+        };
+        lent.buffer.ticket = ticket;
+        let request = SendRequest {
+            id: 0,
+            buffer: lent.buffer,
+            immediate: None,
+            solicited: false,
+        };
+        if let Err(refused) = c.qp.post_send(now, request) {
+            self.pool.give(refused.buffer.memory);
+            return Posted::Refused;
+        }
+        c.posted += 1;
+        c.used = now;
+        let full = c.qp.room(now) != Room::Open;
+        self.make_ready(place);
+        if full {
+            self.note_full(now, place);
+            return Posted::Full;
+        }
+        Posted::Done
+    }
+
+    /// See [`crate::Connections::path_mtu`].
+    pub fn path_mtu(&self, connection: ConnectionId) -> usize {
+        let place = self.table.by_id(connection);
+        let c = place.and_then(|p| self.table.get(p));
+        c.filter(|c| c.stage == Stage::Open)
+            .map_or(0, |c| c.path_mtu.bytes() as usize)
+    }
+}
+
+impl Lent {
+    /// Whether a ticket speaks of what fits the buffer, and of a message that is not too long.
+    fn holds(&self, ticket: &TrainTicket, message_max: usize) -> bool {
+        let b = &self.buffer;
+        let len = match b.layout {
+            Layout::Message => (ticket.count - 1)
+                .saturating_mul(ticket.payload)
+                .saturating_add(ticket.last),
+            Layout::Messages => ticket.payload,
+        };
+        let full = (ticket.count - 1).checked_mul(b.stride());
+        let total = full.and_then(|n| n.checked_add(SendBuffer::packet_len(ticket.last)));
+        len <= message_max
+            && ticket.payload == b.ticket.payload
+            && ticket.last <= ticket.payload
+            && total.is_some_and(|total| total <= b.memory.len())
+    }
+}

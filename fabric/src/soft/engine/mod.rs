@@ -1,0 +1,362 @@
+//! The reliable connections of one worker, sans-IO: queue pairs, communication management and what
+//! they share, joined to what [`crate::connection::Connections`] promises.
+//!
+//! An [`Engine`] takes received packets, the consumer's calls and the time, and gives runs of packets
+//! to send, messages, events and the next deadline. Which queue pairs have something to send is
+//! kept in a list and who waits for what in an ordered set, so a thousand idle connections cost
+//! nothing to a busy one.
+
+mod connection;
+mod management;
+mod messages;
+mod pool;
+mod random;
+mod receive;
+mod table;
+mod timers;
+mod transmit;
+mod verbs;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::rc::{Inbox, RcCounts, Room, Shared, Srq};
+use crate::cm::{Cm, CmConfig};
+use crate::connection::{
+    CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, ServiceId, WcStatus,
+};
+use crate::port::EndpointId;
+use crate::time::Instant;
+use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
+use crate::worker::{Counters, RcReceived};
+
+use messages::Lent;
+use pool::Pool;
+use random::Random;
+use table::{Place, Table};
+use timers::Timers;
+use transmit::Gsi;
+
+pub use transmit::Run;
+
+/// How soon a window that stays full is looked at again: a peer that acknowledges nothing for so
+/// long no longer holds up the others.
+const LOOK_AT_FULL: Duration = Duration::from_millis(20);
+
+/// Half-open connections that others asked for, at most.
+const HALF_OPEN_MAX: usize = 256;
+
+/// Memory of receive buffers, and how few there may be however long they are. Memory that no
+/// message was put into takes no room.
+const SRQ_BYTES: usize = 64 << 20;
+const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
+
+/// What an engine is.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineConfig {
+    /// Unique to this node and to this start of it.
+    pub ca_guid: Guid,
+    /// The worker's number.
+    pub worker: usize,
+    /// How many workers there are.
+    pub workers: usize,
+    /// Where its numbers come from: nobody else may know it.
+    pub seed: [u64; 2],
+    /// The largest message in bytes.
+    pub message_max: usize,
+    /// How many connections there may be.
+    pub connections_max: usize,
+}
+
+/// What an engine knows of its port.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortView {
+    /// The GID; [`Gid::UNSPECIFIED`] while there is none, and nothing to send with.
+    pub gid: Gid,
+    /// Payload bytes of one packet; none if not even the smallest fits.
+    pub path_mtu: Option<IbMtu>,
+    /// UDP payload bytes that may leave in one send.
+    pub send_max: usize,
+    /// What queue pairs of unreliable datagrams have taken.
+    pub reserved: Vec<Qpn>,
+    /// The P_Key of management datagrams that belong to no connection.
+    pub pkey: PKey,
+}
+
+impl Default for PortView {
+    /// No port yet.
+    fn default() -> PortView {
+        PortView {
+            gid: Gid::UNSPECIFIED,
+            path_mtu: None,
+            send_max: 0,
+            reserved: Vec::new(),
+            pkey: PKey::DEFAULT,
+        }
+    }
+}
+
+/// Who takes requests for a service.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    endpoint: EndpointId,
+    pkey: PKey,
+}
+
+/// The connections of one worker.
+#[derive(Debug)]
+pub struct Engine {
+    config: EngineConfig,
+    port: PortView,
+    cm: Cm,
+    shared: Shared,
+    table: Table,
+    listeners: HashMap<ServiceId, Listener, foldhash::fast::RandomState>,
+    events: VecDeque<ConnectionEvent>,
+    /// What is in the inbox, as the consumer knows it.
+    received: Vec<RcReceived>,
+    lent: Option<Lent>,
+    pool: Pool,
+    /// Those that may have something to send.
+    ready: VecDeque<Place>,
+    /// Those that may have something to send at the end of the round.
+    unflushed: Vec<Place>,
+    /// Those that this batch had packets for.
+    touched: Vec<Place>,
+    /// Those whose window is full.
+    full: Vec<Place>,
+    look_at_full: Option<Instant>,
+    timers: Timers,
+    gsi: Gsi,
+    random: Random,
+    next_id: u32,
+    /// The network took no more.
+    blocked: bool,
+}
+
+impl Engine {
+    /// No connections yet.
+    pub fn new(config: EngineConfig) -> Engine {
+        let mut random = Random::new(config.seed);
+        let cm = Cm::new(CmConfig {
+            ca_guid: config.ca_guid,
+            worker: config.worker,
+            workers: config.workers,
+            seed: random.next(),
+            half_open_max: HALF_OPEN_MAX,
+            connections_max: config.connections_max,
+        });
+        let buffer_len = config.message_max.next_multiple_of(8).max(8);
+        let buffers = (SRQ_BYTES / buffer_len).clamp(*SRQ_BUFFERS.start(), *SRQ_BUFFERS.end());
+        Engine {
+            port: PortView::default(),
+            cm,
+            shared: Shared {
+                srq: Srq::new(buffers, buffer_len),
+                inbox: Inbox::default(),
+                counts: RcCounts::default(),
+            },
+            table: Table::default(),
+            listeners: HashMap::default(),
+            events: VecDeque::new(),
+            received: Vec::new(),
+            lent: None,
+            pool: Pool::default(),
+            ready: VecDeque::new(),
+            unflushed: Vec::new(),
+            touched: Vec::new(),
+            full: Vec::new(),
+            look_at_full: None,
+            timers: Timers::default(),
+            gsi: Gsi::new(random.next()),
+            random,
+            next_id: 1,
+            blocked: false,
+            config,
+        }
+    }
+
+    /// Tells what the port is like now. With another GID all connections end: their peers take
+    /// packets from the old one alone.
+    pub fn set_port(&mut self, now: Instant, port: PortView) {
+        let moved = self.port.gid != port.gid;
+        self.port = port;
+        if !moved {
+            for c in self.table.iter_mut() {
+                c.qp.set_path(c.pkey, self.port.send_max);
+            }
+            return;
+        }
+        for place in self.table.places(|_| true) {
+            self.end(now, place, CloseReason::PortGone);
+        }
+        self.drain_cm(now);
+    }
+
+    /// What happened, in order.
+    pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        self.events.pop_front()
+    }
+
+    /// Whether all queue pairs that are in use take more, but for those whose peers seem to be gone.
+    pub fn has_room(&self) -> bool {
+        self.full.is_empty()
+    }
+
+    /// Whether the network took no more when it was last offered something.
+    pub const fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// When [`Engine::handle_timeout`] wants to be called next.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        [
+            self.timers.first(),
+            self.cm.next_deadline(),
+            self.look_at_full,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Lets time pass.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.cm.handle_timeout(now);
+        self.drain_cm(now);
+        // One round, so that a deadline that stays in the past holds up nobody.
+        for _ in 0..self.timers.len() {
+            let Some(place) = self.timers.pop_due(now) else {
+                break;
+            };
+            let Some(c) = self.table.get_mut(place) else {
+                continue;
+            };
+            c.scheduled = None;
+            if c.qp.next_deadline().is_some_and(|at| at <= now) {
+                c.qp.handle_timeout(now, &mut self.shared);
+                self.make_ready(place);
+            }
+            self.settle(now, place);
+        }
+        if self.look_at_full.is_some_and(|at| at <= now) {
+            self.look_at_full(now);
+        }
+    }
+
+    /// Takes those off the list whose window is no longer full, or that are given up for now.
+    fn look_at_full(&mut self, now: Instant) {
+        let Engine { full, table, .. } = self;
+        full.retain(|&place| {
+            let Some(c) = table.get_mut(place) else {
+                return false;
+            };
+            c.full = c.full && c.qp.room(now) == Room::Full;
+            c.full
+        });
+        self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
+    }
+
+    fn note_full(&mut self, now: Instant, place: Place) {
+        if let Some(c) = self.table.get_mut(place)
+            && !std::mem::replace(&mut c.full, true)
+        {
+            self.full.push(place);
+            self.look_at_full
+                .get_or_insert_with(|| now.after(LOOK_AT_FULL));
+        }
+    }
+
+    /// A queue pair may have something to send.
+    fn make_ready(&mut self, place: Place) {
+        if let Some(c) = self.table.get_mut(place)
+            && !std::mem::replace(&mut c.ready, true)
+        {
+            self.ready.push_back(place);
+        }
+    }
+
+    /// Draws the conclusions of whatever a queue pair went through: memory comes back, events are
+    /// seen, the timer is set.
+    fn settle(&mut self, now: Instant, place: Place) {
+        let Engine {
+            table,
+            pool,
+            timers,
+            ..
+        } = self;
+        let Some(c) = table.get_mut(place) else {
+            return;
+        };
+        while let Some(done) = c.qp.poll_completion() {
+            c.posted = c.posted.saturating_sub(1);
+            pool.give(done.buffer.memory);
+        }
+        while c.qp.poll_event().is_some() {}
+        if c.qp.state() == super::qp::State::Err {
+            if !std::mem::replace(&mut c.failing, true) {
+                // A NAK may tell the peer what was wrong.
+                self.make_ready(place);
+            } else if !c.ready {
+                let status = c.qp.failure().unwrap_or(WcStatus::GeneralErr);
+                self.end(now, place, CloseReason::Failed(status));
+                self.drain_cm(now);
+            }
+            return;
+        }
+        timers.schedule(place, &mut c.scheduled, c.qp.next_deadline());
+        if c.full && c.qp.room(now) != Room::Full {
+            self.look_at_full(now);
+        }
+    }
+
+    /// Ends a connection and tells the consumer why. The peer is told if communication management
+    /// thinks that it is still there.
+    fn end(&mut self, now: Instant, place: Place, reason: CloseReason) {
+        if let Some((connection, cm)) = self.forget(now, place) {
+            self.cm.disconnect(now, cm);
+            self.events
+                .push_back(ConnectionEvent::Closed { connection, reason });
+        }
+    }
+
+    /// Takes a connection out of everything here; its memory comes back.
+    fn forget(&mut self, now: Instant, place: Place) -> Option<(ConnectionId, crate::cm::CmId)> {
+        let mut c = self.table.remove(place)?;
+        self.timers.cancel(place, &mut c.scheduled);
+        // To ERR first: that gives back what was posted. From RESET there is no way there.
+        let nothing = super::qp::Attributes::default();
+        let _ =
+            c.qp.modify(now, &mut self.shared, super::qp::State::Err, &nothing);
+        while let Some(done) = c.qp.poll_completion() {
+            self.pool.give(done.buffer.memory);
+        }
+        let _ =
+            c.qp.modify(now, &mut self.shared, super::qp::State::Reset, &nothing);
+        if c.full {
+            self.full.retain(|&p| p != place);
+        }
+        Some((c.id, c.cm))
+    }
+
+    /// Bytes of the largest message.
+    pub fn message_max(&self) -> usize {
+        self.config.message_max
+    }
+
+    /// All connections.
+    pub fn list(&self) -> Vec<ConnectionInfo> {
+        let state = |cm| self.cm.state(cm).unwrap_or("IDLE");
+        self.table.iter().map(|c| c.info(state(c.cm))).collect()
+    }
+
+    /// Counters by name.
+    pub fn counters(&self) -> Counters {
+        let mut all = self.shared.counts.named().to_vec();
+        all.extend(self.cm.counters());
+        all
+    }
+}

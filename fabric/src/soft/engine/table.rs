@@ -1,0 +1,132 @@
+//! The connections of one worker, and the three numbers that each is found by.
+
+use std::collections::HashMap;
+
+use super::connection::Connection;
+use crate::cm::CmId;
+use crate::connection::ConnectionId;
+use crate::types::{PKey, Qpn};
+
+/// A place in the table; used again when its connection is gone.
+pub type Place = u32;
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// What is left of a connection while its numbers must not be used again (TIMEWAIT).
+#[derive(Clone, Copy, Debug)]
+pub struct Lingering {
+    /// Its queue pair's number.
+    pub qpn: Qpn,
+    /// Its partition, for the management datagrams that may yet be repeated.
+    pub pkey: PKey,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct Table {
+    places: Vec<Option<Box<Connection>>>,
+    free: Vec<Place>,
+    by_id: Map<ConnectionId, Place>,
+    by_cm: Map<CmId, Place>,
+    /// None for the numbers of those that linger.
+    by_qpn: Map<Qpn, Option<Place>>,
+    lingering: Map<CmId, Lingering>,
+}
+
+impl Table {
+    /// Takes a connection in.
+    pub fn insert(&mut self, connection: Box<Connection>) -> Place {
+        let place = self.free.pop().unwrap_or(self.places.len() as Place);
+        self.by_id.insert(connection.id, place);
+        self.by_cm.insert(connection.cm, place);
+        self.by_qpn.insert(connection.qp.qpn(), Some(place));
+        if place as usize == self.places.len() {
+            self.places.push(Some(connection));
+        } else {
+            self.places[place as usize] = Some(connection);
+        }
+        place
+    }
+
+    /// Takes a connection out. Its queue pair's number stays in use until [`Table::release`].
+    pub fn remove(&mut self, place: Place) -> Option<Box<Connection>> {
+        let connection = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        self.by_id.remove(&connection.id);
+        self.by_cm.remove(&connection.cm);
+        let (qpn, pkey) = (connection.qp.qpn(), connection.pkey);
+        self.by_qpn.insert(qpn, None);
+        self.lingering
+            .insert(connection.cm, Lingering { qpn, pkey });
+        Some(connection)
+    }
+
+    /// The numbers of a connection that is gone may be used again.
+    pub fn release(&mut self, cm: CmId) {
+        if let Some(l) = self.lingering.remove(&cm) {
+            self.by_qpn.remove(&l.qpn);
+        }
+    }
+
+    /// Whether a queue pair number is in use, or was until a moment ago.
+    pub fn is_taken(&self, qpn: Qpn) -> bool {
+        self.by_qpn.contains_key(&qpn)
+    }
+
+    /// The partition of a connection, or of one that lingers.
+    pub fn pkey(&self, cm: CmId) -> Option<PKey> {
+        let here = self.by_cm(cm).and_then(|place| self.get(place));
+        here.map(|c| c.pkey)
+            .or_else(|| self.lingering.get(&cm).map(|l| l.pkey))
+    }
+
+    /// The place of a connection.
+    pub fn by_id(&self, id: ConnectionId) -> Option<Place> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The place of the connection that communication management names so.
+    pub fn by_cm(&self, id: CmId) -> Option<Place> {
+        self.by_cm.get(&id).copied()
+    }
+
+    /// The place of the connection whose queue pair has this number.
+    pub fn by_qpn(&self, qpn: Qpn) -> Option<Place> {
+        self.by_qpn.get(&qpn).copied().flatten()
+    }
+
+    /// What is in a place.
+    pub fn get(&self, place: Place) -> Option<&Connection> {
+        self.places.get(place as usize)?.as_deref()
+    }
+
+    /// What is in a place, to be changed.
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut Connection> {
+        self.places.get_mut(place as usize)?.as_deref_mut()
+    }
+
+    /// All connections.
+    pub fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.places.iter().flatten().map(Box::as_ref)
+    }
+
+    /// All connections, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Connection> {
+        self.places.iter_mut().flatten().map(Box::as_mut)
+    }
+
+    /// The places of those that `wanted` says.
+    pub fn places(&self, wanted: impl Fn(&Connection) -> bool) -> Vec<Place> {
+        let taken = self.places.iter().enumerate();
+        taken
+            .filter(|(_, c)| c.as_ref().is_some_and(|c| wanted(c)))
+            .map(|(place, _)| place as Place)
+            .collect()
+    }
+
+    /// How many linger.
+    #[cfg(test)]
+    pub fn lingering(&self) -> usize {
+        self.lingering.len()
+    }
+}

@@ -1,0 +1,164 @@
+//! Packets on their way out: management datagrams first, then the queue pairs in turn.
+
+use super::super::train::{self, Header};
+use super::super::wire::{Bth, Deth};
+use super::Engine;
+use crate::cm::CmId;
+use crate::mad::{MAD_LEN, cm};
+use crate::time::Instant;
+use crate::types::{Gid, PKey, Psn, QKey, Qpn};
+
+/// Bytes of a management datagram on the UDP level.
+const MAD_PACKET_LEN: usize = train::packet_len(MAD_LEN);
+
+/// Bytes of the common header of management datagrams.
+const MAD_HEADER_LEN: usize = size_of::<crate::mad::Header>();
+
+/// Where a ConnectRequest has its P_Key, behind the common header (IBA vol. 1, 12.6.5).
+const REQ_PKEY: usize = 48;
+
+/// Packets for one peer, side by side, all of one length but the last: from BTH to pad, and room
+/// for the ICRC in the last 4 bytes of each.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The peer.
+    pub to: Gid,
+    /// The packets.
+    pub memory: &'a mut [u8],
+    /// Bytes from one to the next.
+    pub stride: usize,
+    /// How many there are.
+    pub count: usize,
+}
+
+/// QP1, as far as sending from it goes.
+#[derive(Debug)]
+pub(super) struct Gsi {
+    psn: Psn,
+    packet: Box<[u8; MAD_PACKET_LEN]>,
+    /// Who the packet is for, if it has not left.
+    waits_for: Option<Gid>,
+}
+
+impl Gsi {
+    pub fn new(random: u64) -> Gsi {
+        Gsi {
+            psn: Psn::new(random as u32),
+            packet: Box::new([0; MAD_PACKET_LEN]),
+            waits_for: None,
+        }
+    }
+
+    fn load(&mut self, to: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
+        let header = Header {
+            pkey,
+            dest_qp: Qpn::GSI,
+            qkey: QKey::GSI,
+            src_qp: Qpn::GSI,
+        };
+        self.packet[..train::HEAD].copy_from_slice(&header.to_bytes(self.psn));
+        self.packet[train::HEAD..][..MAD_LEN].copy_from_slice(mad);
+        self.psn = self.psn.advance(1);
+        self.waits_for = Some(to);
+    }
+}
+
+const _: () = assert!(train::HEAD == size_of::<Bth>() + size_of::<Deth>());
+
+impl Engine {
+    /// Offers `send` everything that may go now; it says how many packets the network took. Fewer
+    /// than there were end it: the rest is offered again by the next call. With `flush` those
+    /// acknowledgements go, too, that waited for the end of the round.
+    pub fn transmit(&mut self, now: Instant, flush: bool, mut send: impl FnMut(Run<'_>) -> usize) {
+        self.blocked = !self.send_management(now, &mut send);
+        if flush {
+            self.flush_lists();
+        }
+        while !self.blocked
+            && let Some(place) = self.ready.pop_front()
+        {
+            let Engine {
+                table,
+                shared,
+                unflushed,
+                ..
+            } = self;
+            let Some(c) = table.get_mut(place) else {
+                continue;
+            };
+            c.ready = false;
+            let Some(packets) = c.qp.poll_transmit(now, shared, flush) else {
+                if !flush && !std::mem::replace(&mut c.unflushed, true) {
+                    unflushed.push(place);
+                }
+                self.settle(now, place);
+                continue;
+            };
+            let count = packets.count;
+            let taken = send(Run {
+                to: c.peer,
+                memory: packets.memory,
+                stride: packets.stride,
+                count,
+            });
+            c.qp.transmitted(now, shared, taken.min(count));
+            self.blocked = taken < count;
+            c.ready = true;
+            if self.blocked {
+                self.ready.push_front(place);
+            } else {
+                self.ready.push_back(place);
+            }
+        }
+    }
+
+    /// Whether there may be something to send.
+    pub fn wants_to_send(&self) -> bool {
+        !self.ready.is_empty() || self.gsi.waits_for.is_some()
+    }
+
+    fn flush_lists(&mut self) {
+        let mut unflushed = std::mem::take(&mut self.unflushed);
+        for place in unflushed.drain(..) {
+            if let Some(c) = self.table.get_mut(place) {
+                c.unflushed = false;
+                self.make_ready(place);
+            }
+        }
+        self.unflushed = unflushed;
+    }
+
+    /// Sends management datagrams; false if the network took no more.
+    fn send_management(&mut self, now: Instant, send: &mut impl FnMut(Run<'_>) -> usize) -> bool {
+        loop {
+            if let Some(to) = self.gsi.waits_for {
+                let run = Run {
+                    to,
+                    memory: &mut self.gsi.packet[..],
+                    stride: MAD_PACKET_LEN,
+                    count: 1,
+                };
+                if send(run) == 0 {
+                    return false;
+                }
+                self.gsi.waits_for = None;
+            }
+            let Some((to, mad)) = self.cm.poll_transmit(now) else {
+                return true;
+            };
+            let pkey = self.management_pkey(&mad);
+            self.gsi.load(to, pkey, &mad);
+        }
+    }
+
+    /// The partition that a management datagram goes out in: that of its connection.
+    fn management_pkey(&self, mad: &[u8; MAD_LEN]) -> PKey {
+        let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
+        if word(16) == cm::REQ {
+            return PKey::new(word(MAD_HEADER_LEN + REQ_PKEY));
+        }
+        let at = MAD_HEADER_LEN;
+        let local = u32::from_be_bytes([mad[at], mad[at + 1], mad[at + 2], mad[at + 3]]);
+        self.table.pkey(CmId(local)).unwrap_or(self.port.pkey)
+    }
+}

@@ -1,0 +1,258 @@
+//! What a consumer asks for: listening, connecting, consenting, closing.
+
+use super::connection::{Connection, Stage};
+use super::table::Place;
+use super::{Engine, Listener};
+use crate::cm::{Ask, CmId, Consent};
+use crate::connection::{
+    CloseReason, ConnectError, ConnectRequest, ConnectionId, RejectReason, ServiceId, WcStatus,
+};
+use crate::port::EndpointId;
+use crate::soft::rc::RcQp;
+use crate::time::Instant;
+use crate::types::{Gid, IbMtu, PKey, Psn, Qpn};
+
+/// What a connection is begun with.
+pub(super) struct Begin {
+    pub cm: CmId,
+    pub endpoint: EndpointId,
+    pub pkey: PKey,
+    pub peer: Gid,
+    pub path_mtu: IbMtu,
+    pub qpn: Qpn,
+    pub rq_psn: Psn,
+    pub active: bool,
+}
+
+impl Engine {
+    /// See [`crate::Connections::listen`]; `pkey` is the endpoint's P_Key table entry.
+    pub fn listen(&mut self, endpoint: EndpointId, pkey: PKey, service: ServiceId) {
+        self.listeners.insert(service, Listener { endpoint, pkey });
+    }
+
+    /// See [`crate::Connections::close_all`].
+    pub fn close_all(&mut self, now: Instant, endpoint: EndpointId) {
+        self.listeners.retain(|_, l| l.endpoint != endpoint);
+        for place in self.table.places(|c| c.endpoint == endpoint) {
+            self.drop_quietly(now, place);
+        }
+        self.drain_cm(now);
+    }
+
+    /// Ends what belongs to endpoints that are gone.
+    pub fn retain_endpoints(&mut self, now: Instant, there: impl Fn(EndpointId) -> bool) {
+        self.listeners.retain(|_, l| there(l.endpoint));
+        for place in self.table.places(|c| !there(c.endpoint)) {
+            self.end(now, place, CloseReason::PortGone);
+        }
+        self.drain_cm(now);
+    }
+
+    /// See [`crate::Connections::connect`]; `pkey` is the endpoint's P_Key table entry.
+    ///
+    /// # Errors
+    /// [`ConnectError::Full`], [`ConnectError::Unreachable`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        endpoint: EndpointId,
+        pkey: PKey,
+        request: &ConnectRequest<'_>,
+    ) -> Result<ConnectionId, ConnectError> {
+        let peer = request.peer;
+        let local = self.port.gid;
+        let reachable = local != Gid::UNSPECIFIED
+            && peer != Gid::UNSPECIFIED
+            && !peer.is_multicast()
+            && peer.ipv4().is_some() == local.ipv4().is_some();
+        let (true, Some(path_mtu)) = (reachable, self.port.path_mtu) else {
+            return Err(ConnectError::Unreachable(peer));
+        };
+        let qpn = self.new_qpn();
+        let rq_psn = Psn::new(self.random.next() as u32);
+        let ask = Ask {
+            service: request.service,
+            local_gid: local,
+            remote_gid: peer,
+            qpn,
+            starting_psn: rq_psn,
+            pkey,
+            path_mtu,
+            srq: true,
+            private_data: request.private_data,
+        };
+        let cm = self.cm.connect(now, &ask).map_err(|_| ConnectError::Full)?;
+        let begin = Begin {
+            cm,
+            endpoint,
+            pkey,
+            peer,
+            path_mtu,
+            qpn,
+            rq_psn,
+            active: true,
+        };
+        Ok(self.begin(now, begin))
+    }
+
+    /// Makes a connection with its queue pair in INIT.
+    pub(super) fn begin(&mut self, now: Instant, b: Begin) -> ConnectionId {
+        let id = ConnectionId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        let mut connection = Box::new(Connection {
+            id,
+            cm: b.cm,
+            endpoint: b.endpoint,
+            qp: RcQp::new(b.qpn),
+            pkey: b.pkey,
+            local: self.port.gid,
+            peer: b.peer,
+            path_mtu: b.path_mtu,
+            rq_psn: b.rq_psn,
+            remote: None,
+            active: b.active,
+            stage: if b.active {
+                Stage::Asking
+            } else {
+                Stage::Asked
+            },
+            awaits_rtu: false,
+            created: now,
+            used: now,
+            posted: 0,
+            scheduled: None,
+            ready: false,
+            unflushed: false,
+            touched: false,
+            full: false,
+            failing: false,
+        });
+        if let Err(e) = connection.init(now, &mut self.shared) {
+            // The attributes are the ones that the table of transitions wants.
+            log::error!("a new queue pair cannot be used: {e}");
+        }
+        self.table.insert(connection);
+        id
+    }
+
+    /// A queue pair number that finds its way to this worker: the low byte says which one it is.
+    /// It is not in use and was not until a moment ago.
+    pub(super) fn new_qpn(&mut self) -> Qpn {
+        loop {
+            let drawn = self.random.next() as u32;
+            let low = drawn as usize & 0xff;
+            let workers = self.config.workers.clamp(1, 256);
+            let low = low - low % workers + self.config.worker % workers;
+            if low > 0xff {
+                continue;
+            }
+            let qpn = Qpn::new(drawn & !0xff | low as u32);
+            if !qpn.is_reserved() && !self.table.is_taken(qpn) && !self.port.reserved.contains(&qpn)
+            {
+                return qpn;
+            }
+        }
+    }
+
+    /// See [`crate::Connections::accept`].
+    pub fn accept(&mut self, now: Instant, connection: ConnectionId, private_data: &[u8]) {
+        let Some(place) = self.in_stage(connection, Stage::Asked) else {
+            return;
+        };
+        if !self.bring_up(now, place) {
+            return;
+        }
+        if let Some(c) = self.table.get_mut(place) {
+            c.awaits_rtu = true;
+            let consent = Consent {
+                qpn: c.qp.qpn(),
+                starting_psn: c.rq_psn,
+                srq: true,
+                private_data,
+            };
+            self.cm.accept(now, c.cm, &consent);
+        }
+        self.drain_cm(now);
+    }
+
+    /// See [`crate::Connections::establish`].
+    pub fn establish(&mut self, now: Instant, connection: ConnectionId) {
+        let Some(place) = self.in_stage(connection, Stage::Replied) else {
+            return;
+        };
+        if !self.bring_up(now, place) {
+            return;
+        }
+        if let Some(c) = self.table.get(place) {
+            self.cm.establish(now, c.cm);
+        }
+        self.drain_cm(now);
+    }
+
+    /// See [`crate::Connections::reject`].
+    pub fn reject(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        reason: RejectReason,
+        private_data: &[u8],
+    ) {
+        let asked = self.in_stage(connection, Stage::Asked);
+        let Some(place) = asked.or_else(|| self.in_stage(connection, Stage::Replied)) else {
+            return;
+        };
+        if let Some((_, cm)) = self.forget(now, place) {
+            self.cm.reject(now, cm, reason, private_data);
+        }
+        self.drain_cm(now);
+    }
+
+    /// See [`crate::Connections::close`].
+    pub fn close(&mut self, now: Instant, connection: ConnectionId) {
+        if let Some(place) = self.table.by_id(connection) {
+            self.drop_quietly(now, place);
+            self.drain_cm(now);
+        }
+    }
+
+    fn drop_quietly(&mut self, now: Instant, place: Place) {
+        if let Some((_, cm)) = self.forget(now, place) {
+            self.cm.disconnect(now, cm);
+        }
+    }
+
+    /// The place of a connection, if it is in a stage.
+    fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
+        let place = self.table.by_id(connection)?;
+        (self.table.get(place)?.stage == stage).then_some(place)
+    }
+
+    /// Takes the queue pair to RTS, for the peer's first packet may come as soon as it knows ours.
+    /// False if that cannot be, and the connection has ended.
+    fn bring_up(&mut self, now: Instant, place: Place) -> bool {
+        let Engine {
+            table,
+            shared,
+            port,
+            ..
+        } = self;
+        let Some(c) = table.get_mut(place) else {
+            return false;
+        };
+        let Some(remote) = c.remote else {
+            return false;
+        };
+        c.qp.set_path(c.pkey, port.send_max);
+        match c.ready_to_send(now, shared, &remote) {
+            Ok(()) => {
+                c.stage = Stage::Open;
+                true
+            }
+            Err(e) => {
+                log::debug!("the queue pair of {} cannot be set up: {e}", c.peer);
+                self.end(now, place, CloseReason::Failed(WcStatus::LocQpOpErr));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What a worker does with each received packet.
+
+use super::counts::Counts;
+use super::engine::Engine;
+use super::icrc_check::IcrcCheck;
+use super::mailbox::Mailbox;
+use super::steering;
+use super::table::Table;
+use super::ud::{self, Delivery, Path, Refusal};
+use super::wire::opcode;
+use crate::mad::{MAD_LEN, class};
+use crate::time::Instant;
+use crate::types::Qpn;
+use crate::worker::UdReceived;
+
+/// Deliveries that one batch holds: every slot full of small packets, and copies of multicast
+/// packets for several endpoints.
+pub(super) const DELIVERIES: usize = 2048;
+
+/// Past the opcodes of reliable connections.
+const RC_END: u8 = 0x20;
+
+/// Who wants to know of received packets.
+pub(super) struct Reception<'w> {
+    pub now: Instant,
+    pub worker: usize,
+    pub table: &'w Table,
+    pub engine: &'w mut Engine,
+    pub icrc: &'w mut IcrcCheck,
+    pub received: &'w mut Vec<UdReceived>,
+    pub counts: &'w mut Counts,
+    pub mailboxes: &'w [Mailbox],
+}
+
+impl Reception<'_> {
+    /// Takes a packet, from BTH to ICRC, that lies at `base` in the memory of the batch. One that is
+    /// another worker's is handed on, unless it was already.
+    pub fn packet(&mut self, path: &Path, bytes: &[u8], base: usize, handed_on: bool) {
+        if self.mailboxes.len() > 1
+            && !handed_on
+            && let Some(owner) = steering::owner(bytes, self.mailboxes.len())
+            && owner != self.worker
+        {
+            self.hand_on(owner, path, bytes);
+            return;
+        }
+        let connected = bytes
+            .first()
+            .is_some_and(|&o| o < RC_END || o == opcode::CNP);
+        let outcome = if connected {
+            self.connected(path, bytes, base)
+        } else {
+            self.datagram(path, bytes, base)
+        };
+        if let Err(refusal) = outcome {
+            self.counts.refused[refusal as usize] += 1;
+        }
+    }
+
+    fn hand_on(&mut self, owner: usize, path: &Path, bytes: &[u8]) {
+        let taken = self.mailboxes[owner].put(*path, bytes);
+        self.counts.rx_handed_on += u64::from(taken);
+        if !taken {
+            self.counts.refused[Refusal::NoRoom as usize] += 1;
+        }
+    }
+
+    fn connected(&mut self, path: &Path, bytes: &[u8], base: usize) -> Result<(), Refusal> {
+        let Reception {
+            now, engine, icrc, ..
+        } = self;
+        engine.receive(*now, path, bytes, base, || icrc.verify(path, bytes))
+    }
+
+    fn datagram(&mut self, path: &Path, bytes: &[u8], base: usize) -> Result<(), Refusal> {
+        let Reception {
+            now,
+            table,
+            engine,
+            icrc,
+            received,
+            counts,
+            ..
+        } = self;
+        let mut full = false;
+        ud::receive(table, path, icrc, bytes, |d| {
+            if d.to.is_some() {
+                full |= !note(received, counts, path, base, d);
+            } else if let Some(mad) = communication(&d, bytes) {
+                engine.mad(*now, path.src, mad);
+            } else {
+                counts.rx_mads_unhandled += 1;
+            }
+        })?;
+        if full { Err(Refusal::NoRoom) } else { Ok(()) }
+    }
+}
+
+/// The management datagram in a packet to QP1, if it is one of communication management.
+fn communication<'p>(d: &Delivery<'_>, bytes: &'p [u8]) -> Option<&'p [u8; MAD_LEN]> {
+    let mad: &[u8; MAD_LEN] = bytes.get(d.payload.clone())?.try_into().ok()?;
+    (mad[1] == class::COM_MGT && d.src_qpn == Qpn::GSI).then_some(mad)
+}
+
+/// Notes a delivery; false if there is no room.
+fn note(
+    received: &mut Vec<UdReceived>,
+    counts: &mut Counts,
+    path: &Path,
+    base: usize,
+    d: Delivery<'_>,
+) -> bool {
+    let Some(endpoint) = d.to else {
+        return true;
+    };
+    if received.len() == DELIVERIES {
+        return false;
+    }
+    counts.rx_packets += 1;
+    counts.rx_bytes += d.payload.len() as u64;
+    counts.rx_multicast += u64::from(d.multicast);
+    received.push(UdReceived {
+        endpoint: endpoint.id,
+        src_qpn: d.src_qpn,
+        src_gid: path.src,
+        dst_gid: path.dst,
+        multicast: d.multicast,
+        pkey: d.pkey,
+        range: base + d.payload.start..base + d.payload.end,
+    });
+    true
+}

@@ -1,0 +1,113 @@
+//! Which worker a received packet belongs to, said twice: to the kernel as a classic BPF program on
+//! the SO_REUSEPORT group, and here for what comes to the wrong worker all the same.
+//!
+//! Queue pair numbers of connections and communication ids carry their worker in the low byte. A
+//! packet of a reliable connection goes by its destination queue pair; a message of communication
+//! management by the communication id of ours that it names, and where it names none, as a
+//! ConnectRequest, by the sender's. Everything else may go to any worker.
+
+use libc::sock_filter;
+
+use super::train::HEAD;
+use super::wire::opcode;
+use crate::mad::{class, cm};
+use crate::types::Qpn;
+
+/// Places in a packet, from the BTH on.
+const OPCODE: usize = 0;
+/// The word of which the low 24 bits are the destination queue pair.
+const DEST_QP: usize = 4;
+const MGMT_CLASS: usize = HEAD + 1;
+const ATTRIBUTE_ID: usize = HEAD + 16;
+const LOCAL_COMM_ID: usize = HEAD + 24;
+const REMOTE_COMM_ID: usize = HEAD + 28;
+
+/// Past the opcodes of reliable connections.
+const RC_END: u8 = 0x20;
+
+const QPN_MASK: u32 = 0xff_ffff;
+
+/// What the program says when any worker will do: no group has so many sockets.
+const ANY: u32 = u32::MAX;
+
+/// The worker of a packet, from BTH to ICRC, if it matters.
+pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
+    let word = |at: usize| {
+        packet
+            .get(at..)?
+            .first_chunk()
+            .map(|b| u32::from_be_bytes(*b))
+    };
+    let opcode = *packet.get(OPCODE)?;
+    let dest_qp = word(DEST_QP)? & QPN_MASK;
+    let number = if opcode < RC_END || opcode == opcode::CNP {
+        dest_qp
+    } else if opcode != opcode::UD_SEND_ONLY
+        || dest_qp != Qpn::GSI.get()
+        || *packet.get(MGMT_CLASS)? != class::COM_MGT
+    {
+        return None;
+    } else {
+        let attribute = (word(ATTRIBUTE_ID)? >> 16) as u16;
+        let (local, remote) = (word(LOCAL_COMM_ID)?, word(REMOTE_COMM_ID)?);
+        let names_none = attribute == cm::REQ || attribute == cm::REJ && remote == 0;
+        if names_none { local } else { remote }
+    };
+    Some((number & 0xff) as usize % workers)
+}
+
+/// BPF_A of a return (include/uapi/linux/filter.h): what is in the accumulator.
+const RETURN_A: u32 = 0x10;
+
+const fn statement(code: u32, k: u32) -> sock_filter {
+    jump(code, k, 0, 0)
+}
+
+const fn jump(code: u32, k: u32, yes: u8, no: u8) -> sock_filter {
+    sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k,
+    }
+}
+
+/// The same for the kernel. A load behind the end of the packet ends the program with 0.
+pub fn program(workers: usize) -> Vec<sock_filter> {
+    use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET};
+    use libc::{BPF_JA, BPF_JEQ, BPF_JGE, BPF_W};
+    let byte = |at: usize| statement(BPF_LD | BPF_B | BPF_ABS, at as u32);
+    let half = |at: usize| statement(BPF_LD | BPF_H | BPF_ABS, at as u32);
+    let word = |at: usize| statement(BPF_LD | BPF_W | BPF_ABS, at as u32);
+    let equal = |k: u32, yes, no| jump(BPF_JMP | BPF_JEQ | BPF_K, k, yes, no);
+    let less = |k: u32, yes, no| jump(BPF_JMP | BPF_JGE | BPF_K, k, no, yes);
+    let ahead = |by: u32| statement(BPF_JMP | BPF_JA, by);
+    vec![
+        byte(OPCODE),
+        less(RC_END.into(), 16, 0),
+        equal(opcode::CNP.into(), 15, 0),
+        equal(opcode::UD_SEND_ONLY.into(), 0, 17),
+        word(DEST_QP),
+        statement(BPF_ALU | BPF_AND | BPF_K, QPN_MASK),
+        equal(Qpn::GSI.get(), 0, 14),
+        byte(MGMT_CLASS),
+        equal(class::COM_MGT.into(), 0, 12),
+        half(ATTRIBUTE_ID),
+        equal(cm::REQ.into(), 5, 0),
+        equal(cm::REJ.into(), 0, 2),
+        word(REMOTE_COMM_ID),
+        equal(0, 2, 0),
+        byte(REMOTE_COMM_ID + 3),
+        ahead(3),
+        byte(LOCAL_COMM_ID + 3),
+        ahead(1),
+        byte(DEST_QP + 3),
+        statement(BPF_ALU | BPF_MOD | BPF_K, workers.max(1) as u32),
+        statement(BPF_RET | RETURN_A, 0),
+        statement(BPF_RET | BPF_K, ANY),
+    ]
+}
+
+#[cfg(test)]
+#[path = "steering_tests.rs"]
+mod tests;
