@@ -25,11 +25,13 @@
 //! RC_SIM_SEED=77 RC_SIM_MESSAGES=1 cargo test -p fabric --test rc_sim -- THEME
 //! ```
 //!
-//! `RC_SIM_SEED` is the first seed, from 1; the following ones follow until the messages are used up.
+//! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until there were enough messages.
+//! With `RC_SIM_TRACE=1` every packet that is sent and received is told of.
 
 #[allow(unsafe_code)]
 mod memory;
 
+mod engines;
 mod flow;
 mod network;
 mod node;
@@ -42,10 +44,16 @@ mod world;
 
 use std::env;
 
-use fabric::IbMtu;
+use engines::{Tally, Weather};
+use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
+use fabric::soft::wire::{Extended, Repr, opcode};
+use fabric::{IbMtu, Instant, PKey};
+use memory::Ledger;
 use network::{Impairments, MICROSECOND, MILLISECOND};
+use packets::forge;
 use random::Random;
 use scenario::{Failures, Patience, Scenario, Sizes, Trouble};
+use side::{Place, Side};
 use world::{Outcome, World};
 
 /// Messages of a world, both directions together, roughly.
@@ -92,27 +100,21 @@ fn simulate(theme: &'static str, messages: u64, make: impl Fn(u64) -> Scenario) 
         let outcome = World::new(&scenario).run();
         drop(replay);
         worlds += 1;
-        sum.arrived += outcome.arrived;
-        sum.lost += outcome.lost;
-        sum.failures += outcome.failures;
-        sum.packets += outcome.packets;
-        sum.retransmitted += outcome.retransmitted;
-        sum.responses += outcome.responses;
-        sum.took += outcome.took;
+        sum.add(&outcome);
     }
     println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
 }
 
 #[test]
 fn fair_network() {
-    simulate("fair_network", 200_000, |seed| {
+    simulate("fair_network", 300_000, |seed| {
         Scenario::fair(seed, WORLD / 2)
     });
 }
 
 #[test]
 fn faults_of_every_kind() {
-    simulate("faults_of_every_kind", 300_000, |seed| Scenario {
+    simulate("faults_of_every_kind", 500_000, |seed| Scenario {
         failures: Failures::Retry,
         ..Scenario::fair(seed, WORLD / 2).faulty(30)
     });
@@ -135,7 +137,7 @@ fn long_messages() {
 /// Many nodes, each connected with every other one, that share receive buffers.
 #[test]
 fn meshes() {
-    simulate("meshes", 100_000, |seed| {
+    simulate("meshes", 200_000, |seed| {
         let mut random = Random::new(seed);
         let base = Scenario::fair(seed, WORLD / 2).faulty(5);
         base.meshed(random.between(3, 6) as usize)
@@ -232,12 +234,42 @@ fn drains() {
     });
 }
 
-/// A gigabyte a second over a link of ten gigabits with a shallow queue, 64 KiB messages: what is
+/// Packets of somebody who knows the addresses and the queue pairs, and has to guess PSNs.
+#[test]
+fn forgeries() {
+    simulate("forgeries", 100_000, |seed| Scenario {
+        trouble: Trouble::Forgeries,
+        gap: 2 * MILLISECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(3).meshed(3)
+    });
+}
+
+/// Nothing depends on anything but the seed: else a failure could not be seen again.
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    let faulty = Scenario {
+        failures: Failures::Retry,
+        ..Scenario::fair(8, 500).faulty(30).meshed(3)
+    };
+    let run = || World::new(&faulty).run();
+    assert_eq!(run(), run());
+    let stormy = Weather {
+        restarts: true,
+        closes: true,
+        outages: true,
+        may_fail: true,
+        ..weather(8, &mut Random::new(8))
+    };
+    let run = || engines::World::new(&stormy).run();
+    assert_eq!(run(), run());
+}
+
+/// 64 KiB messages over a link of ten gigabits a second with a shallow queue: what is
 /// lost costs less than half.
 #[test]
 fn one_per_cent_of_loss_costs_less_than_half() {
     let took = |loss| {
-        let base = Scenario::fair(5, 1_000);
+        let base = Scenario::fair(5, 300);
         let scenario = Scenario {
             impairments: Impairments {
                 loss,
@@ -293,4 +325,146 @@ fn overflowing_sockets() {
         worst < 30,
         "{worst} per cent of all packets were sent again"
     );
+}
+
+/// A peer that leaves a gap and goes on: what is kept of it has a bound, and so has what is kept of
+/// lists. Then the gap is filled, and everything that was kept is there.
+#[test]
+fn what_comes_behind_a_gap_is_bounded() {
+    let scenario = Scenario {
+        mtu: IbMtu::B256,
+        ..Scenario::fair(1, 0)
+    };
+    let (here, peer) = (Place::of(0, 0x11), Place::of(1, 0x12));
+    let mut shared = Shared {
+        srq: Srq::new(8192, 256),
+        inbox: Inbox::default(),
+        counts: RcCounts::default(),
+    };
+    let now = Instant(1);
+    let patience = &scenario.patience;
+    let mut side = Side::connect(
+        0,
+        now,
+        &mut shared,
+        0,
+        (0, 1),
+        here,
+        peer,
+        scenario.mtu,
+        patience,
+    );
+    let mut ledger = Ledger::default();
+    let mut receive = |number: u32, shared: &mut Shared| {
+        let repr = Repr {
+            opcode: opcode::RC_SEND_ONLY,
+            solicited: false,
+            mig_req: false,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: here.qpn,
+            ack_req: true,
+            psn: peer.psn.advance(number),
+            extended: Extended::default(),
+            payload: &[number as u8; 256],
+        };
+        let bytes = forge(1, 0, &repr);
+        let packet = packets::open(1, 0, &bytes).unwrap();
+        let packet = packets::for_queue_pair(&packet, &bytes);
+        ledger.within(|| side.qp.receive(now, shared, &packet));
+        ledger.within(|| side.qp.end_batch(shared, &bytes));
+        ledger.most()
+    };
+    // More than the number of PSNs that may be in flight, and some of them twice.
+    let mut most = 0;
+    for number in (1..50_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
+        most = receive(number, &mut shared);
+    }
+    assert!(most < (1 << 20) + (64 << 10), "{most} bytes");
+    assert!(shared.counts.held_out_of_order > 1000);
+    assert!(shared.inbox.messages.is_empty());
+    receive(0, &mut shared);
+    let kept = shared.counts.held_out_of_order;
+    assert_eq!(shared.inbox.messages.len() as u64, kept + 1);
+}
+
+/// Runs worlds of engines until `messages` have arrived.
+fn simulate_engines(
+    theme: &'static str,
+    messages: u64,
+    make: impl Fn(u64, &mut Random) -> Weather,
+) {
+    let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
+    let first = setting("RC_SIM_SEED").unwrap_or(1);
+    let (mut sum, mut worlds) = (Tally::default(), 0);
+    for seed in first.. {
+        if sum.arrived >= messages {
+            break;
+        }
+        let replay = Replay { theme, seed };
+        let tally = engines::World::new(&make(seed, &mut Random::new(seed))).run();
+        drop(replay);
+        worlds += 1;
+        sum.add(&tally);
+    }
+    println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
+}
+
+/// A network with some faults, and two seconds of whatever else a theme has.
+fn weather(seed: u64, random: &mut Random) -> Weather {
+    Weather {
+        seed,
+        nodes: random.between(2, 5) as usize,
+        impairments: Scenario::fair(seed, 0).faulty(5).impairments,
+        trouble: 2_000 * MILLISECOND,
+        restarts: false,
+        closes: false,
+        outages: false,
+        may_fail: false,
+        burst: random.one_of(&[1, 4, 16]),
+        gap: random.one_of(&[20, 100, 500]) * MILLISECOND,
+    }
+}
+
+#[test]
+fn engines_on_a_bad_network() {
+    simulate_engines("engines_on_a_bad_network", 50_000, weather);
+}
+
+#[test]
+fn engines_whose_consumers_close() {
+    simulate_engines("engines_whose_consumers_close", 50_000, |seed, random| {
+        Weather {
+            closes: true,
+            ..weather(seed, random)
+        }
+    });
+}
+
+#[test]
+fn engines_that_are_killed_and_return() {
+    simulate_engines(
+        "engines_that_are_killed_and_return",
+        50_000,
+        |seed, random| Weather {
+            restarts: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        },
+    );
+}
+
+#[test]
+fn engines_in_all_trouble_at_once() {
+    simulate_engines("engines_in_all_trouble_at_once", 50_000, |seed, random| {
+        Weather {
+            restarts: true,
+            closes: true,
+            outages: true,
+            may_fail: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        }
+    });
 }
