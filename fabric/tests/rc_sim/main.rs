@@ -25,7 +25,8 @@
 //! RC_SIM_SEED=77 RC_SIM_MESSAGES=1 cargo test -p fabric --test rc_sim -- THEME
 //! ```
 //!
-//! `RC_SIM_SEED` is the first seed, from 1; the following ones follow until the messages are used up.
+//! `RC_SIM_SEED` is the first seed, from 1; the next ones follow until there were enough messages.
+//! With `RC_SIM_TRACE=1` every packet that is sent and received is told of.
 
 #[allow(unsafe_code)]
 mod memory;
@@ -42,10 +43,15 @@ mod world;
 
 use std::env;
 
-use fabric::IbMtu;
+use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
+use fabric::soft::wire::{Extended, Repr, opcode};
+use fabric::{IbMtu, Instant, PKey};
+use memory::Ledger;
 use network::{Impairments, MICROSECOND, MILLISECOND};
+use packets::forge;
 use random::Random;
 use scenario::{Failures, Patience, Scenario, Sizes, Trouble};
+use side::{Place, Side};
 use world::{Outcome, World};
 
 /// Messages of a world, both directions together, roughly.
@@ -105,14 +111,14 @@ fn simulate(theme: &'static str, messages: u64, make: impl Fn(u64) -> Scenario) 
 
 #[test]
 fn fair_network() {
-    simulate("fair_network", 200_000, |seed| {
+    simulate("fair_network", 300_000, |seed| {
         Scenario::fair(seed, WORLD / 2)
     });
 }
 
 #[test]
 fn faults_of_every_kind() {
-    simulate("faults_of_every_kind", 300_000, |seed| Scenario {
+    simulate("faults_of_every_kind", 500_000, |seed| Scenario {
         failures: Failures::Retry,
         ..Scenario::fair(seed, WORLD / 2).faulty(30)
     });
@@ -135,7 +141,7 @@ fn long_messages() {
 /// Many nodes, each connected with every other one, that share receive buffers.
 #[test]
 fn meshes() {
-    simulate("meshes", 100_000, |seed| {
+    simulate("meshes", 200_000, |seed| {
         let mut random = Random::new(seed);
         let base = Scenario::fair(seed, WORLD / 2).faulty(5);
         base.meshed(random.between(3, 6) as usize)
@@ -232,12 +238,22 @@ fn drains() {
     });
 }
 
-/// A gigabyte a second over a link of ten gigabits with a shallow queue, 64 KiB messages: what is
+/// Packets of somebody who knows the addresses and the queue pairs, and has to guess PSNs.
+#[test]
+fn forgeries() {
+    simulate("forgeries", 100_000, |seed| Scenario {
+        trouble: Trouble::Forgeries,
+        gap: 2 * MILLISECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(3).meshed(3)
+    });
+}
+
+/// 64 KiB messages over a link of ten gigabits a second with a shallow queue: what is
 /// lost costs less than half.
 #[test]
 fn one_per_cent_of_loss_costs_less_than_half() {
     let took = |loss| {
-        let base = Scenario::fair(5, 1_000);
+        let base = Scenario::fair(5, 300);
         let scenario = Scenario {
             impairments: Impairments {
                 loss,
@@ -293,4 +309,66 @@ fn overflowing_sockets() {
         worst < 30,
         "{worst} per cent of all packets were sent again"
     );
+}
+
+/// A peer that leaves a gap and goes on: what is kept of it has a bound, and so has what is kept of
+/// lists. Then the gap is filled, and everything that was kept is there.
+#[test]
+fn what_comes_behind_a_gap_is_bounded() {
+    let scenario = Scenario {
+        mtu: IbMtu::B256,
+        ..Scenario::fair(1, 0)
+    };
+    let (here, peer) = (Place::of(0, 0x11), Place::of(1, 0x12));
+    let mut shared = Shared {
+        srq: Srq::new(8192, 256),
+        inbox: Inbox::default(),
+        counts: RcCounts::default(),
+    };
+    let now = Instant(1);
+    let patience = &scenario.patience;
+    let mut side = Side::connect(
+        0,
+        now,
+        &mut shared,
+        0,
+        (0, 1),
+        here,
+        peer,
+        scenario.mtu,
+        patience,
+    );
+    let mut ledger = Ledger::default();
+    let mut receive = |number: u32, shared: &mut Shared| {
+        let repr = Repr {
+            opcode: opcode::RC_SEND_ONLY,
+            solicited: false,
+            mig_req: false,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: here.qpn,
+            ack_req: true,
+            psn: peer.psn.advance(number),
+            extended: Extended::default(),
+            payload: &[number as u8; 256],
+        };
+        let bytes = forge(1, 0, &repr);
+        let packet = packets::open(1, 0, &bytes).unwrap();
+        let packet = packets::for_queue_pair(&packet, &bytes);
+        ledger.within(|| side.qp.receive(now, shared, &packet));
+        ledger.within(|| side.qp.end_batch(shared, &bytes));
+        ledger.most()
+    };
+    // More than the number of PSNs that may be in flight, and some of them twice.
+    let mut most = 0;
+    for number in (1..20_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
+        most = receive(number, &mut shared);
+    }
+    assert!(most < (1 << 20) + (64 << 10), "{most} bytes");
+    assert!(shared.counts.held_out_of_order > 1000);
+    assert!(shared.inbox.messages.is_empty());
+    receive(0, &mut shared);
+    let kept = shared.counts.held_out_of_order;
+    assert_eq!(shared.inbox.messages.len() as u64, kept + 1);
 }

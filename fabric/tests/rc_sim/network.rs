@@ -146,6 +146,11 @@ impl Network {
         }
     }
 
+    /// Delivers what nobody sent, in the name of `from`.
+    pub fn inject(&mut self, now: Time, from: usize, to: usize, bytes: &[u8]) {
+        self.deliver(now, from, to, bytes);
+    }
+
     /// When the datagram has left the link's near end, unless it is lost.
     fn depart(&mut self, now: Time, from: usize, to: usize, len: usize) -> Option<Time> {
         let imp = self.impairments;

@@ -1,11 +1,13 @@
 //! A node: a socket, a shared receive queue, and queue pairs, run as a data thread runs them.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::sync::LazyLock;
 
 use fabric::Instant;
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{Inbox, RcCounts, Room, Shared, Srq};
-use fabric::soft::wire::opcode;
+use fabric::soft::wire::{Aeth, Bth, opcode};
 
 use crate::flow::Flow;
 use crate::memory::Ledger;
@@ -21,6 +23,24 @@ const BATCH: usize = 64;
 const POSTED_MAX: usize = 64;
 /// Packets that one queue pair may send in one go: more is a loop without end.
 const PACKETS_MAX: usize = 100_000;
+
+/// Tells of a packet, if RC_SIM_TRACE is set.
+fn trace(now: Time, node: usize, way: &str, bth: &Bth, aeth: Option<Aeth>) {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| env::var_os("RC_SIM_TRACE").is_some());
+    if !*WANTED {
+        return;
+    }
+    let (name, psn) = (opcode::name(bth.opcode).unwrap_or("?"), bth.psn().get());
+    let ask = if bth.ack_req() { " AckReq" } else { "" };
+    let aeth = aeth.map_or(String::new(), |a| {
+        format!(" syndrome {:#04x} MSN {}", a.syndrome, a.msn())
+    });
+    let us = now as f64 / 1000.0;
+    eprintln!(
+        "{us:14.3} us node {node} {way} {} {name} PSN {psn:#08x}{ask}{aeth}",
+        bth.dest_qp()
+    );
+}
 
 /// A node.
 #[derive(Debug)]
@@ -139,6 +159,7 @@ impl Node {
                 continue;
             }
             let packet = for_queue_pair(&packet, &self.memory);
+            trace(now, self.index, "<-", &packet.bth, packet.aeth);
             side.watch.hears_response(now, &packet);
             let (qp, shared) = (&mut side.qp, &mut self.shared);
             self.ledger.within(|| qp.receive(local, shared, &packet));
@@ -250,6 +271,7 @@ impl Node {
             for bytes in packets.memory.chunks_mut(packets.stride).take(taken) {
                 seal(index, side.peer.node, bytes);
                 let packet = open(index, side.peer.node, bytes).expect("what we send is whole");
+                trace(now, index, "->", &packet.bth, packet.extended.aeth);
                 assert_eq!(packet.bth.dest_qp(), side.peer.qpn);
                 if packet.bth.opcode == opcode::RC_ACKNOWLEDGE {
                     let aeth = packet.extended.aeth.expect("its opcode has one");

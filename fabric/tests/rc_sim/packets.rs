@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use fabric::Gid;
 use fabric::soft::icrc::Prefix;
 use fabric::soft::rc::RcPacket;
-use fabric::soft::wire::{ICRC_LEN, Packet, ROCE_V2_PORT};
+use fabric::soft::wire::{ICRC_LEN, Packet, ROCE_V2_PORT, Repr};
 
 /// Any will do; a queue pair keeps to one.
 const SOURCE_PORT: u16 = 0xc000;
@@ -34,6 +34,15 @@ pub fn open(from: usize, to: usize, bytes: &[u8]) -> Option<Packet<'_>> {
     (icrc(from, to, packet.covered) == packet.icrc).then_some(packet)
 }
 
+/// A packet that its sender never sent, with the right addresses and the right ICRC.
+pub fn forge(from: usize, to: usize, repr: &Repr<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    repr.emit(&mut bytes).expect("a packet that can be");
+    bytes.resize(bytes.len() + ICRC_LEN, 0);
+    seal(from, to, &mut bytes);
+    bytes
+}
+
 /// What a queue pair is given; the payload lies in the batch that starts at `batch`.
 pub fn for_queue_pair<'a>(packet: &Packet<'a>, batch: &[u8]) -> RcPacket<'a> {
     RcPacket {
@@ -47,7 +56,7 @@ pub fn for_queue_pair<'a>(packet: &Packet<'a>, batch: &[u8]) -> RcPacket<'a> {
 
 #[cfg(test)]
 mod tests {
-    use fabric::soft::wire::{Repr, opcode};
+    use fabric::soft::wire::opcode;
     use fabric::{PKey, Psn, Qpn};
 
     use super::*;
@@ -66,11 +75,7 @@ mod tests {
             extended: Default::default(),
             payload,
         };
-        let mut bytes = Vec::new();
-        repr.emit(&mut bytes).unwrap();
-        bytes.resize(bytes.len() + ICRC_LEN, 0);
-        seal(0, 1, &mut bytes);
-        bytes
+        forge(0, 1, &repr)
     }
 
     /// All but the byte that the ICRC leaves out.

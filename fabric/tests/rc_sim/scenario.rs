@@ -88,6 +88,9 @@ pub enum Trouble {
     Pauses,
     /// Queue pairs are drained and started again.
     Drains,
+    /// Somebody who guesses sends requests and responses in the name of the peers, whose PSNs are
+    /// nowhere near those in use.
+    Forgeries,
 }
 
 /// Which failures are right.
@@ -171,13 +174,19 @@ impl Scenario {
         }
     }
 
-    /// The same over a network with faults of every kind, of which up to `loss` per cent is loss.
+    /// The same over a network with faults of every kind, of which up to `loss` per cent is loss, some
+    /// of it in bursts.
     pub fn faulty(self, loss: u64) -> Scenario {
         let mut random = Random::new(self.seed ^ 0xfa17);
+        let loss = 10_000 * random.between(0, loss);
+        let loss_goes_on = random.one_of(&[0, 0, 300_000]);
+        // What is lost because the one before was is part of the share.
+        let begins =
+            loss * (1_000_000 - loss_goes_on) / (1_000_000 - loss_goes_on * loss / 1_000_000);
         Scenario {
             impairments: Impairments {
-                loss: 10_000 * random.between(0, loss) as u32,
-                loss_goes_on: random.one_of(&[0, 0, 300_000]),
+                loss: begins as u32,
+                loss_goes_on: loss_goes_on as u32,
                 duplicate: random.one_of(&[0, 10_000, 100_000]),
                 corrupt: random.one_of(&[0, 1_000, 20_000]),
                 reorder: random.one_of(&[0, 10_000, 200_000]),

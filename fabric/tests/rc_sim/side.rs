@@ -18,6 +18,17 @@ pub struct Place {
     pub psn: Psn,
 }
 
+impl Place {
+    /// A queue pair that starts at PSN 0.
+    pub fn of(node: usize, qpn: u32) -> Place {
+        Place {
+            node,
+            qpn: Qpn::new(qpn),
+            psn: Psn::new(0),
+        }
+    }
+}
+
 /// One end.
 #[derive(Debug)]
 pub struct Side {

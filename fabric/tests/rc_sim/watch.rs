@@ -7,7 +7,7 @@ use fabric::Psn;
 use fabric::soft::rc::RcPacket;
 use fabric::soft::wire::{Acknowledgement, Aeth, Packet, opcode};
 
-use crate::network::Time;
+use crate::network::{MICROSECOND, Time};
 
 /// Payload bytes that may be in flight, with something to spare for what "about 1 MiB" leaves open.
 const IN_FLIGHT_MAX: u64 = (1 << 20) + (1 << 18);
@@ -25,6 +25,10 @@ pub struct Watch {
     /// When the first of those in between was sent, or one was acknowledged, or the peer said that it
     /// is not ready.
     progress: Time,
+    /// Packets sent since then.
+    pub tries: u32,
+    /// The peer is not ready before this.
+    quiet_until: Time,
     /// Requests that were asked to be acknowledged since the last that was.
     unasked: u32,
     /// The PSN of the last NAK of ours for a sequence error.
@@ -43,6 +47,8 @@ impl Watch {
             acknowledged: 0,
             prints: VecDeque::new(),
             progress: now,
+            tries: 0,
+            quiet_until: 0,
             unasked: 0,
             nak: None,
             requests: 0,
@@ -67,14 +73,15 @@ impl Watch {
 
     /// The number of a PSN since the first, as near as can be to those that are sent.
     fn number(&self, psn: Psn) -> i64 {
-        let next = self.first.advance((self.sent & 0xff_ffff) as u32);
-        self.sent as i64 + i64::from(psn.since(next))
+        self.sent as i64 + i64::from(psn.since(self.next()))
     }
 
     /// We send a request. `mtu` is the path MTU in bytes, `window` what the queue pair says that it
     /// may have in flight.
     pub fn sends_request(&mut self, now: Time, packet: &Packet<'_>, mtu: usize, window: u32) {
         self.requests += 1;
+        self.tries += 1;
+        assert!(now >= self.quiet_until, "a request in an RNR delay");
         self.check_shape(packet, mtu);
         let number = self.number(packet.bth.psn());
         let print = print(packet);
@@ -92,6 +99,7 @@ impl Watch {
         assert_eq!(number, self.sent, "a PSN was left out");
         if self.outstanding() == 0 {
             self.progress = now;
+            self.tries = 1;
         }
         self.sent += 1;
         self.prints.push_back(print);
@@ -125,24 +133,43 @@ impl Watch {
         }
     }
 
+    fn begin_wait(&mut self, now: Time) {
+        self.progress = now;
+        self.tries = 0;
+    }
+
+    /// The PSN that is sent next, for the first time.
+    pub fn next(&self) -> Psn {
+        self.first.advance((self.sent & 0xff_ffff) as u32)
+    }
+
     /// A response has reached us.
     pub fn hears_response(&mut self, now: Time, packet: &RcPacket<'_>) {
         let Some(aeth) = packet.aeth else { return };
         let number = self.number(packet.bth.psn());
+        // What was not sent cannot be acknowledged.
+        if number >= self.sent as i64 || number < self.acknowledged as i64 {
+            return;
+        }
         let below = match aeth.acknowledgement() {
             Acknowledgement::Ack { .. } => number + 1,
-            Acknowledgement::Rnr { .. } => {
-                self.progress = now;
-                number
-            }
-            Acknowledgement::Nak { code: 0 } => number,
+            Acknowledgement::Rnr { .. } | Acknowledgement::Nak { code: 0 } => number,
             _ => return,
         };
-        let below = below.clamp(self.acknowledged as i64, self.sent as i64) as u64;
+        let below = below as u64;
         if below > self.acknowledged {
-            self.progress = now;
+            self.begin_wait(now);
+            // The packet that had no buffer has one, after all.
+            self.quiet_until = 0;
             self.prints.drain(..(below - self.acknowledged) as usize);
             self.acknowledged = below;
+        }
+        if let Acknowledgement::Rnr { timer } = aeth.acknowledgement() {
+            // Another one before anything was sent again does not make the delay longer.
+            if self.tries > 0 || self.quiet_until == 0 {
+                self.quiet_until = now + rnr_delay(timer);
+            }
+            self.begin_wait(now);
         }
     }
 
@@ -159,6 +186,16 @@ impl Watch {
             Acknowledgement::Rnr { .. } => self.nak = None,
             _ => {}
         }
+    }
+}
+
+/// The delays of the codes that scenarios use (IBA vol. 1, 9.7.5.2.8).
+fn rnr_delay(timer: u8) -> Time {
+    match timer {
+        1 => 10 * MICROSECOND,
+        12 => 640 * MICROSECOND,
+        18 => 5_120 * MICROSECOND,
+        other => panic!("no scenario has the timer code {other}"),
     }
 }
 

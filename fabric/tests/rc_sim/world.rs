@@ -2,21 +2,25 @@
 //! scenario.
 
 use fabric::soft::qp::{Attributes, State};
-use fabric::soft::rc::RcCounts;
-use fabric::{Psn, Qpn, WcStatus};
+use fabric::soft::rc::{RcCounts, Room};
+use fabric::soft::wire::{Aeth, Extended, ImmDt, Repr, opcode};
+use fabric::{PKey, Psn, Qpn, WcStatus};
 
 use crate::flow::Flow;
 use crate::network::{MICROSECOND, MILLISECOND, Network, SECOND, Time};
 use crate::node::Node;
+use crate::packets::forge;
 use crate::random::Random;
 use crate::scenario::{Failures, Scenario, Trouble};
 use crate::side::{Place, Side};
 
-/// Bytes that the transport of one queue pair may hold on to beside what it was handed: its lists of
-/// what is in flight and of what came out of order.
-const HELD_MAX: usize = 64 << 10;
+/// Bytes that the transport of one queue pair may hold on to beside what it was handed: a mebibyte of
+/// packets behind a gap, and its lists.
+const HELD_MAX: usize = (1 << 20) + (64 << 10);
 /// How long no message may arrive anywhere, whatever happens.
 const STANDSTILL: Time = 60 * SECOND;
+/// After so long a full window is not one that will soon have room.
+const STALLED: Time = 20 * MILLISECOND;
 
 /// What a run came to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -187,6 +191,7 @@ impl World {
         let node = &mut self.nodes[index];
         let most = HELD_MAX * (1 + node.sides.len());
         assert!(node.ledger.most() < most, "holds {}", node.ledger.most());
+        let local = node.local(self.now);
         let patience = self.s.patience;
         let limit = 2 * (u64::from(patience.retry_cnt) + 2) * patience.ack_timeout()
             + 200 * MILLISECOND
@@ -198,10 +203,14 @@ impl World {
         let (mut failed, mut restart) = (Vec::new(), Vec::new());
         for (qpn, side) in &mut node.sides {
             if let Some(status) = side.failure() {
-                failed.push((side.connection, status, side.watch.waited(self.now)));
+                let waited = side.watch.waited(self.now);
+                failed.push((side.connection, status, waited, side.watch.tries));
                 continue;
             }
             let waited = side.watch.waited(self.now);
+            if side.qp.room(local) == Room::Full {
+                assert!(waited <= STALLED, "full for {waited} ns, and not stalled");
+            }
             assert!(waited < limit, "no progress and no failure for {waited} ns");
             match side.restart_at {
                 Some(0) => {
@@ -215,14 +224,14 @@ impl World {
             node.drain_or_restart(self.now, qpn);
             node.wake_at = Some(self.now + 1);
         }
-        for (connection, status, waited) in failed {
-            self.check_failure(connection, status, waited);
+        for (connection, status, waited, tries) in failed {
+            self.check_failure(connection, status, waited, tries);
             self.outcome.failures += 1;
             self.reconnect(connection);
         }
     }
 
-    fn check_failure(&self, connection: usize, status: WcStatus, waited: Time) {
+    fn check_failure(&self, connection: usize, status: WcStatus, waited: Time, tries: u32) {
         let with_vanished = self.ends[connection]
             .iter()
             .any(|end| Some(end.node) == self.vanished);
@@ -236,6 +245,7 @@ impl World {
         if status == WcStatus::RetryExcErr && patience.retry_cnt == 7 {
             let least = 7 * patience.ack_timeout();
             assert!(waited >= least, "gave up after {waited} ns of {least}");
+            assert!(tries > 7, "gave up after {tries} tries");
         }
     }
 
@@ -365,6 +375,11 @@ impl World {
                 self.nodes[a].clock_ahead += step;
                 self.nodes[a].wake_at = Some(self.now);
             }
+            Trouble::Forgeries => {
+                for _ in 0..self.random.between(1, 20) {
+                    self.forge(a);
+                }
+            }
             Trouble::Drains => {
                 let sides = &self.nodes[a].sides;
                 let nth = self.random.below(sides.len() as u64) as usize;
@@ -375,10 +390,55 @@ impl World {
             }
         }
         self.plan_trouble();
-        if self.s.trouble == Trouble::Outages {
+        if matches!(self.s.trouble, Trouble::Outages | Trouble::Pauses) {
             // The next one when this is over, and what it cost is made good.
             self.trouble_at = Some(until + self.random.between(1, 1000) * MILLISECOND);
         }
+    }
+
+    /// One packet to a queue pair of a node, in the name of its peer, with a PSN that is far from all
+    /// that are in use.
+    fn forge(&mut self, to: usize) {
+        let sides = &self.nodes[to].sides;
+        let nth = self.random.below(sides.len() as u64) as usize;
+        let side = sides.values().nth(nth).expect("all are connected");
+        let peers = &self.nodes[side.peer.node].sides;
+        let its_peer = peers.get(&side.peer.qpn.get()).expect("both are there");
+        // Half the numbers there are, less what can be in flight.
+        let far = self.random.between(1 << 16, (1 << 24) - (1 << 16)) as u32;
+        let is_request = self.random.percent(50);
+        let (opcode, psn) = if is_request {
+            (self.random.below(6) as u8, its_peer.watch.next())
+        } else {
+            (opcode::RC_ACKNOWLEDGE, side.watch.next())
+        };
+        let aeth = Aeth {
+            syndrome: self
+                .random
+                .one_of(&[0x00, 0x1f, 0x2c, 0x45, 0x60, 0x61, 0x63, 0x7f]),
+            msn: [0, 0, self.random.word() as u8],
+        };
+        let immediate = matches!(opcode, opcode::RC_SEND_LAST_IMM | opcode::RC_SEND_ONLY_IMM);
+        let repr = Repr {
+            opcode,
+            solicited: false,
+            mig_req: false,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: side.qp.qpn(),
+            ack_req: self.random.percent(50),
+            psn: psn.advance(far),
+            extended: Extended {
+                aeth: (!is_request).then_some(aeth),
+                imm_dt: immediate.then_some(ImmDt([6; 4])),
+                ..Extended::default()
+            },
+            payload: if is_request { &[6; 256] } else { &[] },
+        };
+        let from = side.peer.node;
+        self.network
+            .inject(self.now, from, to, &forge(from, to, &repr));
     }
 
     fn two_nodes(&mut self) -> (usize, usize) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::Srq;
 use super::types::RcPacket;
 
 /// Bytes that one queue pair keeps at most: what a peer like us has in flight at most.
@@ -29,9 +30,10 @@ pub struct Held {
 
 impl Held {
     /// Keeps a packet. False if there are enough of them, or it is there already.
-    pub fn insert(&mut self, at: u64, packet: &RcPacket<'_>) -> bool {
+    pub fn insert(&mut self, srq: &mut Srq, at: u64, packet: &RcPacket<'_>) -> bool {
         let cost = packet.payload.len() + OVERHEAD;
-        if self.bytes + cost > BYTES_MAX || self.packets.contains_key(&at) {
+        let is_too_much = self.bytes + cost > BYTES_MAX;
+        if is_too_much || self.packets.contains_key(&at) || !srq.hold(cost) {
             return false;
         }
         self.bytes += cost;
@@ -49,17 +51,19 @@ impl Held {
     }
 
     /// The packet at position `expected`, which stays; those before it are forgotten.
-    pub fn next(&mut self, expected: u64) -> Option<&HeldPacket> {
+    pub fn next(&mut self, srq: &mut Srq, expected: u64) -> Option<&HeldPacket> {
         while *self.packets.first_key_value()?.0 < expected {
-            self.pop();
+            self.pop(srq);
         }
         self.packets.get(&expected)
     }
 
     /// Forgets the first one.
-    pub fn pop(&mut self) {
+    pub fn pop(&mut self, srq: &mut Srq) {
         if let Some((_, packet)) = self.packets.pop_first() {
-            self.bytes -= packet.payload.len() + OVERHEAD;
+            let cost = packet.payload.len() + OVERHEAD;
+            self.bytes -= cost;
+            srq.release(cost);
         }
     }
 
@@ -75,7 +79,8 @@ impl Held {
     }
 
     /// Forgets all of them.
-    pub fn clear(&mut self) {
+    pub fn clear(&mut self, srq: &mut Srq) {
+        srq.release(self.bytes);
         *self = Held::default();
     }
 }

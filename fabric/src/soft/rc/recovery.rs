@@ -59,6 +59,16 @@ impl Recovery {
         }
     }
 
+    /// Nothing was heard of what was sent again after a NAK: the oldest packet goes once more.
+    pub fn again(&self, oldest: u64, next: u64) -> Recovery {
+        Recovery {
+            resend: oldest..oldest + 1,
+            until: next,
+            burst: 1,
+            ..*self
+        }
+    }
+
     /// Nothing was heard: one packet, the oldest at `oldest`, is to find out where the peer is.
     pub fn probe(oldest: u64, next: u64) -> Recovery {
         Recovery {
@@ -69,9 +79,27 @@ impl Recovery {
         }
     }
 
+    /// The peer names `missing`. If that lies behind what was sent again, the peer had kept what is
+    /// in between.
+    pub fn learn_from_nak(&self, peer: &mut Peer, missing: u64) {
+        if self.gap && missing > self.resend.start && missing <= self.until {
+            *peer = Peer::Keeps;
+        }
+    }
+
     /// What is still to be sent.
     pub fn resend(&self) -> Range<u64> {
         self.resend.clone()
+    }
+
+    /// How many packets are still to be sent.
+    pub const fn remaining(&self) -> u64 {
+        self.resend.end - self.resend.start
+    }
+
+    /// Whether the peer has named a gap, and keeps what is behind it.
+    pub fn is_selective(&self, peer: Peer) -> bool {
+        self.gap && peer == Peer::Keeps
     }
 
     /// Everything before `acknowledged` has arrived. False if that ends it.
@@ -107,8 +135,7 @@ impl Recovery {
     /// Whether new packets have to wait: they would come behind a gap, at a peer that may discard
     /// them.
     pub fn holds_back(&self, peer: Peer) -> bool {
-        let keeps = self.gap && peer == Peer::Keeps;
-        self.resend.end < self.until && !keeps
+        self.resend.end < self.until && !self.is_selective(peer)
     }
 }
 
@@ -143,6 +170,15 @@ mod tests {
         assert!(!recovery.progress(&mut peer, 30));
         assert_eq!(peer, Peer::Keeps);
         assert!(!after_nak(peer).holds_back(peer));
+    }
+
+    #[test]
+    fn the_next_gap_tells_whether_what_came_before_it_was_kept() {
+        let mut peer = Peer::Unknown;
+        after_nak(peer).learn_from_nak(&mut peer, 11);
+        assert_eq!(peer, Peer::Unknown);
+        after_nak(peer).learn_from_nak(&mut peer, 12);
+        assert_eq!(peer, Peer::Keeps);
     }
 
     #[test]

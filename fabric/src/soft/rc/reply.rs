@@ -79,6 +79,11 @@ impl Reply {
         self.urgent = true;
     }
 
+    /// What is owed waits for the end of the round only.
+    pub fn hurry(&mut self) {
+        self.urgent = true;
+    }
+
     /// Packets are missing.
     pub fn gap(&mut self) {
         self.gap = true;

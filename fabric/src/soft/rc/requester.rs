@@ -1,6 +1,8 @@
 //! The requester: sends what was posted, takes acknowledgements, sends again what was lost (IBA
 //! vol. 1, 9.7.5 and 9.9.2).
 
+mod response;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -13,7 +15,6 @@ use super::send_queue::{Path, Posted, Run, SendQueue};
 use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
 use crate::connection::WcStatus;
-use crate::soft::wire::{Acknowledgement, Aeth};
 use crate::time::Instant;
 use crate::types::Psn;
 
@@ -25,9 +26,6 @@ const RUN_WORTH_SENDING: u64 = 8;
 
 /// In flight so many, an acknowledgement comes without delay.
 const ACKNOWLEDGED_AT_ONCE: u64 = 16;
-
-/// A second NAK of the same packet sooner than this is an echo of the first.
-const NAMED_AGAIN_AFTER: Duration = Duration::from_micros(200);
 
 /// The sending side of one queue pair. Positions are packets since its start.
 #[derive(Debug)]
@@ -209,8 +207,10 @@ impl Requester {
         if again {
             counts.retransmitted += count;
             self.retransmits += count;
-            // An acknowledgement does not say for which of the two it is (Karn).
-            self.timed = None;
+            // An acknowledgement does not say for which of the two it is (Karn), unless the first
+            // is known to be lost.
+            let is_named = self.named.is_some_and(|(at, _)| at == run.start);
+            self.timed = (is_named && run.start == self.oldest).then_some((run.start, now));
             if let Some(recovery) = &mut self.recovery {
                 recovery.sent(run.start, count);
             }
@@ -220,151 +220,18 @@ impl Requester {
                 self.timed = Some((self.next - 1, now));
             }
         }
-        self.retry.sent(now, self.rtt.timeout());
+        if again && run.start == self.oldest {
+            self.retry.resent(now, self.patience());
+        } else {
+            self.retry.sent(now, self.patience());
+        }
     }
 
-    /// Takes a response.
-    ///
-    /// # Errors
-    /// The status of the oldest request, if the queue pair fails by it.
-    pub fn receive(
-        &mut self,
-        now: Instant,
-        psn: Psn,
-        aeth: Aeth,
-        counts: &mut RcCounts,
-    ) -> Result<(), WcStatus> {
-        // From the last packet that is acknowledged already to the last one that was sent.
-        let ahead = psn.since(self.queue.psn(self.oldest));
-        let in_flight = self.next - self.oldest;
-        let outstanding = u64::try_from(ahead).ok().filter(|&n| n < in_flight);
-        if outstanding.is_none() && ahead != -1 {
-            counts.out_of_window_ack += 1;
-            return Ok(());
-        }
-        match (aeth.acknowledgement(), outstanding) {
-            (Acknowledgement::Ack { credits }, outstanding) => {
-                self.credits.learn(credits, aeth.msn());
-                if let Some(n) = outstanding {
-                    self.acknowledge(now, self.oldest + n + 1);
-                }
-            }
-            (Acknowledgement::Reserved, _) => {}
-            (_, None) => counts.out_of_window_ack += 1,
-            (Acknowledgement::Rnr { timer }, Some(n)) => {
-                return self.not_ready(now, self.oldest + n, timer, counts);
-            }
-            (Acknowledgement::Nak { code }, Some(n)) => {
-                return self.refused(now, self.oldest + n, code, counts);
-            }
-        }
-        Ok(())
-    }
-
-    fn refused(
-        &mut self,
-        now: Instant,
-        at: u64,
-        code: u8,
-        counts: &mut RcCounts,
-    ) -> Result<(), WcStatus> {
-        let status = match code {
-            0 => {
-                self.missing(now, at, counts);
-                return Ok(());
-            }
-            1 => WcStatus::RemInvReqErr,
-            2 => WcStatus::RemAccessErr,
-            3 => WcStatus::RemOpErr,
-            // Of services that are not used, or reserved.
-            _ => return Ok(()),
-        };
-        match status {
-            WcStatus::RemInvReqErr => counts.req_remote_invalid_request += 1,
-            _ => counts.req_remote_access_errors += 1,
-        }
-        self.acknowledge(now, at);
-        Err(status)
-    }
-
-    /// NAK sequence error: the packet at `at` is missing, those before it are not.
-    fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) {
-        counts.packet_seq_err += 1;
-        let again = self.named.is_some_and(|(named, when)| {
-            named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
-        });
-        self.acknowledge(now, at);
-        // While the peer is not ready it discards everything.
-        if again || self.retry.is_waiting() {
-            return;
-        }
-        self.window.shrink(Congestion::Loss, at, self.next);
-        self.named = Some((at, now));
-        self.timed = None;
-        let before = self.recovery.take();
-        self.recovery = Some(Recovery::from_nak(
-            self.peer,
-            before.as_ref(),
-            at,
-            self.next,
-        ));
-    }
-
-    /// RNR NAK: the packet at `at` found no receive buffer.
-    fn not_ready(
-        &mut self,
-        now: Instant,
-        at: u64,
-        timer: u8,
-        counts: &mut RcCounts,
-    ) -> Result<(), WcStatus> {
-        counts.rcvd_rnr_err += 1;
-        self.acknowledge(now, at);
-        // More of the kind for what was under way does not make the delay longer.
-        if self.retry.is_waiting() {
-            return Ok(());
-        }
-        if !self.retry.not_ready(now, timer) {
-            counts.rnr_nak_retry_err += 1;
-            return Err(WcStatus::RnrRetryExcErr);
-        }
-        self.timed = None;
-        // One packet is enough to find out whether there are buffers again.
-        self.recovery = Some(Recovery::from_nak(Peer::Unknown, None, at, self.next));
-        Ok(())
-    }
-
-    /// Everything before position `to` has arrived.
-    fn acknowledge(&mut self, now: Instant, to: u64) {
-        if to <= self.oldest {
-            return;
-        }
-        let count = to - self.oldest;
-        let was_in_use = (self.next - self.oldest) * 2 >= u64::from(self.window.packets());
-        self.oldest = to;
-        self.progress = now;
-        if let Some((at, sent)) = self.timed
-            && at < to
-        {
-            self.timed = None;
-            self.rtt.sample(now, now.since(sent));
-            if self.rtt.is_queueing() {
-                self.window.shrink(Congestion::Delay, at, self.next);
-            }
-        }
-        if was_in_use && self.recovery.is_none() && !self.rtt.is_queueing() {
-            self.window.grow(count.min(1 << 20) as u32);
-        }
-        if let Some(recovery) = &mut self.recovery
-            && !recovery.progress(&mut self.peer, to)
-        {
-            self.recovery = None;
-        }
-        self.retry.progress(now, self.rtt.timeout(), to < self.next);
-        while let Some(posted) = self.queue.complete(to) {
-            self.tx_messages += posted.messages();
-            self.tx_bytes += posted.bytes();
-            self.done(posted, WcStatus::Success);
+    /// How long an answer takes at most.
+    fn patience(&self) -> Duration {
+        match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) => self.rtt.timeout_of_resent(),
+            _ => self.rtt.timeout(),
         }
     }
 
@@ -376,35 +243,18 @@ impl Requester {
         });
     }
 
-    /// A congestion notification came.
-    pub fn notified(&mut self, counts: &mut RcCounts) {
-        let in_flight = self.next > self.oldest;
-        if in_flight
-            && self
-                .window
-                .shrink(Congestion::Notified, self.oldest, self.next)
-        {
-            counts.rp_cnp_handled += 1;
-        } else {
-            counts.rp_cnp_ignored += 1;
-        }
-    }
-
     /// Lets time pass.
     ///
     /// # Errors
     /// [`WcStatus::RetryExcErr`] when the peer has not answered in all the tries.
     pub fn handle_timeout(&mut self, now: Instant, counts: &mut RcCounts) -> Result<(), WcStatus> {
-        match self.retry.expire(now, self.rtt.timeout()) {
+        match self.retry.expire(now, self.patience()) {
             Expired::Nothing | Expired::Ready => {}
             Expired::Overdue => {
                 counts.local_ack_timeout_err += 1;
                 self.timed = None;
                 self.named = None;
-                self.window
-                    .shrink(Congestion::Timeout, self.oldest, self.next);
-                self.recovery =
-                    (self.oldest < self.next).then(|| Recovery::probe(self.oldest, self.next));
+                self.ask();
             }
             Expired::Exhausted => {
                 counts.local_ack_timeout_err += 1;
@@ -413,6 +263,26 @@ impl Requester {
             }
         }
         Ok(())
+    }
+
+    /// Sends the oldest packet again, to find out where the peer is.
+    fn ask(&mut self) {
+        if self.oldest == self.next {
+            return;
+        }
+        // Once it may be the packet that was lost; more often, the network does not work.
+        if self.retry.silences() > 1 {
+            self.window
+                .shrink(Congestion::Timeout, self.oldest, self.next);
+        } else {
+            self.lost(1, self.oldest);
+        }
+        self.recovery = Some(match &self.recovery {
+            Some(recovery) if recovery.is_selective(self.peer) && self.retry.silences() == 1 => {
+                recovery.again(self.oldest, self.next)
+            }
+            _ => Recovery::probe(self.oldest, self.next),
+        });
     }
 
     /// When [`Requester::handle_timeout`] wants to be called next.

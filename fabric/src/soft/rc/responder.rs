@@ -135,7 +135,8 @@ impl Responder {
         shared.counts.out_of_sequence += 1;
         if ahead < AHEAD_MAX && packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
             let at = self.position + u64::from(ahead.cast_unsigned());
-            shared.counts.held_out_of_order += u64::from(self.held.insert(at, packet));
+            shared.counts.held_out_of_order +=
+                u64::from(self.held.insert(&mut shared.srq, at, packet));
         }
         if !self.named {
             self.named = true;
@@ -153,7 +154,7 @@ impl Responder {
     ) -> Outcome {
         let mut held = std::mem::take(&mut self.held);
         let mut outcome = Outcome::Taken;
-        while let Some(packet) = held.next(self.position) {
+        while let Some(packet) = held.next(&mut shared.srq, self.position) {
             let request = Request {
                 opcode: packet.opcode,
                 solicited: packet.solicited,
@@ -166,7 +167,7 @@ impl Responder {
             if outcome != Outcome::Taken {
                 break;
             }
-            held.pop();
+            held.pop(&mut shared.srq);
         }
         self.held = held;
         if outcome == Outcome::Taken && !self.held.is_empty() {
@@ -218,8 +219,11 @@ impl Responder {
         }
         self.expected = self.expected.advance(1);
         self.position += 1;
-        self.named = false;
         self.reply.received(now, request.ack_req);
+        if std::mem::take(&mut self.named) {
+            // Its sender waits to hear that it came this time.
+            self.reply.hurry();
+        }
         // 4. The end.
         if is_last {
             self.finish(shared, request);
@@ -292,7 +296,7 @@ impl Responder {
         if let Some(buffer) = self.message.abandon() {
             shared.srq.post(buffer);
         }
-        self.held.clear();
+        self.held.clear(&mut shared.srq);
         self.reply.only_last();
     }
 

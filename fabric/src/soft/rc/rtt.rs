@@ -9,6 +9,9 @@ use crate::time::Instant;
 /// machine takes to come round to us.
 const RTO_MIN: Duration = Duration::from_millis(5);
 
+/// The least time to wait for what was sent again: a peer does not delay that answer.
+const RESENT_MIN: Duration = Duration::from_millis(2);
+
 /// The time to wait while nothing is known.
 const RTO_INITIAL: Duration = Duration::from_millis(50);
 
@@ -57,6 +60,12 @@ impl Rtt {
         } else {
             (self.smoothed + self.variation * 4).max(RTO_MIN)
         }
+    }
+
+    /// The same for a packet that was named missing and sent again.
+    pub fn timeout_of_resent(&self) -> Duration {
+        let twice = self.smoothed * 2 + self.variation * 4;
+        twice.max(RESENT_MIN).min(self.timeout())
     }
 
     /// Whether round trips have grown so much that packets must be standing in a queue.

@@ -17,7 +17,13 @@ pub struct Srq {
     free: Vec<u32>,
     /// The event is raised when fewer buffers than this are left; 0 while it is not armed.
     limit: usize,
+    /// Bytes of packets that all queue pairs keep behind gaps.
+    held: usize,
 }
+
+/// Bytes of packets that all queue pairs of a worker keep behind gaps, at most. Where more come they
+/// are dropped, and sent again as by any peer that keeps none.
+const HELD_MAX: usize = 16 << 20;
 
 impl Srq {
     /// `count` buffers of `buffer_len` bytes: the largest message.
@@ -28,7 +34,27 @@ impl Srq {
             buffer_len,
             free: (0..count as u32).rev().collect(),
             limit: 0,
+            held: 0,
         }
+    }
+
+    /// Whether another `bytes` may be kept behind a gap; counts them.
+    pub(super) const fn hold(&mut self, bytes: usize) -> bool {
+        let fits = self.held + bytes <= HELD_MAX;
+        if fits {
+            self.held += bytes;
+        }
+        fits
+    }
+
+    /// They are kept no longer.
+    pub(super) const fn release(&mut self, bytes: usize) {
+        self.held -= bytes;
+    }
+
+    /// Bytes that are kept behind gaps.
+    pub const fn held(&self) -> usize {
+        self.held
     }
 
     /// The largest message in bytes.
@@ -93,7 +119,7 @@ pub struct ReceivedMessage {
     pub len: usize,
     /// The receive buffer that it took, to be posted again when it has been handled.
     pub buffer: u32,
-    /// Its parts in [`Inbox::parts`].
+    /// Where its parts are in the list of all of them.
     pub parts: Range<usize>,
 }
 

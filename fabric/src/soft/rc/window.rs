@@ -13,10 +13,17 @@ const FLOOR: u32 = 32;
 /// Bytes of payload in flight at most.
 const BYTES_MAX: u32 = 1 << 20;
 
+/// The share of lost packets that is the network's own, one in so many: no reason to slow down, as
+/// it is no sign of a full queue. Overflowing buffers lose more.
+const TOLERATED: u32 = 32;
+
+/// Packets over which the share is taken.
+const SHARE_OVER: u32 = 512;
+
 /// Why the window shrinks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Congestion {
-    /// A packet was lost.
+    /// Packets were lost.
     Loss,
     /// A network node or the receiver said so.
     Notified,
@@ -37,6 +44,9 @@ pub struct Window {
     earned: u32,
     /// What was in flight at the last reduction lies before this position.
     mark: u64,
+    /// Packets lost and packets acknowledged of late.
+    lost: u32,
+    arrived: u32,
 }
 
 impl Window {
@@ -49,12 +59,32 @@ impl Window {
             threshold: max,
             earned: 0,
             mark: 0,
+            lost: 0,
+            arrived: 0,
         }
     }
 
     /// Packets that may be in flight.
     pub const fn packets(&self) -> u32 {
         self.packets
+    }
+
+    /// `n` packets were acknowledged.
+    pub fn arrived(&mut self, n: u32) {
+        self.arrived = self.arrived.saturating_add(n);
+        while self.arrived > SHARE_OVER {
+            self.arrived /= 2;
+            self.lost /= 2;
+        }
+    }
+
+    /// `n` packets were lost, one of them at position `at`: shrinks if that is more than a network
+    /// loses that is not full.
+    pub fn lost(&mut self, n: u32, at: u64, next: u64) {
+        self.lost = self.lost.saturating_add(n);
+        if self.lost * TOLERATED > self.arrived.max(SHARE_OVER / 2) {
+            self.shrink(Congestion::Loss, at, next);
+        }
     }
 
     /// `n` packets were acknowledged while the window was in use.
@@ -89,6 +119,7 @@ impl Window {
         self.packets = left.max(FLOOR);
         self.threshold = self.packets;
         self.earned = 0;
+        (self.lost, self.arrived) = (0, 0);
         true
     }
 }
@@ -120,6 +151,26 @@ mod tests {
         assert_eq!(window.packets(), after_one);
         assert!(window.shrink(Congestion::Delay, 60, 80));
         assert!(window.packets() < after_one);
+    }
+
+    #[test]
+    fn a_lossy_network_is_not_a_full_one() {
+        let mut window = Window::new(1024);
+        for k in 0..1000 {
+            window.arrived(99);
+            window.lost(1, k * 100, k * 100 + 64);
+        }
+        assert_eq!(window.packets(), START);
+        // One in twenty is too much.
+        for k in 1000..1020 {
+            window.arrived(19);
+            window.lost(1, k * 100, k * 100 + 64);
+        }
+        assert!(window.packets() < START);
+        // And so is a burst, at once.
+        let before = window.packets();
+        window.lost(9, 200_000, 200_064);
+        assert!(window.packets() < before);
     }
 
     #[test]

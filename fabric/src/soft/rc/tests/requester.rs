@@ -140,6 +140,23 @@ fn a_peer_that_keeps_packets_gets_only_the_missing_ones() {
 }
 
 #[test]
+fn a_stretch_of_losses_does_not_make_everything_go_again() {
+    let (mut a, mut b) = pair(Choices::default());
+    a.post(&message(0, 60 * 1024));
+    let mut packets = a.send(true);
+    packets.drain(10..20);
+    b.take(&packets);
+    for _ in 0..5 {
+        a.wait(Duration::from_millis(1));
+        b.now = a.now;
+        exchange(&mut a, &mut b);
+    }
+    assert_eq!(b.received[0].payload, message(0, 60 * 1024));
+    // 1, 2, 4 and 8, of which five were there.
+    assert_eq!(a.shared.counts.retransmitted, 15);
+}
+
+#[test]
 fn a_lost_end_is_found_out_by_asking() {
     let (mut a, mut b) = pair(Choices::default());
     a.post(b"lost");
@@ -365,15 +382,20 @@ fn the_window_never_exceeds_a_mebibyte() {
 }
 
 #[test]
-fn loss_makes_the_window_smaller_once() {
+fn at_a_peer_that_discards_loss_makes_the_window_smaller_once_a_round_trip() {
     let mut a = requester();
     a.post(&message(0, 1000 * 256));
     a.send(true);
     a.take(&[ack(10, A, 0x60, 0)]);
-    let once = a.qp.statistics().window;
-    assert!(once < 64);
     a.send(true);
-    a.take(&[ack(12, A, 0x60, 0)]);
+    a.take(&[ack(10, A, ACK, 0)]);
+    a.send(true);
+    let before = a.qp.statistics().window;
+    a.take(&[ack(20, A, 0x60, 0)]);
+    let once = a.qp.statistics().window;
+    assert!(once < before);
+    a.send(true);
+    a.take(&[ack(22, A, 0x60, 0)]);
     assert_eq!(a.qp.statistics().window, once);
 }
 
@@ -420,4 +442,14 @@ fn the_round_trip_is_measured_on_packets_that_went_once() {
     a.wait(Duration::from_secs(1) / 100);
     a.take(&[ack(1, A, ACK, 2)]);
     assert_eq!(a.qp.statistics().srtt, Duration::from_millis(3));
+}
+
+#[test]
+fn a_packet_that_was_named_missing_measures_the_round_trip_as_well() {
+    let mut a = having_sent(3, Choices::default());
+    a.take(&[ack(0, A, 0x60, 0)]);
+    a.send(true);
+    a.wait(Duration::from_millis(2));
+    a.take(&[ack(2, A, ACK, 3)]);
+    assert_eq!(a.qp.statistics().srtt, Duration::from_millis(2));
 }

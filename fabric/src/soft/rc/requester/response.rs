@@ -1,0 +1,206 @@
+//! What a requester makes of responses (IBA vol. 1, 9.7.5).
+
+use std::time::Duration;
+
+use super::super::RcCounts;
+use super::super::recovery::{Peer, Recovery};
+use super::super::window::Congestion;
+use super::Requester;
+use crate::connection::WcStatus;
+use crate::soft::wire::{Acknowledgement, Aeth};
+use crate::time::Instant;
+use crate::types::Psn;
+
+/// A second NAK of the same packet sooner than this is an echo of the first.
+const NAMED_AGAIN_AFTER: Duration = Duration::from_micros(200);
+
+impl Requester {
+    /// Takes a response.
+    ///
+    /// # Errors
+    /// The status of the oldest request, if the queue pair fails by it.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        psn: Psn,
+        aeth: Aeth,
+        counts: &mut RcCounts,
+    ) -> Result<(), WcStatus> {
+        // From the last packet that is acknowledged already to the last one that was sent.
+        let ahead = psn.since(self.queue.psn(self.oldest));
+        let in_flight = self.next - self.oldest;
+        let outstanding = u64::try_from(ahead).ok().filter(|&n| n < in_flight);
+        if outstanding.is_none() && ahead != -1 {
+            counts.out_of_window_ack += 1;
+            return Ok(());
+        }
+        match (aeth.acknowledgement(), outstanding) {
+            (Acknowledgement::Ack { credits }, outstanding) => {
+                self.credits.learn(credits, aeth.msn());
+                if let Some(n) = outstanding {
+                    self.acknowledge(now, self.oldest + n + 1);
+                }
+            }
+            (Acknowledgement::Reserved, _) => {}
+            (_, None) => counts.out_of_window_ack += 1,
+            (Acknowledgement::Rnr { timer }, Some(n)) => {
+                return self.not_ready(now, self.oldest + n, timer, counts);
+            }
+            (Acknowledgement::Nak { code }, Some(n)) => {
+                return self.refused(now, self.oldest + n, code, counts);
+            }
+        }
+        Ok(())
+    }
+
+    fn refused(
+        &mut self,
+        now: Instant,
+        at: u64,
+        code: u8,
+        counts: &mut RcCounts,
+    ) -> Result<(), WcStatus> {
+        let status = match code {
+            0 => {
+                self.missing(now, at, counts);
+                return Ok(());
+            }
+            1 => WcStatus::RemInvReqErr,
+            2 => WcStatus::RemAccessErr,
+            3 => WcStatus::RemOpErr,
+            // Of services that are not used, or reserved.
+            _ => return Ok(()),
+        };
+        match status {
+            WcStatus::RemInvReqErr => counts.req_remote_invalid_request += 1,
+            _ => counts.req_remote_access_errors += 1,
+        }
+        self.acknowledge(now, at);
+        Err(status)
+    }
+
+    /// NAK sequence error: the packet at `at` is missing, those before it are not.
+    fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) {
+        counts.packet_seq_err += 1;
+        let is_echo = self.named.is_some_and(|(named, when)| {
+            named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
+        });
+        // A peer that is not ready discards everything, and may say so.
+        let is_known = self.retry.is_waiting() && at == self.oldest;
+        if is_echo || is_known {
+            return;
+        }
+        // What was under way is not to take this for an acknowledgement of the usual kind.
+        let before = self.recovery.take();
+        self.acknowledge(now, at);
+        self.named = Some((at, now));
+        self.timed = None;
+        if let Some(before) = &before {
+            before.learn_from_nak(&mut self.peer, at);
+        }
+        let recovery = Recovery::from_nak(self.peer, before.as_ref(), at, self.next);
+        if self.peer == Peer::Discards {
+            // What comes behind a loss is lost as well: the less of it, the better.
+            self.window.shrink(Congestion::Loss, at, self.next);
+        } else {
+            self.lost(recovery.remaining(), at);
+        }
+        self.recovery = Some(recovery);
+    }
+
+    /// `count` packets were lost, the one at position `at` among them.
+    pub(super) fn lost(&mut self, count: u64, at: u64) {
+        self.window.lost(count.min(1 << 20) as u32, at, self.next);
+    }
+
+    /// RNR NAK: the packet at `at` found no receive buffer.
+    fn not_ready(
+        &mut self,
+        now: Instant,
+        at: u64,
+        timer: u8,
+        counts: &mut RcCounts,
+    ) -> Result<(), WcStatus> {
+        counts.rcvd_rnr_err += 1;
+        // More of the kind for what was under way does not make the delay longer.
+        if self.retry.is_waiting() && at == self.oldest {
+            return Ok(());
+        }
+        self.recovery = None;
+        self.acknowledge(now, at);
+        if !self.retry.not_ready(now, timer) {
+            counts.rnr_nak_retry_err += 1;
+            return Err(WcStatus::RnrRetryExcErr);
+        }
+        self.timed = None;
+        // One packet is enough to find out whether there are buffers again.
+        self.recovery = Some(Recovery::from_nak(Peer::Unknown, None, at, self.next));
+        Ok(())
+    }
+
+    /// Everything before position `to` has arrived.
+    fn acknowledge(&mut self, now: Instant, to: u64) {
+        if to <= self.oldest {
+            return;
+        }
+        let count = to - self.oldest;
+        let was_in_use = (self.next - self.oldest) * 2 >= u64::from(self.window.packets());
+        self.oldest = to;
+        self.progress = now;
+        if let Some((at, sent)) = self.timed
+            && at < to
+        {
+            self.timed = None;
+            self.rtt.sample(now, now.since(sent));
+            if self.rtt.is_queueing() {
+                self.window.shrink(Congestion::Delay, at, self.next);
+            }
+        }
+        let count = count.min(1 << 20) as u32;
+        self.window.arrived(count);
+        self.recover(to);
+        let flows = match &self.recovery {
+            Some(recovery) => recovery.is_selective(self.peer),
+            None => true,
+        };
+        if was_in_use && flows && !self.rtt.is_queueing() {
+            self.window.grow(count);
+        }
+        self.retry.progress(now, self.rtt.timeout(), to < self.next);
+        while let Some(posted) = self.queue.complete(to) {
+            self.tx_messages += posted.messages();
+            self.tx_bytes += posted.bytes();
+            self.done(posted, WcStatus::Success);
+        }
+    }
+
+    /// What the recovery under way makes of it that everything before `to` has arrived.
+    fn recover(&mut self, to: u64) {
+        let Some(recovery) = &mut self.recovery else {
+            return;
+        };
+        let before = recovery.remaining();
+        if !recovery.progress(&mut self.peer, to) {
+            self.recovery = None;
+            return;
+        }
+        let more = recovery.remaining().saturating_sub(before);
+        if self.peer != Peer::Discards {
+            self.lost(more, to);
+        }
+    }
+
+    /// A congestion notification came.
+    pub fn notified(&mut self, counts: &mut RcCounts) {
+        let in_flight = self.next > self.oldest;
+        if in_flight
+            && self
+                .window
+                .shrink(Congestion::Notified, self.oldest, self.next)
+        {
+            counts.rp_cnp_handled += 1;
+        } else {
+            counts.rp_cnp_ignored += 1;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A busy reliable connection allocates nothing: not for a packet, not for a message, not for an
+//! acknowledgement.
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::cell::Cell;
+use std::time::Duration;
+
+use fabric::soft::qp::{Attributes, State};
+use fabric::soft::rc::{
+    Inbox, Layout, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
+};
+use fabric::soft::wire::Packet;
+use fabric::{AhAttributes, Gid, IbMtu, Instant, Psn, Qpn};
+
+/// The system's allocator, with a count of allocations of each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends has no such cell any more.
+    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
+}
+
+// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
+// system's allocator unchanged; the count beside it never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(memory) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, memory: Memory) {
+        // SAFETY: as above; the memory came from `System`.
+        unsafe { System.dealloc(at, memory) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, memory: Memory, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(at, memory, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// One end: a queue pair and what it shares, and buffers that are used again.
+struct End {
+    qp: RcQp,
+    shared: Shared,
+    spare: Vec<Vec<u8>>,
+    received: usize,
+}
+
+const MTU: usize = 4096;
+
+impl End {
+    fn new(qpn: Qpn, peer: Qpn) -> End {
+        let mut end = End {
+            qp: RcQp::new(qpn),
+            shared: Shared {
+                srq: Srq::new(64, 65_536),
+                inbox: Inbox::default(),
+                counts: RcCounts::default(),
+            },
+            spare: vec![Vec::new(); 8],
+            received: 0,
+        };
+        let init = Attributes {
+            pkey_index: Some(0),
+            port: Some(1),
+            access_flags: Some(0),
+            ..Attributes::default()
+        };
+        let rtr = Attributes {
+            address: Some(AhAttributes::to(Gid::UNSPECIFIED)),
+            path_mtu: Some(IbMtu::B4096),
+            dest_qpn: Some(peer),
+            rq_psn: Some(Psn::new(7)),
+            max_dest_rd_atomic: Some(0),
+            min_rnr_timer: Some(12),
+            ..Attributes::default()
+        };
+        let rts = Attributes {
+            timeout: Some(15),
+            retry_cnt: Some(7),
+            rnr_retry: Some(7),
+            sq_psn: Some(Psn::new(7)),
+            max_rd_atomic: Some(0),
+            ..Attributes::default()
+        };
+        for (state, attributes) in [(State::Init, init), (State::Rtr, rtr), (State::Rts, rts)] {
+            end.qp
+                .modify(Instant(1), &mut end.shared, state, &attributes)
+                .expect("these are the attributes it takes");
+        }
+        end
+    }
+
+    /// Posts messages of `len` bytes in all the buffers that it has.
+    fn post(&mut self, now: Instant, len: usize) {
+        while let Some(memory) = self.spare.pop() {
+            let count = len.div_ceil(MTU);
+            let mut buffer = SendBuffer::new(memory, Layout::Message, len.min(MTU), count);
+            let mut places = buffer.places();
+            for k in 0..count {
+                places
+                    .next((len - k * MTU).min(MTU))
+                    .expect("there are as many places")
+                    .fill(k as u8);
+            }
+            buffer.ticket = places.finish();
+            let request = SendRequest {
+                id: 0,
+                buffer,
+                immediate: None,
+                solicited: false,
+            };
+            self.qp.post_send(now, request).expect("it is in RTS");
+        }
+    }
+
+    /// Hands everything that it sends to `peer`, run by run, as a port would.
+    fn send(&mut self, now: Instant, peer: &mut End) {
+        while let Some(packets) = self.qp.poll_transmit(now, &mut self.shared, true) {
+            let count = packets.count;
+            peer.take(now, packets.memory, packets.stride);
+            self.qp.transmitted(now, &mut self.shared, count);
+        }
+        while let Some(done) = self.qp.poll_completion() {
+            self.spare.push(done.buffer.memory);
+        }
+    }
+
+    fn take(&mut self, now: Instant, memory: &[u8], stride: usize) {
+        for bytes in memory.chunks(stride) {
+            let packet = Packet::parse(bytes).expect("it is ours");
+            let packet = RcPacket {
+                bth: packet.bth,
+                aeth: packet.extended.aeth,
+                immediate: None,
+                payload: packet.payload,
+                at: packet.payload.as_ptr().addr() - memory.as_ptr().addr(),
+            };
+            self.qp.receive(now, &mut self.shared, &packet);
+        }
+        self.qp.end_batch(&mut self.shared, memory);
+        for message in &self.shared.inbox.messages {
+            self.shared.srq.post(message.buffer);
+            self.received += 1;
+        }
+        self.shared.inbox.clear();
+    }
+}
+
+/// A stream of 64 kB messages one way and of small ones the other, for `rounds`.
+fn stream(a: &mut End, b: &mut End, now: &mut Instant, rounds: usize) {
+    for _ in 0..rounds {
+        a.post(*now, 65_524);
+        b.post(*now, 52);
+        a.send(*now, b);
+        b.send(*now, a);
+        *now = now.after(Duration::from_micros(100));
+        for end in [&mut *a, &mut *b] {
+            end.qp.handle_timeout(*now, &mut end.shared);
+        }
+    }
+}
+
+#[test]
+fn a_busy_connection_allocates_nothing() {
+    let (mut a, mut b) = (
+        End::new(Qpn::new(0x11), Qpn::new(0x22)),
+        End::new(Qpn::new(0x22), Qpn::new(0x11)),
+    );
+    let mut now = Instant(1);
+    stream(&mut a, &mut b, &mut now, 200);
+    let (before, received) = (ALLOCATIONS.get(), b.received);
+    // Less than the second after which memory that is not in use is given back.
+    stream(&mut a, &mut b, &mut now, 5_000);
+    let messages = b.received - received;
+    assert!(messages > 10_000, "only {messages} messages");
+    assert_eq!(ALLOCATIONS.get() - before, 0, "in {messages} messages");
+}
