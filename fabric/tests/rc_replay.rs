@@ -117,11 +117,11 @@ impl Responder {
             messages: Vec::new(),
             answers: Vec::new(),
         };
-        responder.to_rtr(IbMtu::fitting(mtu as u32).unwrap(), requests[0].bth.psn());
+        responder.make_ready(IbMtu::fitting(mtu as u32).unwrap(), requests[0].bth.psn());
         responder
     }
 
-    fn to_rtr(&mut self, path_mtu: IbMtu, rq_psn: Psn) {
+    fn make_ready(&mut self, path_mtu: IbMtu, rq_psn: Psn) {
         let none = Attributes::default();
         let init = Attributes {
             pkey_index: Some(0),

@@ -31,6 +31,7 @@
 #[allow(unsafe_code)]
 mod memory;
 
+mod engines;
 mod flow;
 mod network;
 mod node;
@@ -43,6 +44,7 @@ mod world;
 
 use std::env;
 
+use engines::{Tally, Weather};
 use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
 use fabric::soft::wire::{Extended, Repr, opcode};
 use fabric::{IbMtu, Instant, PKey};
@@ -98,13 +100,7 @@ fn simulate(theme: &'static str, messages: u64, make: impl Fn(u64) -> Scenario) 
         let outcome = World::new(&scenario).run();
         drop(replay);
         worlds += 1;
-        sum.arrived += outcome.arrived;
-        sum.lost += outcome.lost;
-        sum.failures += outcome.failures;
-        sum.packets += outcome.packets;
-        sum.retransmitted += outcome.retransmitted;
-        sum.responses += outcome.responses;
-        sum.took += outcome.took;
+        sum.add(&outcome);
     }
     println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
 }
@@ -248,6 +244,26 @@ fn forgeries() {
     });
 }
 
+/// Nothing depends on anything but the seed: else a failure could not be seen again.
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    let faulty = Scenario {
+        failures: Failures::Retry,
+        ..Scenario::fair(8, 500).faulty(30).meshed(3)
+    };
+    let run = || World::new(&faulty).run();
+    assert_eq!(run(), run());
+    let stormy = Weather {
+        restarts: true,
+        closes: true,
+        outages: true,
+        may_fail: true,
+        ..weather(8, &mut Random::new(8))
+    };
+    let run = || engines::World::new(&stormy).run();
+    assert_eq!(run(), run());
+}
+
 /// 64 KiB messages over a link of ten gigabits a second with a shallow queue: what is
 /// lost costs less than half.
 #[test]
@@ -362,7 +378,7 @@ fn what_comes_behind_a_gap_is_bounded() {
     };
     // More than the number of PSNs that may be in flight, and some of them twice.
     let mut most = 0;
-    for number in (1..20_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
+    for number in (1..50_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
         most = receive(number, &mut shared);
     }
     assert!(most < (1 << 20) + (64 << 10), "{most} bytes");
@@ -371,4 +387,84 @@ fn what_comes_behind_a_gap_is_bounded() {
     receive(0, &mut shared);
     let kept = shared.counts.held_out_of_order;
     assert_eq!(shared.inbox.messages.len() as u64, kept + 1);
+}
+
+/// Runs worlds of engines until `messages` have arrived.
+fn simulate_engines(
+    theme: &'static str,
+    messages: u64,
+    make: impl Fn(u64, &mut Random) -> Weather,
+) {
+    let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
+    let first = setting("RC_SIM_SEED").unwrap_or(1);
+    let (mut sum, mut worlds) = (Tally::default(), 0);
+    for seed in first.. {
+        if sum.arrived >= messages {
+            break;
+        }
+        let replay = Replay { theme, seed };
+        let tally = engines::World::new(&make(seed, &mut Random::new(seed))).run();
+        drop(replay);
+        worlds += 1;
+        sum.add(&tally);
+    }
+    println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
+}
+
+/// A network with some faults, and two seconds of whatever else a theme has.
+fn weather(seed: u64, random: &mut Random) -> Weather {
+    Weather {
+        seed,
+        nodes: random.between(2, 5) as usize,
+        impairments: Scenario::fair(seed, 0).faulty(5).impairments,
+        trouble: 2_000 * MILLISECOND,
+        restarts: false,
+        closes: false,
+        outages: false,
+        may_fail: false,
+        burst: random.one_of(&[1, 4, 16]),
+        gap: random.one_of(&[20, 100, 500]) * MILLISECOND,
+    }
+}
+
+#[test]
+fn engines_on_a_bad_network() {
+    simulate_engines("engines_on_a_bad_network", 50_000, weather);
+}
+
+#[test]
+fn engines_whose_consumers_close() {
+    simulate_engines("engines_whose_consumers_close", 50_000, |seed, random| {
+        Weather {
+            closes: true,
+            ..weather(seed, random)
+        }
+    });
+}
+
+#[test]
+fn engines_that_are_killed_and_return() {
+    simulate_engines(
+        "engines_that_are_killed_and_return",
+        50_000,
+        |seed, random| Weather {
+            restarts: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        },
+    );
+}
+
+#[test]
+fn engines_in_all_trouble_at_once() {
+    simulate_engines("engines_in_all_trouble_at_once", 50_000, |seed, random| {
+        Weather {
+            restarts: true,
+            closes: true,
+            outages: true,
+            may_fail: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        }
+    });
 }

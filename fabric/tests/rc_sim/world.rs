@@ -23,7 +23,7 @@ const STANDSTILL: Time = 60 * SECOND;
 const STALLED: Time = 20 * MILLISECOND;
 
 /// What a run came to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     pub arrived: u64,
     pub lost: u64,
@@ -33,6 +33,18 @@ pub struct Outcome {
     pub responses: u64,
     /// Virtual time.
     pub took: Time,
+}
+
+impl Outcome {
+    pub fn add(&mut self, other: &Outcome) {
+        self.arrived += other.arrived;
+        self.lost += other.lost;
+        self.failures += other.failures;
+        self.packets += other.packets;
+        self.retransmitted += other.retransmitted;
+        self.responses += other.responses;
+        self.took += other.took;
+    }
 }
 
 /// A simulated world.
@@ -111,17 +123,20 @@ impl World {
         for (here, peer, flows) in [(a, b, (there, back)), (b, a, (back, there))] {
             let node = &mut self.nodes[here.node];
             let local = node.local(self.now);
-            let side = Side::connect(
-                self.now,
-                local,
-                &mut node.shared,
-                connection,
-                flows,
-                here,
-                peer,
-                self.s.mtu,
-                &self.s.patience,
-            );
+            let (now, s, shared) = (self.now, &self.s, &mut node.shared);
+            let side = node.ledger.within(|| {
+                Side::connect(
+                    now,
+                    local,
+                    shared,
+                    connection,
+                    flows,
+                    here,
+                    peer,
+                    s.mtu,
+                    &s.patience,
+                )
+            });
             node.sides.insert(here.qpn.get(), side);
             node.wake_at = Some(self.now);
         }
@@ -284,14 +299,13 @@ impl World {
     fn retire(&mut self, end: Place) {
         let node = &mut self.nodes[end.node];
         let mut side = node.sides.remove(&end.qpn.get()).expect("it is there");
-        side.qp
-            .modify(
-                node.local(self.now),
-                &mut node.shared,
-                State::Reset,
-                &Attributes::default(),
-            )
-            .expect("any state may go to RESET");
+        let (local, shared) = (node.local(self.now), &mut node.shared);
+        node.ledger.within(|| {
+            side.qp
+                .modify(local, shared, State::Reset, &Attributes::default())
+                .expect("any state may go to RESET");
+            drop(side.qp);
+        });
         self.outcome.packets += side.watch.requests;
         self.outcome.retransmitted += side.watch.again;
         self.outcome.responses += side.watch.responses;

@@ -9,7 +9,7 @@ use super::super::ud::{Path, Refusal};
 use super::super::wire::{Aeth, Bth, ICRC_LEN, Packet, opcode};
 use super::Engine;
 use crate::time::Instant;
-use crate::worker::{Part, RcReceived};
+use crate::worker::{Batch, Part, RcReceived};
 
 /// Reads a packet. What a SEND or an ACK is made of is found in a few steps; the rest, which is
 /// never served, is only looked at for its lengths.
@@ -133,6 +133,13 @@ impl Engine {
         }
         self.touched = touched;
         self.drain_cm(now);
+    }
+
+    /// The batch that lies in `memory`, with its messages and without datagrams; after
+    /// [`Engine::end_batch`].
+    pub fn batch<'a>(&'a self, memory: &'a [u8]) -> Batch<'a> {
+        let (messages, kept, parts) = self.received();
+        Batch::new(memory, &[]).with_messages(kept, messages, parts)
     }
 
     /// The messages of the batch, the memory of those that came in several batches, and the list of
