@@ -1,6 +1,8 @@
 //! `ibtap decode`: a capture of RoCEv2 traffic, packet by packet, every ICRC checked.
 
+mod aeth;
 mod capture;
+mod cm;
 mod gso;
 mod inner;
 mod link;

@@ -2,11 +2,11 @@
 
 use super::counts::{Drop, Group};
 use super::messages::{self, Ids};
-use super::table::{Connection, RemoteEnd, State};
+use super::table::{RemoteEnd, State};
 use super::times::{self, RETRY_COUNT};
 use super::{Cm, CmEvent, CmId, Remote};
 use crate::connection::{RejectReason, ServiceId};
-use crate::mad::cm::{Answered, CLASS_VERSION, Drep, Dreq, Message, Mra, Rej, Rep, Rtu};
+use crate::mad::cm::{self, Answered, CLASS_VERSION, Message, Mra, Rep, Rtu};
 use crate::mad::{MAD_LEN, Mad};
 use crate::time::Instant;
 use crate::types::Gid;
@@ -52,7 +52,12 @@ impl Cm {
     }
 
     /// The connection that a message of `from`'s with these names is of, as its sender sees them.
-    fn matching(&mut self, from: Gid, remote_comm_id: u32, local_comm_id: u32) -> Option<CmId> {
+    pub(super) fn matching(
+        &mut self,
+        from: Gid,
+        remote_comm_id: u32,
+        local_comm_id: u32,
+    ) -> Option<CmId> {
         let id = CmId(remote_comm_id);
         let found = self.table.get(id);
         let known = found.is_some_and(|c| c.remote.is_some_and(|r| r.comm_id == local_comm_id));
@@ -95,7 +100,7 @@ impl Cm {
             (State::Timewait, None) => self.refuse_late_rep(now, from, id, tid, end.comm_id),
             // What we answered was lost: the ReadyToUse, or in TIMEWAIT a rejection.
             (State::Established | State::Timewait, Some(known)) if known.comm_id == end.comm_id => {
-                self.repeat(now, id, crate::mad::cm::REP);
+                self.repeat(now, id, cm::REP);
             }
             _ => self.counts.dropped(Drop::Unmatched),
         }
@@ -197,9 +202,7 @@ impl Cm {
                     RejectReason::INVALID_COMM_ID,
                 );
             }
-            _ => self
-                .counts
-                .message(Group::RxDuplicates, crate::mad::cm::RTU),
+            _ => self.counts.message(Group::RxDuplicates, cm::RTU),
         }
     }
 
@@ -238,116 +241,10 @@ impl Cm {
             return self.counts.dropped(Drop::Unmatched);
         };
         if std::mem::replace(&mut connection.extended, true) {
-            return self
-                .counts
-                .message(Group::RxDuplicates, crate::mad::cm::MRA);
+            return self.counts.message(Group::RxDuplicates, cm::MRA);
         }
         let service = mra.service_timeout().min(times::SERVICE_TIMEOUT_MAX);
         let longer = times::milliseconds(service) + times::milliseconds(times::LOCAL_ACK_TIMEOUT);
         self.table.set_timer(id, Some(now.after(longer)));
-    }
-
-    fn on_rej(&mut self, now: Instant, from: Gid, rej: &Rej) {
-        let Some(id) = self.rejected_id(from, rej) else {
-            return;
-        };
-        let Some(state) = self.table.get(id).map(|c| c.state) else {
-            return;
-        };
-        let reason = RejectReason(rej.reason.get());
-        match state {
-            State::Timewait => {
-                self.counts
-                    .message(Group::RxDuplicates, crate::mad::cm::REJ);
-            }
-            // The peer has nothing that could still send to us, unless it says so.
-            State::ReqSent if reason != RejectReason::STALE_CONNECTION => {
-                self.tell(CmEvent::Rejected { id, reason });
-                self.release(id);
-            }
-            _ => {
-                self.tell(CmEvent::Rejected { id, reason });
-                self.enter_timewait(now, id);
-            }
-        }
-    }
-
-    /// The connection that a rejection is of.
-    fn rejected_id(&mut self, from: Gid, rej: &Rej) -> Option<CmId> {
-        let (remote, local) = (rej.remote_comm_id.get(), rej.local_comm_id.get());
-        // Who gave up may not know our name of the connection.
-        if rej.reason.get() == RejectReason::TIMEOUT.0
-            && rej.ari_length() >= 8
-            && let Some(ca_guid) = rej.ari.first_chunk::<8>()
-            && let Some(id) = self.table.by_comm_id(from, *ca_guid, local)
-        {
-            return Some(id);
-        }
-        // Before there is a reply we do not know the peer's name of it.
-        let waits = |id| {
-            let found = self.table.get(id);
-            found.is_some_and(|c| c.state == State::ReqSent && c.peer == from)
-        };
-        if rej.rejected() == Answered::Req {
-            if waits(CmId(remote)) {
-                return Some(CmId(remote));
-            }
-            // A rejection of a request that has been replied to is late.
-            self.counts.dropped(Drop::Unmatched);
-            return None;
-        }
-        self.matching(from, remote, local)
-    }
-
-    fn on_dreq(&mut self, now: Instant, from: Gid, tid: u64, dreq: &Dreq) {
-        let (remote, local) = (dreq.remote_comm_id.get(), dreq.local_comm_id.get());
-        let ids = Ids {
-            local: remote,
-            remote: local,
-        };
-        let Some(id) = self.matching(from, remote, local) else {
-            // Nothing of it is left here: the peer may know. But while we wait for a reply, which
-            // may be on its way, the peer keeps the connection until we know which it is.
-            let is_known = |c: &Connection| c.peer != from || c.state == State::ReqSent;
-            if !self.table.get(CmId(remote)).is_some_and(is_known) && self.may_answer(now, from) {
-                self.send(from, messages::drep(tid, ids));
-            }
-            return;
-        };
-        let Some((state, qpn)) = self.table.get(id).map(|c| (c.state, c.local_qpn)) else {
-            return;
-        };
-        if dreq.remote_qpn() != qpn {
-            return self.counts.dropped(Drop::Unmatched);
-        }
-        match state {
-            State::Established | State::RepSent | State::RepRcvd | State::DreqSent => {
-                self.send(from, messages::drep(tid, ids));
-                self.tell(CmEvent::Disconnected { id });
-                self.enter_timewait(now, id);
-            }
-            State::Timewait => {
-                self.counts
-                    .message(Group::RxDuplicates, crate::mad::cm::DREQ);
-                if self.may_answer(now, from) {
-                    self.send(from, messages::drep(tid, ids));
-                }
-            }
-            // The peer cannot know our name of it yet.
-            State::ReqSent | State::ReqRcvd => self.counts.dropped(Drop::Unmatched),
-        }
-    }
-
-    fn on_drep(&mut self, now: Instant, from: Gid, drep: &Drep) {
-        let (remote, local) = (drep.remote_comm_id.get(), drep.local_comm_id.get());
-        let Some(id) = self.matching(from, remote, local) else {
-            return;
-        };
-        if self.table.get(id).map(|c| c.state) == Some(State::DreqSent) {
-            self.enter_timewait(now, id);
-        } else {
-            self.counts
-                .message(Group::RxDuplicates, crate::mad::cm::DREP);
-        }
     }
 }

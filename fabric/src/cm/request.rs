@@ -153,8 +153,7 @@ impl Cm {
             path_mtu,
             retry_count: req.retry_count(),
             rnr_retry: req.rnr_retry(),
-            // 0 would be to wait for ever.
-            ack_timeout: req.primary.ack_timeout().clamp(1, times::ACK_TIMEOUT_MAX),
+            ack_timeout: times::asked_ack_timeout(req.primary.ack_timeout()),
         };
         self.events.push_back(CmEvent::Requested {
             id,

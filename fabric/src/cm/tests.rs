@@ -6,8 +6,10 @@ mod rules;
 mod world;
 
 use super::*;
+use crate::connection::ServiceId;
 use crate::mad::Mad;
 use crate::mad::cm::{self, Message};
+use crate::types::{Guid, IbMtu, PKey, Psn};
 
 /// The service that everybody listens on here.
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);

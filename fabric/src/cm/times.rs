@@ -75,6 +75,15 @@ pub fn ack_timeout(delay: u8) -> u8 {
     timeout.min(ACK_TIMEOUT_MAX)
 }
 
+/// The ACK timeout of our queue pair when the peer says what it is to be: at least 1 ms, and not 0,
+/// which is to wait for ever.
+pub fn asked_ack_timeout(code: u8) -> u8 {
+    match code {
+        0 => ACK_TIMEOUT_MAX,
+        code => code.clamp(8, ACK_TIMEOUT_MAX),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,11 +2,10 @@
 
 use std::net::Ipv6Addr;
 
-use fabric::mad::{Mad, class, cm, reject_reason, sa};
+use fabric::mad::{Mad, class, sa};
 
-use super::record::{MadRecord, Value};
-
-type Fields = Vec<(&'static str, Value)>;
+use super::cm;
+use super::record::{Fields, MadRecord, Value};
 
 /// The record of `mad`.
 pub fn record(mad: &Mad<'_>) -> MadRecord {
@@ -23,61 +22,12 @@ pub fn record(mad: &Mad<'_>) -> MadRecord {
 }
 
 fn fields(mad: &Mad<'_>) -> Fields {
+    if let Some(message) = mad.communication_management() {
+        return cm::fields(&message);
+    }
     let attribute = mad.header.attribute_id.get();
     match mad.header.mgmt_class {
-        class::COM_MGT => communication(attribute, mad.data),
         class::SUBN_ADM => administration(attribute, mad),
-        _ => Fields::new(),
-    }
-}
-
-/// Communication management (IBA vol. 1, 12.6): offsets from the end of the common header.
-fn communication(attribute: u16, data: &[u8]) -> Fields {
-    let number = |name, at, len| (name, Value::Number(be(data, at, len)));
-    let ids = [
-        number("local_comm_id", 0, 4),
-        number("remote_comm_id", 4, 4),
-    ];
-    match attribute {
-        cm::REQ => vec![
-            number("local_comm_id", 0, 4),
-            number("service_id", 8, 8),
-            number("local_qpn", 32, 3),
-            number("starting_psn", 44, 3),
-            number("pkey", 48, 2),
-        ],
-        cm::REP => {
-            let rest = [number("local_qpn", 12, 3), number("starting_psn", 20, 3)];
-            ids.into_iter().chain(rest).collect()
-        }
-        cm::REJ => {
-            let reason = be(data, 10, 2);
-            let name = u16::try_from(reason).ok().and_then(reject_reason);
-            let text = match name {
-                Some(name) => format!("{reason} ({name})"),
-                None => reason.to_string(),
-            };
-            ids.into_iter()
-                .chain([("reason", Value::Text(text))])
-                .collect()
-        }
-        cm::DREQ => ids
-            .into_iter()
-            .chain([number("remote_qpn", 8, 3)])
-            .collect(),
-        cm::MRA | cm::RTU | cm::DREP | cm::LAP | cm::APR => ids.into(),
-        cm::SIDR_REQ => vec![
-            number("request_id", 0, 4),
-            number("pkey", 4, 2),
-            number("service_id", 8, 8),
-        ],
-        cm::SIDR_REP => vec![
-            number("request_id", 0, 4),
-            number("status", 4, 1),
-            number("qpn", 8, 3),
-            number("service_id", 12, 8),
-            number("qkey", 20, 4),
-        ],
         _ => Fields::new(),
     }
 }

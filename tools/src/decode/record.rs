@@ -207,8 +207,11 @@ pub struct MadRecord {
     pub transaction_id: u64,
     /// What is worth telling of the attribute.
     #[serde(serialize_with = "as_map")]
-    pub fields: Vec<(&'static str, Value)>,
+    pub fields: Fields,
 }
+
+/// Fields by name, in order.
+pub type Fields = Vec<(&'static str, Value)>;
 
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -216,6 +219,11 @@ pub struct MadRecord {
 pub enum Value {
     /// A number, shown in hexadecimal in text.
     Number(u64),
+    /// A number, shown in decimal.
+    Count(u64),
+    /// The code of a time, of which text shows the time as well: 4.096 µs times two to the power
+    /// of it.
+    Time(u8),
     /// A text or an address.
     Text(String),
 }

@@ -3,9 +3,7 @@
 use fabric::Qpn;
 use fabric::mad::Mad;
 use fabric::soft::icrc::{self, Ipv4IdSolver, L3, NotRoce};
-use fabric::soft::wire::{
-    Acknowledgement, Aeth, Bth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, opcode,
-};
+use fabric::soft::wire::{Bth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, opcode};
 
 use super::capture::Frame;
 use super::link::{self, Stripped};
@@ -13,7 +11,7 @@ use super::record::{
     AethRecord, AtomicEthRecord, BthRecord, Content, DethRecord, Headers, Icrc, Record, RethRecord,
     Roce, Segment, Verdict,
 };
-use super::{gso, inner, mads};
+use super::{aeth, gso, inner, mads};
 
 /// The largest IP packet.
 const IP_MAX: usize = 65_535 + 40;
@@ -175,7 +173,7 @@ fn headers(packet: &Packet<'_>) -> Headers {
         }),
         aeth: aeth.map(|a| AethRecord {
             syndrome: a.syndrome,
-            meaning: meaning(&a),
+            meaning: aeth::meaning(&a),
             msn: a.msn(),
         }),
         reth: reth.map(|r| RethRecord {
@@ -193,26 +191,6 @@ fn headers(packet: &Packet<'_>) -> Headers {
         imm_dt: imm_dt.map(|i| u32::from_be_bytes(i.0)),
         ieth: ieth.map(|i| i.rkey.get()),
         payload_length: packet.payload.len(),
-    }
-}
-
-fn meaning(aeth: &Aeth) -> String {
-    const NAKS: [&str; 5] = [
-        "PSN sequence error",
-        "invalid request",
-        "remote access error",
-        "remote operational error",
-        "invalid RD request",
-    ];
-    match aeth.acknowledgement() {
-        Acknowledgement::Ack { credits: 31 } => "ACK".to_owned(),
-        Acknowledgement::Ack { credits } => format!("ACK credit code {credits}"),
-        Acknowledgement::Rnr { timer } => format!("RNR NAK timer code {timer}"),
-        Acknowledgement::Nak { code } => match NAKS.get(usize::from(code)) {
-            Some(name) => format!("NAK {name}"),
-            None => format!("NAK code {code}"),
-        },
-        Acknowledgement::Reserved => format!("reserved syndrome {:#04x}", aeth.syndrome),
     }
 }
 

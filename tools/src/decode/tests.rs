@@ -154,6 +154,84 @@ fn objects_have_the_fields_of_the_headers() {
     assert_eq!(join["fields"]["join_state"], 1);
 }
 
+/// A connection of the kernel's IPoIB: request, reply, data, acknowledgement, end.
+#[test]
+fn connections_are_told_from_request_to_end() {
+    let (_, text) = lines(&capture("kernel-ipoib/03-connected.pcap"));
+    let has = |n: usize, s: &str| assert!(text[n - 1].contains(s), "{s}: {}", text[n - 1]);
+    has(
+        11,
+        "CM ConnectRequest tid 0x351466abc local_comm_id 0xbc6a4651",
+    );
+    has(
+        11,
+        "service_id 0x1000000000000011 local_ca_guid 0099:00ff:fe00:0010",
+    );
+    has(
+        11,
+        "local_qpn 0x12 starting_psn 0x0 pkey 0xffff transport RC path_mtu 2048 srq 1",
+    );
+    has(11, "retry_count 0 rnr_retry_count 0 max_cm_retries 15");
+    has(11, "remote_cm_response_timeout 20 (4.3 s)");
+    has(
+        11,
+        "local_gid fe80::99:ff:fe00:10 remote_gid fe80::99:ff:fe00:11",
+    );
+    has(
+        11,
+        "local_ack_timeout 19 (2.1 s) ud_qpn 0x11 receive_mtu 65524",
+    );
+    has(12, "CM ConnectReply tid 0x351466abc");
+    has(12, "starting_psn 0x2f86fb srq 1");
+    has(
+        12,
+        "target_ack_delay 15 (134 ms) ud_qpn 0x11 receive_mtu 65524",
+    );
+    has(104, "CM DisconnectRequest");
+    has(104, "remote_qpn 0x12");
+    // What was waiting for the connection goes before the ReadyToUse.
+    has(13, "RC SEND_ONLY pkey 0xffff > qp 0x000012 psn 0x2f86fb");
+    has(13, "IPoIB IPv4");
+    let acknowledgements = text.iter().filter(|l| l.contains(" ACK msn ")).count();
+    assert_eq!(acknowledgements, 10);
+    // The first packet of a message has the encapsulation header, and no other.
+    let with = |op: &str| -> Vec<bool> {
+        let of_op = text.iter().filter(|l| l.contains(op));
+        of_op.map(|l| l.contains("| IPoIB IPv4 ")).collect()
+    };
+    let firsts = with("RC SEND_FIRST");
+    assert!(!firsts.is_empty() && firsts.iter().all(|ipoib| *ipoib));
+    assert!(with("RC SEND_MIDDLE").iter().all(|ipoib| !*ipoib));
+    let (_, text) = lines(&capture("rc_loss_v4.pcap"));
+    assert!(
+        text.iter()
+            .any(|l| l.contains("NAK PSN sequence error msn "))
+    );
+}
+
+#[test]
+fn messages_of_user_programs_are_told_too() {
+    let all = objects(&capture("cm_rping_v4.pcap"));
+    let req = &all[0]["mad"]["fields"];
+    assert_eq!(req["retry_count"], 7);
+    assert_eq!(req["local_ack_timeout"], 19);
+    assert_eq!(req["path_mtu"], 1024);
+    assert_eq!(req["local_gid"], "::ffff:192.168.77.11");
+    // rdma_cm's own header, which is not IPoIB's.
+    let data = req["private_data"].as_str().unwrap();
+    assert!(data.starts_with("0040dde1"), "{data}");
+    assert_eq!(req.get("ud_qpn"), None);
+    let rep = &all[1]["mad"]["fields"];
+    assert_eq!(rep["target_ack_delay"], 15);
+    assert_eq!((rep.get("private_data"), rep.get("ud_qpn")), (None, None));
+    let all = objects(&capture("cm_reject_v4.pcap"));
+    let rej = &all[1]["mad"]["fields"];
+    assert_eq!(
+        (&rej["message"], &rej["remote_comm_id"]),
+        (&"REQ".into(), &0x212e_3dde.into())
+    );
+}
+
 #[test]
 fn damage_is_bad_and_exits_1() {
     let mut file = capture("ud_send_v4.pcap");

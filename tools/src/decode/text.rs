@@ -100,10 +100,22 @@ impl fmt::Display for MadRecord {
         for (name, value) in &self.fields {
             match value {
                 Value::Number(n) => write!(f, " {name} {n:#x}")?,
+                Value::Count(n) => write!(f, " {name} {n}")?,
+                Value::Time(code) => write!(f, " {name} {code} ({})", time(*code))?,
                 Value::Text(t) => write!(f, " {name} {t}")?,
             }
         }
         Ok(())
+    }
+}
+
+/// The time of a code, to the unit that suits it.
+fn time(code: u8) -> String {
+    let microseconds = 4.096 * 2f64.powi(code.into());
+    match microseconds {
+        us if us < 1e3 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.1} s", us / 1e6),
     }
 }
 

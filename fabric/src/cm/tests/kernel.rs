@@ -46,7 +46,7 @@ fn from_us(mut mad: Datagram, id: CmId) -> Datagram {
 }
 
 #[test]
-fn the_kernels_request_is_replied_to_as_the_kernel_does() {
+fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
     let (kernel, us, req) = captured(IPOIB, 11);
     let (_, _, rep) = captured(IPOIB, 12);
     let (_, _, rtu) = captured(IPOIB, 14);
@@ -108,9 +108,9 @@ fn the_kernels_request_is_replied_to_as_the_kernel_does() {
     );
 }
 
-/// C98 of docs/conformance.md, but for times and retries, of which we ask for more.
+/// We ask for less time and more retries: see `super::times`.
 #[test]
-fn a_request_is_the_kernels_but_for_times_retries_and_the_path() {
+fn c98_a_request_is_the_kernels_but_for_times_retries_and_the_path() {
     let (us, kernel, theirs) = captured(IPOIB, 11);
     let mut cm = cm_of([0, 0x99, 0, 0xff, 0xfe, 0, 0, 0x10]);
     let asked = Ask {

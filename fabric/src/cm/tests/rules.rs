@@ -483,6 +483,54 @@ fn a_reply_that_is_refused_is_refused_again() {
     assert_eq!(only(&mut cm), refusal);
 }
 
+/// The user left before there was a reply: the peer, which does not know, is told by the GUID.
+#[test]
+fn a_reply_to_nobody_is_refused() {
+    let mut cm = Cm::new(config(1));
+    let id = cm.connect(NOW, &ask(gid(1), gid(PEER), 0x55)).unwrap();
+    cm.disconnect(NOW, id);
+    let sent = drain(&mut cm);
+    let first = rej_of(&sent[1].1);
+    assert_eq!((first.reason.get(), first.rejected()), (4, Answered::Req));
+    assert_eq!(first.remote_comm_id.get(), 0);
+    cm.receive(NOW, gid(PEER), &rep(id, 7, 0x99), listens);
+    let second = rej_of(&only(&mut cm));
+    assert_eq!((second.reason.get(), second.rejected()), (4, Answered::Rep));
+    assert_eq!(
+        (second.local_comm_id.get(), second.remote_comm_id.get()),
+        (id.0, 7)
+    );
+    assert_eq!(second.ari[..8], config(1).ca_guid.0);
+    assert_eq!(events(&mut cm), []);
+}
+
+/// No flood of replies, and none that wait for minutes.
+#[test]
+fn times_of_a_request_are_taken_within_bounds() {
+    for (code, interval, ack_timeout) in [(0, 64, 18), (16, 256, 16), (31, 4096, 18)] {
+        let mut cm = Cm::new(config(1));
+        let request = req_with(|r| {
+            r.set_local_response_timeout(code);
+            r.set_max_cm_retries(2);
+            r.primary.set_ack_timeout(code);
+        });
+        cm.receive(NOW, gid(PEER), &request, listens);
+        let [CmEvent::Requested { id, remote, .. }] = &events(&mut cm)[..] else {
+            panic!("no request");
+        };
+        assert_eq!(remote.ack_timeout, ack_timeout);
+        cm.accept(NOW, *id, &consent(0x55));
+        let again = NOW.after(Duration::from_millis(interval));
+        assert_eq!(cm.next_deadline(), Some(again));
+        for _ in 0..2 {
+            cm.handle_timeout(cm.next_deadline().unwrap());
+            assert_eq!(cm.state(*id), Some("REP_SENT"));
+        }
+        cm.handle_timeout(cm.next_deadline().unwrap());
+        assert_eq!(cm.state(*id), Some("TIMEWAIT"));
+    }
+}
+
 /// Checklist 106: ids and the start of them.
 #[test]
 fn ids_name_the_worker_and_differ_after_a_restart() {

@@ -1,0 +1,158 @@
+//! A communication manager among peers that send anything, with a user that answers, ends and waits:
+//! events come in an order that makes sense, and what is sent can be read.
+//!
+//! Input: steps. A step's byte: 0x07 what (0 to 4 a datagram, 5 connect, 6 end a connection, 7 time
+//! passes), 0x18 which peer, 0xe0 which connection. A datagram's step goes on with the attribute, a
+//! byte of flags (1 our id where the receiver's is), the length of what follows, and that: the
+//! message's front, behind which it is zero. Time's goes on with a byte of 10 ms.
+
+#![no_main]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fabric::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent};
+use fabric::mad::{MAD_LEN, Mad};
+use fabric::{Gid, Guid, IbMtu, Instant, PKey, Psn, Qpn, RejectReason, ServiceId};
+use libfuzzer_sys::fuzz_target;
+
+const CONNECTIONS_MAX: usize = 16;
+
+fn gid(n: u8) -> Gid {
+    Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, n])
+}
+
+struct User {
+    cm: Cm,
+    now: Instant,
+    qpn: u32,
+    /// Whether an end was told.
+    known: BTreeMap<CmId, bool>,
+}
+
+impl User {
+    fn new() -> User {
+        let cm = Cm::new(CmConfig {
+            ca_guid: Guid([1; 8]),
+            worker: 1,
+            workers: 2,
+            seed: 7,
+            half_open_max: 8,
+            connections_max: CONNECTIONS_MAX,
+        });
+        User {
+            cm,
+            now: Instant(1),
+            qpn: 0x100,
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn nth(&self, n: u8) -> Option<CmId> {
+        let len = self.known.len();
+        self.known.keys().nth(usize::from(n) % len.max(1)).copied()
+    }
+
+    fn connect(&mut self, to: Gid) {
+        self.qpn += 1;
+        let ask = Ask {
+            service: ServiceId(1),
+            local_gid: gid(1),
+            remote_gid: to,
+            qpn: Qpn::new(self.qpn),
+            starting_psn: Psn::new(self.qpn),
+            pkey: PKey::DEFAULT,
+            path_mtu: IbMtu::B4096,
+            srq: true,
+            private_data: &[],
+        };
+        if let Ok(id) = self.cm.connect(self.now, &ask) {
+            assert!(self.known.insert(id, false).is_none());
+        }
+    }
+
+    fn end(&mut self, id: CmId) {
+        self.cm.disconnect(self.now, id);
+        self.known.insert(id, true);
+    }
+
+    fn attend(&mut self) {
+        while let Some(event) = self.cm.poll_event() {
+            let id = event.id();
+            match event {
+                CmEvent::Requested { remote, .. } => {
+                    assert!(self.known.insert(id, false).is_none());
+                    self.qpn += 1;
+                    let consent = Consent {
+                        qpn: Qpn::new(self.qpn),
+                        starting_psn: Psn::new(0),
+                        srq: true,
+                        private_data: &[],
+                    };
+                    if remote.qpn.get() % 4 == 0 {
+                        self.cm.reject(self.now, id, RejectReason::NO_QP, &[]);
+                        self.known.insert(id, true);
+                    } else {
+                        self.cm.accept(self.now, id, &consent);
+                    }
+                }
+                CmEvent::Replied { .. } => {
+                    assert_eq!(self.known.get(&id), Some(&false));
+                    self.cm.establish(self.now, id);
+                }
+                CmEvent::Established { .. } => assert_eq!(self.known.get(&id), Some(&false)),
+                CmEvent::Rejected { .. }
+                | CmEvent::Disconnected { .. }
+                | CmEvent::TimedOut { .. } => {
+                    assert_eq!(self.known.insert(id, true), Some(false));
+                }
+                CmEvent::Released { .. } => {
+                    assert_eq!(self.known.remove(&id), Some(true));
+                    assert_eq!(self.cm.state(id), None);
+                }
+            }
+        }
+        assert!(self.known.len() <= CONNECTIONS_MAX);
+        while let Some((_, mad)) = self.cm.poll_transmit(self.now) {
+            let mad = Mad::parse(&mad).expect("what is sent is a datagram");
+            assert!(mad.communication_management().is_some());
+        }
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let mut user = User::new();
+    let mut input = data.iter().copied();
+    while let Some(step) = input.next() {
+        let (peer, n) = (gid(2 + (step >> 3 & 3)), step >> 5);
+        match step & 7 {
+            5 => user.connect(peer),
+            6 => {
+                if let Some(id) = user.nth(n) {
+                    user.end(id);
+                }
+            }
+            7 => {
+                let passed = Duration::from_millis(10) * u32::from(input.next().unwrap_or(0));
+                user.now = user.now.after(passed);
+                user.cm.handle_timeout(user.now);
+                assert!(user.cm.next_deadline().is_none_or(|at| at > user.now));
+            }
+            _ => {
+                let mut mad = [0; MAD_LEN];
+                mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+                mad[17] = input.next().unwrap_or(0);
+                let ours = input.next().unwrap_or(0) & 1 != 0;
+                let len = usize::from(input.next().unwrap_or(0));
+                for (to, from) in mad[24..].iter_mut().zip(input.by_ref().take(len)) {
+                    *to = from;
+                }
+                if let Some(id) = user.nth(n).filter(|_| ours) {
+                    mad[28..32].copy_from_slice(&id.0.to_be_bytes());
+                }
+                user.cm.receive(user.now, peer, &mad, |_| true);
+            }
+        }
+        user.attend();
+    }
+});
