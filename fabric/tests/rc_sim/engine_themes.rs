@@ -33,6 +33,7 @@ pub fn weather(seed: u64, random: &mut Random) -> Weather {
     Weather {
         seed,
         nodes: random.between(2, 5) as usize,
+        star: false,
         impairments: Scenario::fair(seed, 0).faulty(5).impairments,
         trouble: 2_000 * MILLISECOND,
         restarts: false,
@@ -81,6 +82,22 @@ fn engines_in_all_trouble_at_once() {
             outages: true,
             may_fail: true,
             trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        }
+    });
+}
+
+/// One node with 200 peers, which is killed and comes back: all of them connect again at once.
+#[test]
+fn engines_around_one_that_is_killed() {
+    simulate_engines("engines_around_one_that_is_killed", 1, |seed, random| {
+        Weather {
+            nodes: 201,
+            star: true,
+            restarts: true,
+            impairments: Scenario::fair(seed, 0).faulty(1).impairments,
+            burst: 2,
+            gap: 500 * MILLISECOND,
             ..weather(seed, random)
         }
     });

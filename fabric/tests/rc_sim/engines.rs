@@ -33,6 +33,8 @@ const AGAIN_AFTER: Time = 50 * MILLISECOND;
 pub struct Weather {
     pub seed: u64,
     pub nodes: usize,
+    /// Only the first node talks to all others, and they to it alone.
+    pub star: bool,
     pub impairments: Impairments,
     /// How long there is trouble.
     pub trouble: Time,
@@ -60,6 +62,13 @@ pub struct Tally {
     pub rejected: u64,
     pub restarts: u64,
     pub packets: u64,
+}
+
+impl Weather {
+    /// Whether node `a` sends to node `b`.
+    fn talk(&self, a: usize, b: usize) -> bool {
+        a != b && (!self.star || a == 0 || b == 0)
+    }
 }
 
 impl Tally {
@@ -139,7 +148,7 @@ impl World {
     fn reach_everybody(&mut self) {
         let mut missing: HashSet<(usize, usize)> = (0..self.nodes.len())
             .flat_map(|a| (0..self.nodes.len()).map(move |b| (a, b)))
-            .filter(|(a, b)| a != b)
+            .filter(|&(a, b)| self.weather.talk(a, b))
             .collect();
         let before = self.arrived.clone();
         let end = self.now + 120 * SECOND;
@@ -262,7 +271,7 @@ impl World {
         if self.posting {
             let wishes = node.wishes.iter().enumerate();
             let wish = wishes
-                .filter(|(peer, w)| *peer != index && w.next_at > now.0)
+                .filter(|&(peer, w)| self.weather.talk(index, peer) && w.next_at > now.0)
                 .map(|(_, w)| w.next_at)
                 .min();
             next = next.into_iter().chain(wish).min();
@@ -331,7 +340,9 @@ impl World {
     fn make_trouble(&mut self) {
         let pause = Duration::from_millis(self.random.between(5, 400)).as_nanos() as Time;
         self.trouble_at = Some(self.now + pause).filter(|&at| at < self.weather.trouble);
-        let a = self.random.below(self.nodes.len() as u64) as usize;
+        let anybody = self.random.below(self.nodes.len() as u64) as usize;
+        let centre = self.weather.star && self.random.percent(50);
+        let a = if centre { 0 } else { anybody };
         let b = (a + 1) % self.nodes.len();
         match self.random.below(3) {
             0 if self.weather.restarts => self.restart(a),

@@ -350,11 +350,13 @@ impl Node {
                     sqd_notify: Some(true),
                     ..Attributes::default()
                 };
-                qp.modify(local, shared, State::Sqd, &notify)
+                self.ledger
+                    .within(|| qp.modify(local, shared, State::Sqd, &notify))
                     .expect("from RTS to SQD");
             }
             State::Sqd if !side.draining => {
-                qp.modify(local, shared, State::Rts, &Attributes::default())
+                self.ledger
+                    .within(|| qp.modify(local, shared, State::Rts, &Attributes::default()))
                     .expect("from SQD to RTS");
                 side.restart_at = None;
             }

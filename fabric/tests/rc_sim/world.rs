@@ -269,9 +269,10 @@ impl World {
             let local = node.local(self.now);
             let side = node.sides.get_mut(&end.qpn.get()).expect("both are there");
             side.draining = false;
-            if side.qp.state() != State::Err {
-                side.qp
-                    .modify(local, &mut node.shared, State::Err, &Attributes::default())
+            let (qp, shared) = (&mut side.qp, &mut node.shared);
+            if qp.state() != State::Err {
+                node.ledger
+                    .within(|| qp.modify(local, shared, State::Err, &Attributes::default()))
                     .expect("any state but RESET may go to ERR");
             }
             node.complete(&mut self.flows);

@@ -76,7 +76,8 @@ impl World {
 
     /// Connects to whom there is no connection, and posts over those that are open.
     pub(super) fn pursue(&mut self, index: usize) {
-        for peer in (0..self.nodes.len()).filter(|&p| p != index) {
+        let weather = self.weather;
+        for peer in (0..self.nodes.len()).filter(|&p| weather.talk(index, p)) {
             if self.nodes[index].wishes[peer].next_at > self.now {
                 continue;
             }
