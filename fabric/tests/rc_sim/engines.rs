@@ -12,11 +12,13 @@ mod node;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use fabric::mad::{MAD_LEN, Mad};
 use fabric::soft::wire::opcode;
 use fabric::soft::{Path, train};
 use fabric::{EndpointId, Instant, ServiceId};
 
 use crate::network::{Impairments, MICROSECOND, MILLISECOND, Network, SECOND, Time};
+use crate::node::is_traced;
 use crate::packets::{gid, open, seal};
 use crate::random::Random;
 
@@ -298,6 +300,11 @@ impl World {
             };
             if packet.bth.opcode == opcode::UD_SEND_ONLY {
                 let mad = bytes[train::HEAD..].first_chunk();
+                if is_traced() {
+                    let read = Mad::parse(&bytes[train::HEAD..][..MAD_LEN]).map(|m| m.header);
+                    let header = read.map_or_else(|e| e.to_string(), |h| h.to_string());
+                    eprintln!("{} ns node {index} <- node {from} {header}", now.0);
+                }
                 node.engine.mad(now, gid(from), mad.expect("256 bytes"));
                 continue;
             }

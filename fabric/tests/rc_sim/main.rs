@@ -38,6 +38,7 @@ mod flow;
 mod network;
 mod node;
 mod packets;
+mod plain;
 mod random;
 mod scenario;
 mod side;

@@ -23,6 +23,16 @@ fn faults_of_every_kind() {
     });
 }
 
+/// Our requesters with responders that throw away what comes behind a gap.
+#[test]
+fn plain_responders() {
+    simulate("plain_responders", 200_000, |seed| Scenario {
+        plain_responders: true,
+        failures: Failures::Retry,
+        ..Scenario::fair(seed, WORLD / 2).faulty(30)
+    });
+}
+
 /// Messages of 64 KiB, as connected mode has them, and of a megabyte.
 #[test]
 fn long_messages() {

@@ -53,7 +53,9 @@ impl World {
             CloseReason::Disconnected => w.closes || w.restarts || w.may_fail,
             CloseReason::Rejected(RejectReason::CONSUMER) => w.closes,
             CloseReason::Rejected(_) => w.restarts || w.closes || w.may_fail,
-            CloseReason::TimedOut => w.restarts || w.may_fail,
+            // A request that comes twice, the second time after it was rejected, is consented to, and
+            // nobody waits for that any more.
+            CloseReason::TimedOut => w.restarts || w.may_fail || w.closes,
             CloseReason::Failed(WcStatus::RetryExcErr) => w.restarts || w.may_fail || w.closes,
             CloseReason::Failed(_) | CloseReason::PortGone => false,
         };
