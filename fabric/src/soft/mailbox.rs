@@ -51,15 +51,20 @@ impl Mailbox {
             path,
             bytes: bytes.into(),
         });
-        if !self.any.swap(true, Ordering::Release)
-            && let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes())
-        {
-            log::debug!("a worker cannot be woken: {e}");
+        if !self.any.swap(true, Ordering::Release) {
+            self.wake();
         }
         true
     }
 
-    /// Takes out the packets that come to at most `room` bytes. A packet longer than that is lost.
+    fn wake(&self) {
+        if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+            log::debug!("a worker cannot be woken: {e}");
+        }
+    }
+
+    /// Takes out the packets that come to at most `room` bytes, and wakes the worker again if some are
+    /// left. A packet longer than that is lost.
     pub fn take(&self, mut room: usize) -> Vec<Letter> {
         if !self.any.load(Ordering::Acquire) {
             return Vec::new();
@@ -80,6 +85,56 @@ impl Mailbox {
             }
         }
         self.any.store(!letters.is_empty(), Ordering::Release);
+        if !letters.is_empty() {
+            self.wake();
+        }
         taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::types::Gid;
+
+    const PATH: Path = Path {
+        src: Gid::UNSPECIFIED,
+        dst: Gid::UNSPECIFIED,
+        src_port: 1,
+    };
+
+    /// How often the worker was woken since it was asked last.
+    fn woken(wake: &OwnedFd) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(wake, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    #[test]
+    fn nobody_waits_for_what_is_in_it() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let mailbox = Mailbox::new(Arc::clone(&wake));
+        assert!(mailbox.take(1000).is_empty());
+        for k in 0..10 {
+            assert!(mailbox.put(PATH, &[k; 100]));
+        }
+        assert_eq!(woken(&wake), 1);
+        let first: Vec<u8> = mailbox.take(450).iter().map(|l| l.bytes[0]).collect();
+        assert_eq!(first, [0, 1, 2, 3]);
+        assert_eq!(woken(&wake), 1, "some are left");
+        assert_eq!(mailbox.take(1000).len(), 6);
+        assert_eq!(woken(&wake), 0);
+        assert!(mailbox.put(PATH, &[0; 100]) && mailbox.put(PATH, &[1]));
+        assert_eq!(woken(&wake), 1);
+        assert_eq!(mailbox.take(50).len(), 1, "what never fits is lost");
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let mailbox = Mailbox::new(wake);
+        let taken = (0..2 * LETTERS_MAX).filter(|_| mailbox.put(PATH, &[0]));
+        assert_eq!(taken.count(), LETTERS_MAX);
     }
 }

@@ -250,6 +250,9 @@ impl SoftWorker {
             return;
         };
         let letters = mailbox.take(SLOT_LEN);
+        if letters.is_empty() {
+            return;
+        }
         let (mut at, _) = self.slab.spare();
         let mut places = Vec::with_capacity(letters.len());
         for letter in &letters {

@@ -6,26 +6,27 @@
 //! connection ends without a reason that the scenario has; when the trouble is over, every node
 //! reaches every other one, and after all is closed nothing is left.
 
+mod consumer;
+mod node;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use fabric::soft::engine::{Engine, EngineConfig, PortView};
+use fabric::mad::{MAD_LEN, Mad};
 use fabric::soft::wire::opcode;
 use fabric::soft::{Path, train};
-use fabric::{
-    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, EndpointId, Guid,
-    IbMtu, Instant, PKey, Posted, Qpn, RejectReason, ServiceId, WcStatus,
-};
+use fabric::{EndpointId, Instant, ServiceId};
 
-use crate::network::{Datagram, Impairments, MICROSECOND, MILLISECOND, Network, SECOND, Time};
+use crate::network::{Impairments, MICROSECOND, MILLISECOND, Network, SECOND, Time};
+use crate::node::is_traced;
 use crate::packets::{gid, open, seal};
 use crate::random::Random;
+
+use node::{Node, Wish, engine, message};
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 const ENDPOINT: EndpointId = EndpointId(1);
 const MESSAGE_MAX: usize = 65_524;
-/// Message header: who sends, the connection's serial number, the message's number in it.
-const HEADER: usize = 24;
 /// A node tries again this long after a connection ended.
 const AGAIN_AFTER: Time = 50 * MILLISECOND;
 
@@ -34,6 +35,8 @@ const AGAIN_AFTER: Time = 50 * MILLISECOND;
 pub struct Weather {
     pub seed: u64,
     pub nodes: usize,
+    /// Only the first node talks to all others, and they to it alone.
+    pub star: bool,
     pub impairments: Impairments,
     /// How long there is trouble.
     pub trouble: Time,
@@ -63,6 +66,13 @@ pub struct Tally {
     pub packets: u64,
 }
 
+impl Weather {
+    /// Whether node `a` sends to node `b`.
+    fn talk(&self, a: usize, b: usize) -> bool {
+        a != b && (!self.star || a == 0 || b == 0)
+    }
+}
+
 impl Tally {
     pub fn add(&mut self, other: &Tally) {
         self.arrived += other.arrived;
@@ -74,85 +84,6 @@ impl Tally {
         self.restarts += other.restarts;
         self.packets += other.packets;
     }
-}
-
-/// A message's bytes, from what its header says.
-fn message(from: usize, serial: u64, number: u64) -> Vec<u8> {
-    let mut random = Random::new(serial ^ number.rotate_left(32));
-    let len = match random.below(100) {
-        0..=69 => random.between(HEADER as u64, 200),
-        70..=97 => random.between(HEADER as u64, 4096),
-        _ => random.between(4096, MESSAGE_MAX as u64),
-    } as usize;
-    let mut bytes = Vec::with_capacity(len + 8);
-    for word in [from as u64, serial, number] {
-        bytes.extend(word.to_be_bytes());
-    }
-    while bytes.len() < len {
-        bytes.extend(random.word().to_le_bytes());
-    }
-    bytes.truncate(len);
-    bytes
-}
-
-/// A connection that a node sends over.
-#[derive(Debug)]
-struct Outgoing {
-    id: ConnectionId,
-    open: bool,
-    serial: u64,
-    /// Messages posted.
-    next: u64,
-}
-
-/// A connection that a node receives over.
-#[derive(Debug, Default)]
-struct Incoming {
-    /// Who sends and the serial number, once there was a message.
-    from: Option<(usize, u64)>,
-    next: u64,
-}
-
-/// What a node wants of a peer.
-#[derive(Debug, Default)]
-struct Wish {
-    connection: Option<Outgoing>,
-    /// When it tries to connect, or posts again.
-    next_at: Time,
-}
-
-#[derive(Debug)]
-struct Node {
-    engine: Engine,
-    random: Random,
-    wishes: Vec<Wish>,
-    incoming: HashMap<ConnectionId, Incoming>,
-    socket: Vec<Datagram>,
-    memory: Vec<u8>,
-    /// Dead before this.
-    down_until: Time,
-    wake_at: Option<Time>,
-}
-
-fn engine(node: usize, random: &mut Random, now: Time) -> Engine {
-    let mut engine = Engine::new(EngineConfig {
-        ca_guid: Guid(random.word().to_be_bytes()),
-        worker: 0,
-        workers: 1,
-        seed: [random.word(), random.word()],
-        message_max: MESSAGE_MAX,
-        connections_max: 1000,
-    });
-    let view = PortView {
-        gid: gid(node),
-        path_mtu: Some(IbMtu::B1024),
-        send_max: 65_000,
-        reserved: Vec::<Qpn>::new(),
-        pkey: PKey::DEFAULT,
-    };
-    engine.set_port(Instant(now), view);
-    engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
-    engine
 }
 
 /// Engines on a network.
@@ -219,7 +150,7 @@ impl World {
     fn reach_everybody(&mut self) {
         let mut missing: HashSet<(usize, usize)> = (0..self.nodes.len())
             .flat_map(|a| (0..self.nodes.len()).map(move |b| (a, b)))
-            .filter(|(a, b)| a != b)
+            .filter(|&(a, b)| self.weather.talk(a, b))
             .collect();
         let before = self.arrived.clone();
         let end = self.now + 120 * SECOND;
@@ -342,7 +273,7 @@ impl World {
         if self.posting {
             let wishes = node.wishes.iter().enumerate();
             let wish = wishes
-                .filter(|(peer, w)| *peer != index && w.next_at > now.0)
+                .filter(|&(peer, w)| self.weather.talk(index, peer) && w.next_at > now.0)
                 .map(|(_, w)| w.next_at)
                 .min();
             next = next.into_iter().chain(wish).min();
@@ -369,6 +300,11 @@ impl World {
             };
             if packet.bth.opcode == opcode::UD_SEND_ONLY {
                 let mad = bytes[train::HEAD..].first_chunk();
+                if is_traced() {
+                    let read = Mad::parse(&bytes[train::HEAD..][..MAD_LEN]).map(|m| m.header);
+                    let header = read.map_or_else(|e| e.to_string(), |h| h.to_string());
+                    eprintln!("{} ns node {index} <- node {from} {header}", now.0);
+                }
                 node.engine.mad(now, gid(from), mad.expect("256 bytes"));
                 continue;
             }
@@ -408,140 +344,12 @@ impl World {
         }
     }
 
-    fn events(&mut self, index: usize) {
-        let now = Instant(self.now);
-        while let Some(event) = self.nodes[index].engine.poll_event() {
-            let node = &mut self.nodes[index];
-            match event {
-                ConnectionEvent::Requested {
-                    connection,
-                    private_data,
-                    service,
-                    ..
-                } => {
-                    assert_eq!((service, private_data.len()), (SERVICE, 92));
-                    if self.weather.closes && node.random.percent(5) {
-                        let reason = RejectReason::CONSUMER;
-                        node.engine.reject(now, connection, reason, &[]);
-                    } else {
-                        node.engine.accept(now, connection, &[7; 8]);
-                        node.incoming.insert(connection, Incoming::default());
-                    }
-                }
-                ConnectionEvent::Replied {
-                    connection,
-                    private_data,
-                } => {
-                    assert_eq!(private_data[..8], [7; 8]);
-                    node.engine.establish(now, connection);
-                    for out in node.wishes.iter_mut().filter_map(|w| w.connection.as_mut()) {
-                        out.open |= out.id == connection;
-                    }
-                }
-                ConnectionEvent::Closed { connection, reason } => {
-                    self.note_closed(index, connection, reason);
-                }
-            }
-        }
-    }
-
-    fn note_closed(&mut self, index: usize, connection: ConnectionId, reason: CloseReason) {
-        let w = &self.weather;
-        let right = match reason {
-            CloseReason::Disconnected => w.closes || w.restarts || w.may_fail,
-            CloseReason::Rejected(RejectReason::CONSUMER) => w.closes,
-            CloseReason::Rejected(_) => w.restarts || w.closes || w.may_fail,
-            CloseReason::TimedOut => w.restarts || w.may_fail,
-            CloseReason::Failed(WcStatus::RetryExcErr) => w.restarts || w.may_fail || w.closes,
-            CloseReason::Failed(_) | CloseReason::PortGone => false,
-        };
-        assert!(right, "a connection of node {index} ended: {reason:?}");
-        match reason {
-            CloseReason::Failed(_) => self.tally.failed += 1,
-            CloseReason::TimedOut => self.tally.timed_out += 1,
-            CloseReason::Rejected(_) => self.tally.rejected += 1,
-            _ => self.tally.disconnected += 1,
-        }
-        let node = &mut self.nodes[index];
-        node.incoming.remove(&connection);
-        for wish in &mut node.wishes {
-            if wish.connection.as_ref().is_some_and(|o| o.id == connection) {
-                wish.connection = None;
-                wish.next_at = self.now + AGAIN_AFTER;
-            }
-        }
-    }
-
-    /// Connects to whom there is no connection, and posts over those that are open.
-    fn pursue(&mut self, index: usize) {
-        for peer in (0..self.nodes.len()).filter(|&p| p != index) {
-            if self.nodes[index].wishes[peer].next_at > self.now {
-                continue;
-            }
-            match &self.nodes[index].wishes[peer].connection {
-                None => self.connect(index, peer),
-                Some(out) if out.open => self.post(index, peer),
-                Some(_) => {}
-            }
-        }
-    }
-
-    fn connect(&mut self, index: usize, peer: usize) {
-        let node = &mut self.nodes[index];
-        let request = ConnectRequest {
-            service: SERVICE,
-            peer: gid(peer),
-            private_data: &[1; 8],
-        };
-        let now = Instant(self.now);
-        match node.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) {
-            Ok(id) => {
-                self.serial += 1;
-                self.tally.connections += 1;
-                node.wishes[peer].connection = Some(Outgoing {
-                    id,
-                    open: false,
-                    serial: self.serial,
-                    next: 0,
-                });
-            }
-            Err(ConnectError::Full) => node.wishes[peer].next_at = self.now + AGAIN_AFTER,
-            Err(e) => panic!("{e}"),
-        }
-    }
-
-    fn post(&mut self, index: usize, peer: usize) {
-        let now = Instant(self.now);
-        let node = &mut self.nodes[index];
-        let wish = &mut node.wishes[peer];
-        let out = wish.connection.as_mut().expect("an open one");
-        for _ in 0..node.random.between(1, self.weather.burst) {
-            let bytes = message(index, out.serial, out.next);
-            let path_mtu = node.engine.path_mtu(out.id);
-            let Some(mut places) = node.engine.message(now, out.id, bytes.len()) else {
-                break;
-            };
-            for piece in bytes.chunks(path_mtu) {
-                let place = places.next(piece.len()).expect("as many as pieces");
-                place.copy_from_slice(piece);
-            }
-            let ticket = places.finish();
-            match node.engine.post(now, out.id, ticket) {
-                Posted::Done => out.next += 1,
-                Posted::Full => {
-                    out.next += 1;
-                    break;
-                }
-                Posted::Refused => break,
-            }
-        }
-        wish.next_at = self.now + 1 + node.random.below(self.weather.gap);
-    }
-
     fn make_trouble(&mut self) {
         let pause = Duration::from_millis(self.random.between(5, 400)).as_nanos() as Time;
         self.trouble_at = Some(self.now + pause).filter(|&at| at < self.weather.trouble);
-        let a = self.random.below(self.nodes.len() as u64) as usize;
+        let anybody = self.random.below(self.nodes.len() as u64) as usize;
+        let centre = self.weather.star && self.random.percent(50);
+        let a = if centre { 0 } else { anybody };
         let b = (a + 1) % self.nodes.len();
         match self.random.below(3) {
             0 if self.weather.restarts => self.restart(a),
@@ -569,23 +377,5 @@ impl World {
         node.socket.clear();
         node.down_until = down_until;
         node.wake_at = Some(down_until);
-    }
-
-    /// A consumer closes one of its connections, whichever side it is.
-    fn close_one(&mut self, index: usize) {
-        let node = &mut self.nodes[index];
-        let all = node.engine.list();
-        let nth = node.random.below(all.len() as u64) as usize;
-        let Some(info) = all.get(nth) else { return };
-        node.engine.close(Instant(self.now), info.connection);
-        node.incoming.remove(&info.connection);
-        for wish in &mut node.wishes {
-            let is_it = |o: &Outgoing| o.id == info.connection;
-            if wish.connection.as_ref().is_some_and(is_it) {
-                wish.connection = None;
-                wish.next_at = self.now + AGAIN_AFTER;
-            }
-        }
-        node.wake_at = Some(self.now);
     }
 }

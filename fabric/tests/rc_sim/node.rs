@@ -6,13 +6,13 @@ use std::sync::LazyLock;
 
 use fabric::Instant;
 use fabric::soft::qp::{Attributes, State};
-use fabric::soft::rc::{Inbox, RcCounts, Room, Shared, Srq};
+use fabric::soft::rc::{Inbox, RcCounts, RcPacket, ReceivedMessage, Room, Shared, Srq};
 use fabric::soft::wire::{Aeth, Bth, opcode};
 
 use crate::flow::Flow;
 use crate::memory::Ledger;
 use crate::network::{Datagram, MICROSECOND, Network, Time};
-use crate::packets::{for_queue_pair, open, seal};
+use crate::packets::{acknowledgement, for_queue_pair, forge, open, seal};
 use crate::random::Random;
 use crate::scenario::Scenario;
 use crate::side::Side;
@@ -24,10 +24,15 @@ const POSTED_MAX: usize = 64;
 /// Packets that one queue pair may send in one go: more is a loop without end.
 const PACKETS_MAX: usize = 100_000;
 
+/// Whether packets are to be told of.
+pub fn is_traced() -> bool {
+    static WANTED: LazyLock<bool> = LazyLock::new(|| env::var_os("RC_SIM_TRACE").is_some());
+    *WANTED
+}
+
 /// Tells of a packet, if RC_SIM_TRACE is set.
 fn trace(now: Time, node: usize, way: &str, bth: &Bth, aeth: Option<Aeth>) {
-    static WANTED: LazyLock<bool> = LazyLock::new(|| env::var_os("RC_SIM_TRACE").is_some());
-    if !*WANTED {
+    if !is_traced() {
         return;
     }
     let (name, psn) = (opcode::name(bth.opcode).unwrap_or("?"), bth.psn().get());
@@ -40,6 +45,37 @@ fn trace(now: Time, node: usize, way: &str, bth: &Bth, aeth: Option<Aeth>) {
         "{us:14.3} us node {node} {way} {} {name} PSN {psn:#08x}{ask}{aeth}",
         bth.dest_qp()
     );
+}
+
+/// Lets the plain responder of a side take a request, and answers at once.
+fn plainly(
+    now: Time,
+    index: usize,
+    side: &mut Side,
+    packet: &RcPacket<'_>,
+    flows: &mut [Flow],
+    network: &mut Network,
+) {
+    let plain = side.plain.as_mut().expect("a plain responder");
+    let reaction = plain.receive(packet);
+    if let Some(bytes) = reaction.message {
+        let got = ReceivedMessage {
+            qpn: side.qp.qpn(),
+            immediate: packet.immediate,
+            solicited: packet.bth.solicited(),
+            len: bytes.len(),
+            buffer: 0,
+            parts: 0..0,
+        };
+        flows[side.receives].arrive(&got, std::iter::once(&bytes[..]));
+        side.arrived += 1;
+    }
+    if let Some((psn, aeth)) = reaction.answer {
+        let answer = acknowledgement(side.peer.qpn, psn, aeth);
+        let bytes = forge(index, side.peer.node, &answer);
+        side.watch.sends_response(psn, aeth, side.arrived);
+        network.send(now, index, side.peer.node, &bytes);
+    }
 }
 
 /// A node.
@@ -161,6 +197,10 @@ impl Node {
             let packet = for_queue_pair(&packet, &self.memory);
             trace(now, self.index, "<-", &packet.bth, packet.aeth);
             side.watch.hears_response(now, &packet);
+            if packet.bth.opcode != opcode::RC_ACKNOWLEDGE && side.plain.is_some() {
+                plainly(now, self.index, side, &packet, flows, network);
+                continue;
+            }
             let (qp, shared) = (&mut side.qp, &mut self.shared);
             self.ledger.within(|| qp.receive(local, shared, &packet));
         }
@@ -350,11 +390,13 @@ impl Node {
                     sqd_notify: Some(true),
                     ..Attributes::default()
                 };
-                qp.modify(local, shared, State::Sqd, &notify)
+                self.ledger
+                    .within(|| qp.modify(local, shared, State::Sqd, &notify))
                     .expect("from RTS to SQD");
             }
             State::Sqd if !side.draining => {
-                qp.modify(local, shared, State::Rts, &Attributes::default())
+                self.ledger
+                    .within(|| qp.modify(local, shared, State::Rts, &Attributes::default()))
                     .expect("from SQD to RTS");
                 side.restart_at = None;
             }

@@ -2,10 +2,10 @@
 
 use std::net::Ipv6Addr;
 
-use fabric::Gid;
 use fabric::soft::icrc::Prefix;
 use fabric::soft::rc::RcPacket;
-use fabric::soft::wire::{ICRC_LEN, Packet, ROCE_V2_PORT, Repr};
+use fabric::soft::wire::{Aeth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, Repr, opcode};
+use fabric::{Gid, PKey, Psn, Qpn};
 
 /// Any will do; a queue pair keeps to one.
 const SOURCE_PORT: u16 = 0xc000;
@@ -34,6 +34,26 @@ pub fn open(from: usize, to: usize, bytes: &[u8]) -> Option<Packet<'_>> {
     (icrc(from, to, packet.covered) == packet.icrc).then_some(packet)
 }
 
+/// A response.
+pub fn acknowledgement(dest_qp: Qpn, psn: Psn, aeth: Aeth) -> Repr<'static> {
+    Repr {
+        opcode: opcode::RC_ACKNOWLEDGE,
+        solicited: false,
+        mig_req: false,
+        pkey: PKey::DEFAULT,
+        fecn: false,
+        becn: false,
+        dest_qp,
+        ack_req: false,
+        psn,
+        extended: Extended {
+            aeth: Some(aeth),
+            ..Extended::default()
+        },
+        payload: &[],
+    }
+}
+
 /// A packet that its sender never sent, with the right addresses and the right ICRC.
 pub fn forge(from: usize, to: usize, repr: &Repr<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -56,9 +76,6 @@ pub fn for_queue_pair<'a>(packet: &Packet<'a>, batch: &[u8]) -> RcPacket<'a> {
 
 #[cfg(test)]
 mod tests {
-    use fabric::soft::wire::opcode;
-    use fabric::{PKey, Psn, Qpn};
-
     use super::*;
 
     fn sealed(payload: &[u8]) -> Vec<u8> {

@@ -122,6 +122,8 @@ pub struct Scenario {
     pub hold: Time,
     /// Bytes that a node's socket holds.
     pub socket: usize,
+    /// Whether requests are taken by responders like those of `rdma_rxe`.
+    pub plain_responders: bool,
     /// What a node takes for a datagram.
     pub cost: Time,
     /// Messages posted in a row, at most, and the pause between rows, at most.
@@ -154,6 +156,7 @@ impl Scenario {
             buffers: 512,
             hold: 0,
             socket: 4 << 20,
+            plain_responders: false,
             cost: 0,
             burst: random.one_of(&[1, 4, 64, 1000]),
             gap: random.one_of(&[0, 50 * MICROSECOND, 2 * MILLISECOND]),

@@ -6,6 +6,7 @@ use fabric::{AhAttributes, IbMtu, Instant, Psn, Qpn, WcStatus};
 
 use crate::network::Time;
 use crate::packets::gid;
+use crate::plain::Plain;
 use crate::scenario::Patience;
 use crate::watch::Watch;
 
@@ -39,6 +40,8 @@ pub struct Side {
     pub receives: usize,
     pub peer: Place,
     pub watch: Watch,
+    /// What takes requests, instead of our responder.
+    pub plain: Option<Plain>,
     pub mtu: IbMtu,
     /// Messages that arrived whole over this queue pair.
     pub arrived: u64,
@@ -77,6 +80,7 @@ impl Side {
             receives: flows.1,
             peer,
             watch: Watch::new(here.psn, now),
+            plain: None,
             mtu,
             arrived: 0,
             post_at: now,

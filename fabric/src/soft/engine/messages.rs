@@ -52,7 +52,8 @@ impl Engine {
         self.lend(connection, Layout::Messages, len, count)
     }
 
-    /// The path MTU in bytes of a connection that takes messages now.
+    /// The path MTU in bytes of a connection that takes messages now. Who was asked waits for the
+    /// ReadyToUse, or for a packet: until then the peer's queue pair drops what comes.
     fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
         let c = self.table.get(self.table.by_id(connection)?)?;
         let takes =

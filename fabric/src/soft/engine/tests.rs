@@ -442,6 +442,25 @@ fn a_blocked_network_loses_nothing() {
     assert_eq!(b.messages, [sent]);
 }
 
+/// However many there are, those without anything to do are in no list.
+#[test]
+fn idle_connections_are_not_looked_at() {
+    let mut world = World::new();
+    let (busy, _) = world.connected();
+    for _ in 0..100 {
+        world.connected();
+    }
+    world.run_for(Duration::from_secs(3));
+    let now = world.now;
+    let engine = &world.nodes[0].engine;
+    assert!(engine.ready.is_empty() && engine.unflushed.is_empty() && engine.timers.len() == 0);
+    world.nodes[0].post(now, busy, &[1; 5000]).unwrap();
+    world.transmit();
+    let engine = &world.nodes[0].engine;
+    assert!(engine.ready.is_empty() && engine.unflushed.len() <= 1);
+    assert_eq!(engine.timers.len(), 1);
+}
+
 /// A busy connection keeps nobody else from sending.
 #[test]
 fn connections_take_turns() {

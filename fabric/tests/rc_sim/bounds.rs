@@ -1,0 +1,172 @@
+//! What a world may cost: time, packets, memory. And that it is the same world each time.
+
+use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
+use fabric::soft::wire::{Extended, Repr, opcode};
+use fabric::{IbMtu, Instant, PKey};
+
+use super::Replay;
+use crate::engine_themes::weather;
+use crate::engines::{self, Weather};
+use crate::memory::Ledger;
+use crate::network::{Impairments, MICROSECOND};
+use crate::packets::{self, forge};
+use crate::random::Random;
+use crate::scenario::{Failures, Scenario, Sizes};
+use crate::side::{Place, Side};
+use crate::world::{Outcome, World};
+
+/// Nothing depends on anything but the seed: else a failure could not be seen again.
+#[test]
+fn a_seed_gives_the_same_world_again() {
+    let faulty = Scenario {
+        failures: Failures::Retry,
+        ..Scenario::fair(8, 500).faulty(30).meshed(3)
+    };
+    let run = || World::new(&faulty).run();
+    assert_eq!(run(), run());
+    let stormy = Weather {
+        restarts: true,
+        closes: true,
+        outages: true,
+        may_fail: true,
+        ..weather(8, &mut Random::new(8))
+    };
+    let run = || engines::World::new(&stormy).run();
+    assert_eq!(run(), run());
+}
+
+/// 64 KiB messages over a link of ten gigabits a second with a shallow queue.
+fn fast_link(loss: u32, plain_responders: bool) -> Outcome {
+    let scenario = Scenario {
+        impairments: Impairments {
+            loss,
+            latency: 20 * MICROSECOND,
+            rate: 10_000_000_000,
+            queue: 256 << 10,
+            ..Impairments::default()
+        },
+        mtu: IbMtu::B1024,
+        sizes: Sizes::Jumbo,
+        burst: 1000,
+        gap: 0,
+        blocked: 0,
+        plain_responders,
+        failures: Failures::None,
+        ..Scenario::fair(5, 300)
+    };
+    World::new(&scenario).run()
+}
+
+/// What is lost costs less than half.
+#[test]
+fn one_per_cent_of_loss_costs_less_than_half() {
+    let (clean, lossy) = (fast_link(0, false), fast_link(10_000, false));
+    println!("clean {clean:?}, lossy {lossy:?}");
+    assert!(lossy.took < 2 * clean.took);
+    // What was lost is sent again, there and in the queue, and little more.
+    assert!(100 * lossy.retransmitted < 8 * lossy.packets);
+}
+
+/// The same with peers that throw away what comes behind a gap: everything behind it is sent again.
+#[test]
+fn one_per_cent_of_loss_at_plain_responders() {
+    let (clean, lossy) = (fast_link(0, true), fast_link(10_000, true));
+    println!("clean {clean:?}, lossy {lossy:?}");
+    assert!(lossy.took < 5 * clean.took);
+}
+
+/// Five senders towards nodes that are slower than all of them together and whose sockets are small:
+/// what overflows is sent again, and that does not make it worse and worse.
+#[test]
+fn overflowing_sockets() {
+    let mut worst = 0;
+    for seed in 1..=4 {
+        let replay = Replay {
+            theme: "overflowing_sockets",
+            seed,
+        };
+        let scenario = Scenario {
+            impairments: Impairments {
+                latency: 20 * MICROSECOND,
+                ..Impairments::default()
+            },
+            mtu: IbMtu::B1024,
+            sizes: Sizes::Jumbo,
+            socket: 212_992,
+            cost: MICROSECOND,
+            burst: 1000,
+            gap: 0,
+            ..Scenario::fair(seed, 600).meshed(6)
+        };
+        let outcome = World::new(&scenario).run();
+        drop(replay);
+        worst = worst.max(100 * outcome.retransmitted / outcome.packets);
+    }
+    println!("sent again: at most {worst} per cent");
+    assert!(
+        worst < 30,
+        "{worst} per cent of all packets were sent again"
+    );
+}
+
+/// A peer that leaves a gap and goes on: what is kept of it has a bound, and so has what is kept of
+/// lists. Then the gap is filled, and everything that was kept is there.
+#[test]
+fn what_comes_behind_a_gap_is_bounded() {
+    let scenario = Scenario {
+        mtu: IbMtu::B256,
+        ..Scenario::fair(1, 0)
+    };
+    let (here, peer) = (Place::of(0, 0x11), Place::of(1, 0x12));
+    let mut shared = Shared {
+        srq: Srq::new(8192, 256),
+        inbox: Inbox::default(),
+        counts: RcCounts::default(),
+    };
+    let now = Instant(1);
+    let patience = &scenario.patience;
+    let mut side = Side::connect(
+        0,
+        now,
+        &mut shared,
+        0,
+        (0, 1),
+        here,
+        peer,
+        scenario.mtu,
+        patience,
+    );
+    let mut ledger = Ledger::default();
+    let mut receive = |number: u32, shared: &mut Shared| {
+        let repr = Repr {
+            opcode: opcode::RC_SEND_ONLY,
+            solicited: false,
+            mig_req: false,
+            pkey: PKey::DEFAULT,
+            fecn: false,
+            becn: false,
+            dest_qp: here.qpn,
+            ack_req: true,
+            psn: peer.psn.advance(number),
+            extended: Extended::default(),
+            payload: &[number as u8; 256],
+        };
+        let bytes = forge(1, 0, &repr);
+        let packet = packets::open(1, 0, &bytes).unwrap();
+        let packet = packets::for_queue_pair(&packet, &bytes);
+        ledger.within(|| side.qp.receive(now, shared, &packet));
+        ledger.within(|| side.qp.end_batch(shared, &bytes));
+        ledger.most()
+    };
+    // More than the number of PSNs that may be in flight, and some of them twice.
+    let mut most = 0;
+    for number in (1..50_000).chain(1..100).chain((1 << 23) - 100..(1 << 23)) {
+        most = receive(number, &mut shared);
+    }
+    assert!(most < (1 << 20) + (64 << 10), "{most} bytes");
+    assert!(shared.counts.held_out_of_order > 1000);
+    assert!(shared.inbox.messages.is_empty());
+    receive(0, &mut shared);
+    let kept = shared.counts.held_out_of_order;
+    assert_eq!(shared.inbox.messages.len() as u64, kept + 1);
+}

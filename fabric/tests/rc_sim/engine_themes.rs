@@ -1,0 +1,104 @@
+//! Engines in all kinds of trouble, one kind a test.
+
+use super::{Replay, setting};
+use crate::engines::{Tally, Weather, World};
+use crate::network::MILLISECOND;
+use crate::random::Random;
+use crate::scenario::Scenario;
+
+/// Runs worlds of engines until `messages` have arrived.
+fn simulate_engines(
+    theme: &'static str,
+    messages: u64,
+    make: impl Fn(u64, &mut Random) -> Weather,
+) {
+    let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
+    let first = setting("RC_SIM_SEED").unwrap_or(1);
+    let (mut sum, mut worlds) = (Tally::default(), 0);
+    for seed in first.. {
+        if sum.arrived >= messages {
+            break;
+        }
+        let replay = Replay { theme, seed };
+        let tally = World::new(&make(seed, &mut Random::new(seed))).run();
+        drop(replay);
+        worlds += 1;
+        sum.add(&tally);
+    }
+    println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
+}
+
+/// A network with some faults, and two seconds of whatever else a theme has.
+pub fn weather(seed: u64, random: &mut Random) -> Weather {
+    Weather {
+        seed,
+        nodes: random.between(2, 5) as usize,
+        star: false,
+        impairments: Scenario::fair(seed, 0).faulty(5).impairments,
+        trouble: 2_000 * MILLISECOND,
+        restarts: false,
+        closes: false,
+        outages: false,
+        may_fail: false,
+        burst: random.one_of(&[1, 4, 16]),
+        gap: random.one_of(&[20, 100, 500]) * MILLISECOND,
+    }
+}
+
+#[test]
+fn engines_on_a_bad_network() {
+    simulate_engines("engines_on_a_bad_network", 50_000, weather);
+}
+
+#[test]
+fn engines_whose_consumers_close() {
+    simulate_engines("engines_whose_consumers_close", 50_000, |seed, random| {
+        Weather {
+            closes: true,
+            ..weather(seed, random)
+        }
+    });
+}
+
+#[test]
+fn engines_that_are_killed_and_return() {
+    simulate_engines(
+        "engines_that_are_killed_and_return",
+        50_000,
+        |seed, random| Weather {
+            restarts: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        },
+    );
+}
+
+#[test]
+fn engines_in_all_trouble_at_once() {
+    simulate_engines("engines_in_all_trouble_at_once", 50_000, |seed, random| {
+        Weather {
+            restarts: true,
+            closes: true,
+            outages: true,
+            may_fail: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        }
+    });
+}
+
+/// One node with 200 peers, which is killed and comes back: all of them connect again at once.
+#[test]
+fn engines_around_one_that_is_killed() {
+    simulate_engines("engines_around_one_that_is_killed", 1, |seed, random| {
+        Weather {
+            nodes: 201,
+            star: true,
+            restarts: true,
+            impairments: Scenario::fair(seed, 0).faulty(1).impairments,
+            burst: 2,
+            gap: 500 * MILLISECOND,
+            ..weather(seed, random)
+        }
+    });
+}

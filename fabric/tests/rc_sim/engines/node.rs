@@ -1,0 +1,93 @@
+//! A node: an engine, and a consumer that wants a connection to every other node.
+
+use std::collections::HashMap;
+
+use fabric::soft::engine::{Engine, EngineConfig, PortView};
+use fabric::{ConnectionId, Guid, IbMtu, Instant, PKey, Qpn};
+
+use super::{ENDPOINT, MESSAGE_MAX, SERVICE};
+use crate::network::{Datagram, Time};
+use crate::packets::gid;
+use crate::random::Random;
+
+/// Message header: who sends, the connection's serial number, the message's number in it.
+const HEADER: usize = 24;
+
+/// A message's bytes, from what its header says.
+pub(super) fn message(from: usize, serial: u64, number: u64) -> Vec<u8> {
+    let mut random = Random::new(serial ^ number.rotate_left(32));
+    let len = match random.below(100) {
+        0..=69 => random.between(HEADER as u64, 200),
+        70..=97 => random.between(HEADER as u64, 4096),
+        _ => random.between(4096, MESSAGE_MAX as u64),
+    } as usize;
+    let mut bytes = Vec::with_capacity(len + 8);
+    for word in [from as u64, serial, number] {
+        bytes.extend(word.to_be_bytes());
+    }
+    while bytes.len() < len {
+        bytes.extend(random.word().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A connection that a node sends over.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub id: ConnectionId,
+    pub open: bool,
+    pub serial: u64,
+    /// Messages posted.
+    pub next: u64,
+}
+
+/// A connection that a node receives over.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// Who sends and the serial number, once there was a message.
+    pub from: Option<(usize, u64)>,
+    pub next: u64,
+}
+
+/// What a node wants of a peer.
+#[derive(Debug, Default)]
+pub(super) struct Wish {
+    pub connection: Option<Outgoing>,
+    /// When it tries to connect, or posts again.
+    pub next_at: Time,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub engine: Engine,
+    pub random: Random,
+    pub wishes: Vec<Wish>,
+    pub incoming: HashMap<ConnectionId, Incoming>,
+    pub socket: Vec<Datagram>,
+    pub memory: Vec<u8>,
+    /// Dead before this.
+    pub down_until: Time,
+    pub wake_at: Option<Time>,
+}
+
+pub(super) fn engine(node: usize, random: &mut Random, now: Time) -> Engine {
+    let mut engine = Engine::new(EngineConfig {
+        ca_guid: Guid(random.word().to_be_bytes()),
+        worker: 0,
+        workers: 1,
+        seed: [random.word(), random.word()],
+        message_max: MESSAGE_MAX,
+        connections_max: 1000,
+    });
+    let view = PortView {
+        gid: gid(node),
+        path_mtu: Some(IbMtu::B1024),
+        send_max: 65_000,
+        reserved: Vec::<Qpn>::new(),
+        pkey: PKey::DEFAULT,
+    };
+    engine.set_port(Instant(now), view);
+    engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+    engine
+}

@@ -1,0 +1,158 @@
+//! Queue pairs in all kinds of trouble, one kind a test.
+
+use super::simulate;
+use crate::network::{MICROSECOND, MILLISECOND};
+use crate::random::Random;
+use crate::scenario::{Failures, Patience, Scenario, Sizes, Trouble};
+
+/// Messages of a world, both directions together, roughly.
+const WORLD: u64 = 2_000;
+
+#[test]
+fn fair_network() {
+    simulate("fair_network", 300_000, |seed| {
+        Scenario::fair(seed, WORLD / 2)
+    });
+}
+
+#[test]
+fn faults_of_every_kind() {
+    simulate("faults_of_every_kind", 500_000, |seed| Scenario {
+        failures: Failures::Retry,
+        ..Scenario::fair(seed, WORLD / 2).faulty(30)
+    });
+}
+
+/// Our requesters with responders that throw away what comes behind a gap.
+#[test]
+fn plain_responders() {
+    simulate("plain_responders", 200_000, |seed| Scenario {
+        plain_responders: true,
+        failures: Failures::Retry,
+        ..Scenario::fair(seed, WORLD / 2).faulty(30)
+    });
+}
+
+/// Messages of 64 KiB, as connected mode has them, and of a megabyte.
+#[test]
+fn long_messages() {
+    simulate("long_messages", 2_000, |seed| Scenario {
+        sizes: if seed % 4 == 0 {
+            Sizes::Huge
+        } else {
+            Sizes::Jumbo
+        },
+        buffers: 64,
+        ..Scenario::fair(seed, if seed % 4 == 0 { 8 } else { 40 }).faulty(3)
+    });
+}
+
+/// Many nodes, each connected with every other one, that share receive buffers.
+#[test]
+fn meshes() {
+    simulate("meshes", 200_000, |seed| {
+        let mut random = Random::new(seed);
+        let base = Scenario::fair(seed, WORLD / 2).faulty(5);
+        base.meshed(random.between(3, 6) as usize)
+    });
+}
+
+/// Consumers that keep their receive buffers, so that the queue is often empty.
+#[test]
+fn starved_receivers() {
+    simulate("starved_receivers", 100_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            buffers: random.between(1, 16) as usize,
+            hold: random.one_of(&[100, 1_000, 10_000]) * MICROSECOND,
+            patience: Patience {
+                min_rnr_timer: random.one_of(&[1, 12, 18]),
+                ..Patience::OURS
+            },
+            ..Scenario::fair(seed, WORLD / 4).faulty(5)
+        }
+    });
+}
+
+/// The same towards requesters that do not wait for ever.
+#[test]
+fn starved_receivers_of_the_impatient() {
+    simulate("starved_receivers_of_the_impatient", 50_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            buffers: random.between(1, 8) as usize,
+            hold: 20 * MILLISECOND,
+            patience: Patience {
+                rnr_retry: random.between(0, 6) as u8,
+                min_rnr_timer: random.one_of(&[1, 12, 18]),
+                ..Patience::OURS
+            },
+            failures: Failures::RetryAndRnr,
+            ..Scenario::fair(seed, WORLD / 4).faulty(5)
+        }
+    });
+}
+
+/// Requesters with little or no patience, as the kernel's IP over InfiniBand asks for: what fails,
+/// fails as it should.
+#[test]
+fn few_retries() {
+    simulate("few_retries", 50_000, |seed| {
+        let mut random = Random::new(seed);
+        Scenario {
+            patience: Patience {
+                retry_cnt: random.between(0, 3) as u8,
+                timeout: random.one_of(&[12, 14, 15]),
+                ..Patience::OURS
+            },
+            failures: Failures::Retry,
+            ..Scenario::fair(seed, WORLD / 4).faulty(10)
+        }
+    });
+}
+
+#[test]
+fn outages() {
+    simulate("outages", 50_000, |seed| Scenario {
+        trouble: Trouble::Outages,
+        gap: 2 * MILLISECOND,
+        burst: 8,
+        ..Scenario::fair(seed, WORLD / 2).faulty(1)
+    });
+}
+
+#[test]
+fn vanishing_peers() {
+    simulate("vanishing_peers", 50_000, |seed| Scenario {
+        trouble: Trouble::Vanish,
+        ..Scenario::fair(seed, WORLD / 2).faulty(5).meshed(3)
+    });
+}
+
+#[test]
+fn pauses_and_steps_of_clocks() {
+    simulate("pauses_and_steps_of_clocks", 50_000, |seed| Scenario {
+        trouble: Trouble::Pauses,
+        gap: 2 * MILLISECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(1)
+    });
+}
+
+#[test]
+fn drains() {
+    simulate("drains", 50_000, |seed| Scenario {
+        trouble: Trouble::Drains,
+        gap: 500 * MICROSECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(5)
+    });
+}
+
+/// Packets of somebody who knows the addresses and the queue pairs, and has to guess PSNs.
+#[test]
+fn forgeries() {
+    simulate("forgeries", 100_000, |seed| Scenario {
+        trouble: Trouble::Forgeries,
+        gap: 2 * MILLISECOND,
+        ..Scenario::fair(seed, WORLD / 2).faulty(3).meshed(3)
+    });
+}

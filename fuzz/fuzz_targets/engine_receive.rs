@@ -1,0 +1,213 @@
+//! Packets and management datagrams of any content to a worker's connections, of which two are
+//! established: no panic, no memory without bound, and it still takes a connection afterwards.
+//!
+//! Input: records of a kind byte, a length byte and as many bytes. Kind 0 to 2: a packet to the
+//! connection that the kind names (2: to a queue pair of its own choosing), headers filled in; 3: a
+//! management datagram, class and version filled in; 4: one that names a communication id of ours;
+//! 5: time passes, a number of milliseconds; 6: a message is posted; 7: the connection is closed.
+
+#![no_main]
+
+use fabric::mad::MAD_LEN;
+use fabric::soft::Path;
+use fabric::soft::engine::{Engine, EngineConfig, PortView};
+use fabric::{
+    ConnectRequest, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid, IbMtu, Instant, PKey,
+    Posted, ServiceId,
+};
+use libfuzzer_sys::fuzz_target;
+use std::time::Duration;
+
+const ENDPOINT: EndpointId = EndpointId(1);
+const SERVICE: ServiceId = ServiceId(7);
+const CONNECTIONS_MAX: usize = 8;
+/// Bytes in front of the payload of a datagram.
+const UD_HEAD: usize = 20;
+
+fn gid(last: u8) -> Gid {
+    let mut gid = Gid::UNSPECIFIED;
+    (gid.0[0], gid.0[15]) = (0xfd, last);
+    gid
+}
+
+struct Side {
+    gid: Gid,
+    engine: Engine,
+    established: Vec<ConnectionId>,
+    /// The communication id that the peer last used for us.
+    comm_id: [u8; 4],
+}
+
+impl Side {
+    fn new(last: u8) -> Side {
+        let mut engine = Engine::new(EngineConfig {
+            ca_guid: Guid([last; 8]),
+            worker: 0,
+            workers: 1,
+            seed: [last.into(), 7],
+            message_max: 4096,
+            connections_max: CONNECTIONS_MAX,
+        });
+        let port = PortView {
+            gid: gid(last),
+            path_mtu: Some(IbMtu::B256),
+            send_max: 65000,
+            ..PortView::default()
+        };
+        engine.set_port(Instant(0), port);
+        engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+        Side {
+            gid: gid(last),
+            engine,
+            established: Vec::new(),
+            comm_id: [0; 4],
+        }
+    }
+
+    fn packet(&mut self, now: Instant, from: Gid, bytes: &[u8]) {
+        let path = Path {
+            src: from,
+            dst: self.gid,
+            src_port: 49152,
+        };
+        self.engine.begin_batch();
+        let _ = self.engine.receive(now, &path, bytes, 0, || Ok(()));
+        self.engine.end_batch(now, bytes);
+    }
+
+    fn answer(&mut self, now: Instant) {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                ConnectionEvent::Requested { connection, .. } => {
+                    self.engine.accept(now, connection, &[]);
+                    self.established.push(connection);
+                }
+                ConnectionEvent::Replied { connection, .. } => {
+                    self.engine.establish(now, connection);
+                    self.established.push(connection);
+                }
+                ConnectionEvent::Closed { connection, .. } => {
+                    self.established.retain(|&c| c != connection);
+                }
+            }
+        }
+    }
+
+    fn post(&mut self, now: Instant, connection: ConnectionId, len: usize) {
+        if let Some(mut places) = self.engine.message(now, connection, len) {
+            let mut left = len;
+            while left > 0
+                && let Some(place) = places.next(left.min(256))
+            {
+                left -= place.len();
+            }
+            let ticket = places.finish();
+            assert_ne!(self.engine.post(now, connection, ticket), Posted::Refused);
+        }
+    }
+}
+
+fn carry(now: Instant, from: &mut Side, to: &mut Side) {
+    from.answer(now);
+    let mut packets = Vec::new();
+    from.engine.transmit(now, true, |run| {
+        packets.extend(run.memory.chunks(run.stride).map(<[u8]>::to_vec));
+        run.count
+    });
+    for bytes in &packets {
+        if bytes[0] < 0x20 {
+            to.packet(now, from.gid, bytes);
+        } else if let Ok(mad) = bytes[UD_HEAD..][..MAD_LEN].try_into() {
+            to.comm_id.copy_from_slice(&bytes[UD_HEAD + 28..][..4]);
+            to.engine.mad(now, from.gid, mad);
+        }
+    }
+}
+
+fn connect(now: Instant, a: &mut Side, b: &mut Side) -> bool {
+    let request = ConnectRequest {
+        service: SERVICE,
+        peer: b.gid,
+        private_data: &[],
+    };
+    let Ok(connection) = a.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) else {
+        return false;
+    };
+    for _ in 0..4 {
+        carry(now, a, b);
+        carry(now, b, a);
+    }
+    a.established.contains(&connection)
+}
+
+fuzz_target!(|data: &[u8]| {
+    let (mut a, mut b) = (Side::new(1), Side::new(2));
+    let mut now = Instant(1);
+    assert!(connect(now, &mut a, &mut b) && connect(now, &mut a, &mut b));
+    let qpns: Vec<_> = b.engine.list().iter().map(|c| c.local_qpn).collect();
+    let mut rest = data;
+    while let [kind, len, tail @ ..] = rest {
+        let (record, tail) = tail.split_at(tail.len().min((*len).into()));
+        rest = tail;
+        match kind & 7 {
+            k @ 0..=2 => {
+                let mut bytes = record.to_vec();
+                bytes.resize(bytes.len().max(16).next_multiple_of(4), 0);
+                bytes[0] &= 0x1f;
+                bytes[1] &= 0xf0;
+                bytes[2..4].fill(0xff);
+                if let Some(qpn) = qpns.get(usize::from(k)) {
+                    bytes[5..8].copy_from_slice(&qpn.to_bytes());
+                }
+                b.packet(now, a.gid, &bytes);
+            }
+            k @ 3..=4 => {
+                let mut mad = [0; MAD_LEN];
+                for (byte, given) in mad[16..].iter_mut().zip(record) {
+                    *byte = *given;
+                }
+                mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+                if k == 4 {
+                    mad[28..32].copy_from_slice(&b.comm_id);
+                }
+                b.engine.mad(now, a.gid, &mad);
+            }
+            5 => {
+                let time = record.first().copied().unwrap_or(1);
+                now = now.after(Duration::from_millis(time.into()));
+                b.engine.handle_timeout(now);
+            }
+            6 => {
+                if let Some(&connection) = b.established.first() {
+                    b.post(now, connection, record.len() * 16);
+                }
+            }
+            _ => {
+                if let Some(connection) = b.established.pop() {
+                    b.engine.close(now, connection);
+                }
+            }
+        }
+        b.answer(now);
+        b.engine.transmit(now, kind & 8 != 0, |run| run.count);
+        assert!(b.engine.list().len() <= CONNECTIONS_MAX);
+    }
+    // Whatever is half-done ends by itself, and then there is room.
+    for _ in 0..200 {
+        now = now.after(Duration::from_millis(200));
+        b.engine.handle_timeout(now);
+        b.answer(now);
+        b.engine.transmit(now, true, |run| run.count);
+    }
+    for connection in std::mem::take(&mut b.established) {
+        b.engine.close(now, connection);
+    }
+    for _ in 0..200 {
+        now = now.after(Duration::from_millis(200));
+        b.engine.handle_timeout(now);
+        b.engine.transmit(now, true, |run| run.count);
+    }
+    let mut fresh = Side::new(3);
+    fresh.engine.handle_timeout(now);
+    assert!(connect(now, &mut fresh, &mut b), "{:?}", b.engine.list());
+});
