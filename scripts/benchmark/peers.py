@@ -1,6 +1,6 @@
 """Many peers of one daemon, made by hand: each asks for a connection and then says nothing.
 
-Run in a namespace without a daemon. Prints one line of JSON when all are connected, disconnects when
+A few have the same address, as partitions of a port do: a daemon bounds the connections of one. Run in a namespace without a daemon. Prints one line of JSON when all are connected, disconnects when
 its standard input ends. The layouts are those of the IBA, vol. 1, tables 106 ff., and RFC 4755, 6.
 """
 
@@ -9,6 +9,7 @@ import json
 import select
 import socket
 import struct
+import subprocess
 import sys
 import time
 import zlib
@@ -22,6 +23,7 @@ RECEIVE_MTU = 65524
 FIRST_ID = 0x5000_0001
 PATIENCE = 0.2  # Seconds before a message is sent again.
 TRIES = 50
+PEERS_OF_AN_ADDRESS = 16
 
 
 def icrc(source, destination, port, covered):
@@ -39,26 +41,32 @@ class Peers:
         self.scope = socket.if_nametoindex(args.interface)
         self.to = (args.to, ROCE_PORT, 0, self.scope)
         self.peer = socket.inet_pton(socket.AF_INET6, args.to)
-        self.own = socket.inet_pton(socket.AF_INET6, self._own_address(args.interface))
+        self.addresses = [f"fe80::9:{n + 1:x}" for n in range(-(-self.count // PEERS_OF_AN_ADDRESS))]
+        self._add_addresses(args.interface)
         self.socket = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
         self.socket.bind(("::", ROCE_PORT))
         self.accepted = {}
 
-    def _own_address(self, interface):
-        for line in open("/proc/net/if_inet6"):
-            address, _, _, scope, _, name = line.split()
-            if name == interface and scope == "20":
-                return socket.inet_ntop(socket.AF_INET6, bytes.fromhex(address))
-        raise SystemExit(f"{interface} has no link-local address")
+    def _add_addresses(self, interface):
+        lines = "".join(f"address replace {address}/64 dev {interface} nodad\n" for address in self.addresses)
+        subprocess.run(["ip", "-6", "-batch", "-"], input=lines, text=True, check=True)
 
-    def send(self, attribute, transaction, data):
-        mad = bytes((1, 7, 2, 3, 0, 0, 0, 0)) + struct.pack(">QH", transaction, attribute) + bytes(6)
+    def address_of(self, own):
+        """The address, as bytes, of the peer with this communication id."""
+        address = self.addresses[(own - FIRST_ID) // PEERS_OF_AN_ADDRESS]
+        return socket.inet_pton(socket.AF_INET6, address)
+
+    def send(self, attribute, own, data):
+        source = self.address_of(own)
+        mad = bytes((1, 7, 2, 3, 0, 0, 0, 0)) + struct.pack(">QH", own, attribute) + bytes(6)
         bth = struct.pack(">BBHII", UD_SEND_ONLY, 0, self.pkey, GSI, 0)
         covered = bth + struct.pack(">II", GSI_QKEY, GSI) + mad + data.ljust(232, b"\0")
-        self.socket.sendto(covered + icrc(self.own, self.peer, ROCE_PORT, covered), self.to)
+        packet = covered + icrc(source, self.peer, ROCE_PORT, covered)
+        from_here = (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, source + struct.pack("=I", self.scope))
+        self.socket.sendmsg([packet], [from_here], 0, self.to)
 
     def request(self, own):
-        number = own - FIRST_ID
+        number, source = own - FIRST_ID, self.address_of(own)
         data = bytearray(232)
         struct.pack_into(">I4xQQ", data, 0, own, LINUX_SERVICE | self.qpn, 0x0002C90300AA0001)
         struct.pack_into(">IB", data, 32, (0x1000 + number) << 8 | 4, 0)
@@ -66,8 +74,8 @@ class Peers:
         data[47] = 20 << 3
         struct.pack_into(">H", data, 48, self.pkey)
         data[50], data[51] = 5 << 4, 15 << 4 | 1 << 3
-        data[52:54], data[54:56] = self.own[14:], self.peer[14:]
-        data[56:72], data[72:88] = self.own, self.peer
+        data[52:54], data[54:56] = source[14:], self.peer[14:]
+        data[56:72], data[72:88] = source, self.peer
         data[91], data[94], data[95] = 3, 1 << 3, 19 << 3
         struct.pack_into(">II", data, 140, 0x20000 + number, RECEIVE_MTU)
         self.send(REQ, own, bytes(data))

@@ -77,6 +77,10 @@ fn c105_a_peer_without_the_flag_is_sent_datagrams_only() {
     }
     assert_eq!(a.mtu("ib0"), u64::from(CONNECTED_MTU));
     assert_eq!(b.mtu("ib0"), u64::from(LINK_MTU));
+    // A UDP socket's first large send fails with EMSGSIZE, which not every program tries again.
+    for address in [b.v4(), b.v6()] {
+        learns_the_mtu(a, &address, SOON);
+    }
     everything_passes(a, b);
     // It did not so much as ask.
     for host in [a, b] {
@@ -190,25 +194,27 @@ fn a_connection_in_the_making_delays_no_small_packet() {
     without_connections(a);
 }
 
-/// One connection is all that host `b` has, and it is busy with `c`.
+/// A connection each way is all that host `b` has, and both are busy with `c`.
 #[test]
 fn c104_a_peer_out_of_connections_rejects_and_is_served_by_datagrams() {
-    let Some(lab) = Lab::segment(3) else { return };
-    let full = ["--mode", "connected", "--connections", "1", "--queues", "1"];
-    let mut lab = lab.run_each(&[&CONNECTED, &full, &CONNECTED]);
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
     let (a, b, c) = lab.three();
-    eventually(SOON, "a connection from c to b", || {
-        c.pings(&b.v4());
-        let made = b.connections_with(c, false);
-        (!made.is_empty()).then_some(())
-    });
+    let full = ["--mode", "connected", "--connections", "2", "--queues", "1"];
+    for (host, options) in [(&mut *a, &CONNECTED[..]), (b, &full), (c, &CONNECTED)] {
+        host.start(options);
+        host.configure("ib0");
+    }
+    c.connects_to(b);
+    b.connects_to(c);
     let _busy = c.spawn(&format!("ping -q -i 0.01 -s 1000 {}", b.v4()));
     for address in [b.v4(), b.v6()] {
         learns_the_mtu(a, &address, GIVEN_UP);
     }
     full_packets_pass(a, b, LINK_MTU);
     assert!(
-        b.connections("ib0").len() <= 1,
+        b.connections("ib0").len() <= 2,
         "{:?}",
         b.connections("ib0")
     );

@@ -42,6 +42,11 @@ fn one_side_changes(options: &str) {
     });
     a.connects_to(b);
     b.connects_to(a);
+    // What was too large for datagrams has told the peer's kernel a smaller path MTU.
+    for host in [&*a, &*b] {
+        host.ok("ip -4 route flush cache");
+        host.ok("ip -6 route flush cache");
+    }
     full_packets_pass(a, b, CONNECTED_MTU);
     full_packets_pass(b, a, CONNECTED_MTU);
 }

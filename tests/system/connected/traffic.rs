@@ -229,8 +229,10 @@ fn a_small_mtu_of_the_administrators_uses_connections_too() {
     }
     a.connects_to(b);
     let before = a.of_connections("tx_bytes");
-    iperf(a, b, &b.v4(), "-n 20M");
-    assert!(a.of_connections("tx_bytes") - before > 20 << 20);
+    iperf(a, b, &b.v4(), "-n 40M");
+    // The rest are datagrams: the other data thread may have had no connection yet.
+    let carried = a.of_connections("tx_bytes") - before;
+    assert!(carried > 20 << 20, "{carried} bytes");
 }
 
 #[test]

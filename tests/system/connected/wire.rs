@@ -52,8 +52,9 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| ((i * 31) >> 3) as u8).collect()
 }
 
-/// The packets of a message, of which the last asks for an acknowledgement.
-fn packets(to: &Accepted, first_psn: u32, pieces: &[Vec<u8>]) -> Vec<Rc> {
+/// The packets of a message, of which the last asks for an acknowledgement; `first` is how many were
+/// sent before them.
+fn packets(to: &Accepted, first: u32, pieces: &[Vec<u8>]) -> Vec<Rc> {
     let last = pieces.len() - 1;
     let packet = |(i, piece): (usize, &Vec<u8>)| Rc {
         opcode: match (i, last) {
@@ -63,14 +64,16 @@ fn packets(to: &Accepted, first_psn: u32, pieces: &[Vec<u8>]) -> Vec<Rc> {
             _ => opcode::SEND_MIDDLE,
         },
         destination_qpn: to.qpn,
-        psn: first_psn + i as u32,
+        psn: to.psn(first + i as u32),
         asks_ack: i == last,
         rest: piece.clone(),
     };
     pieces.iter().enumerate().map(packet).collect()
 }
 
-fn is_ack(expected: u32) -> impl Fn(u32, u8, u32) -> bool {
+/// Of our packet `n`.
+fn is_ack(accepted: &Accepted, n: u32) -> impl Fn(u32, u8, u32) -> bool {
+    let expected = accepted.psn(n);
     move |psn, code, _| psn == expected && syndrome::is_ack(code)
 }
 
@@ -111,14 +114,14 @@ fn a_message_of_several_packets_arrives_and_is_acknowledged() {
     with_peer(|peer, b| {
         let socket = listener(b);
         let accepted = peer.connect(&peer.request(LINUX_SERVICE, 0x100, 0x40));
-        let mut psn = 0;
+        let mut before = 0;
         for (n, length) in [1, 100, 4000, 4096, 10_000, 65_492].into_iter().enumerate() {
             let data = pattern(length);
-            let sent = packets(&accepted, psn, &message(b, &data));
-            psn += sent.len() as u32;
+            let sent = packets(&accepted, before, &message(b, &data));
+            before += sent.len() as u32;
             sent.iter().for_each(|packet| peer.send(packet));
             peer.acknowledgement("an acknowledgement", |last, code, msn| {
-                is_ack(psn - 1)(last, code, msn) && msn == n as u32 + 1
+                is_ack(&accepted, before - 1)(last, code, msn) && msn == n as u32 + 1
             });
             assert_eq!(hears(&socket).as_ref(), Some(&data), "{length} bytes");
         }
@@ -135,16 +138,12 @@ fn a_message_that_comes_before_the_ready_to_use_arrives() {
         let request = peer.request(LINUX_SERVICE, 0x100, 0x40);
         peer.send_cm(&request.message());
         let reply = peer.expect_cm("a reply", attribute::REP);
-        let accepted = Accepted {
-            own_id: request.id,
-            id: reply.word(0),
-            qpn: reply.word(12) >> 8,
-        };
+        let accepted = Accepted::of(request.id, &reply);
         let data = pattern(1000);
         for packet in packets(&accepted, 0, &message(b, &data)) {
             peer.send(&packet);
         }
-        peer.acknowledgement("an acknowledgement", is_ack(0));
+        peer.acknowledgement("an acknowledgement", is_ack(&accepted, 0));
         assert_eq!(hears(&socket), Some(data));
     });
 }
@@ -159,13 +158,13 @@ fn a_gap_is_reported_and_what_fills_it_completes_the_message() {
         peer.send(&sent[0]);
         peer.send(&sent[2]);
         peer.acknowledgement("a sequence error", |psn, code, _| {
-            psn == 1 && code == syndrome::NAK_SEQUENCE
+            psn == accepted.psn(1) && code == syndrome::NAK_SEQUENCE
         });
         assert!(b.counter("ib0", "out_of_sequence") > 0);
         // A peer that goes back sends everything from the gap on, whether it had arrived or not.
         peer.send(&sent[1]);
         peer.send(&sent[2]);
-        peer.acknowledgement("an acknowledgement", is_ack(2));
+        peer.acknowledgement("an acknowledgement", is_ack(&accepted, 2));
         assert_eq!(hears(&socket), Some(data));
     });
 }
@@ -179,7 +178,7 @@ fn what_comes_twice_is_acknowledged_twice_and_delivered_once() {
         let sent = packets(&accepted, 0, &message(b, &data));
         for _ in 0..2 {
             sent.iter().for_each(|packet| peer.send(packet));
-            peer.acknowledgement("an acknowledgement", is_ack(1));
+            peer.acknowledgement("an acknowledgement", is_ack(&accepted, 1));
         }
         assert_eq!(hears(&socket), Some(data));
         assert_eq!(hears(&socket), None);
@@ -226,7 +225,7 @@ fn a_middle_without_a_first_is_an_invalid_request() {
         |accepted| {
             let pieces = vec![vec![0; PATH_MTU]; 3];
             let mut packet = packets(accepted, 0, &pieces)[1].clone();
-            packet.psn = 0;
+            packet.psn = accepted.psn(0);
             vec![packet]
         },
     );
@@ -248,7 +247,7 @@ fn reads_and_writes_of_memory_are_refused() {
                 vec![Rc {
                     opcode: code,
                     destination_qpn: accepted.qpn,
-                    psn: 0,
+                    psn: accepted.psn(0),
                     asks_ack: true,
                     rest,
                 }]

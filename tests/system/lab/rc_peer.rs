@@ -43,6 +43,26 @@ pub struct Accepted {
     pub id: u32,
     /// Its RC queue pair.
     pub qpn: u32,
+    /// Where it wants us to start sending.
+    pub first_psn: u32,
+}
+
+impl Accepted {
+    /// What a reply to our request `own_id` says.
+    pub fn of(own_id: u32, reply: &CmMessage) -> Accepted {
+        assert_eq!(reply.word(4), own_id, "for our request");
+        Accepted {
+            own_id,
+            id: reply.word(0),
+            qpn: reply.word(12) >> 8,
+            first_psn: reply.word(20) >> 8,
+        }
+    }
+
+    /// The sequence number of our packet `n`, counted from 0.
+    pub fn psn(&self, n: u32) -> u32 {
+        (self.first_psn + n) & 0xff_ffff
+    }
 }
 
 impl RcPeer {
@@ -172,16 +192,11 @@ impl RcPeer {
         }
     }
 
-    /// Makes a connection; our packets begin with PSN 0.
+    /// Makes a connection.
     pub fn connect(&self, request: &Request) -> Accepted {
         self.send_cm(&request.message());
         let reply = self.expect_cm("a reply", attribute::REP);
-        assert_eq!(reply.word(4), request.id, "for our request");
-        let accepted = Accepted {
-            own_id: request.id,
-            id: reply.word(0),
-            qpn: reply.word(12) >> 8,
-        };
+        let accepted = Accepted::of(request.id, &reply);
         let ids = [accepted.own_id.to_be_bytes(), accepted.id.to_be_bytes()].concat();
         self.send_cm(&CmMessage::new(attribute::RTU, u64::from(request.id), &ids));
         accepted
