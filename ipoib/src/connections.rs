@@ -27,6 +27,9 @@ const FORGET_MS: u64 = 60_000;
 const TOUCH_MS: u64 = 1000;
 /// Who was used in so long a time makes no room for others.
 const BUSY_MS: u64 = 2000;
+/// The same among connections that one port has asked us for: whoever sends in its name has no part in
+/// those that it uses.
+const BUSY_OF_PORT_MS: u64 = 10_000;
 /// Idle connections are looked for at whole seconds only.
 const REAP_STEP_MS: u64 = 1000;
 /// Connections that are being made at one time.
@@ -92,6 +95,19 @@ pub struct Entry {
     /// Its name, from when the fabric has given one until it is over.
     pub connection: Option<ConnectionId>,
     pub used: Time,
+    /// A message came over it, so that whoever asked for it is there.
+    pub carried: bool,
+}
+
+/// Whether one more connection may be taken from a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Share {
+    /// It may.
+    Free,
+    /// In place of this one.
+    InPlaceOf(u32),
+    /// It has all that one port may have, and they are in use.
+    Used,
 }
 
 impl Entry {
@@ -258,6 +274,7 @@ impl Connections {
             }),
             connection: None,
             used: now,
+            carried: false,
         })
     }
 
@@ -268,6 +285,7 @@ impl Connections {
             side: Side::Passive,
             connection: Some(connection),
             used: now,
+            carried: false,
         });
         self.by_id.insert(connection, at);
         *self.by_port.entry(peer.gid()).or_default() += 1;
@@ -375,6 +393,15 @@ impl Connections {
         list.touch(&mut self.places, at);
     }
 
+    /// Notes that a message came over a connection.
+    #[inline]
+    pub fn note_carried(&mut self, at: u32, now: Time) {
+        if let Some(entry) = self.get_mut(at) {
+            entry.carried = true;
+        }
+        self.touch(at, now);
+    }
+
     /// Whether one more may be begun, now that others are; `confirmed`: with a neighbour that spoke.
     pub fn may_begin(&self, confirmed: bool) -> bool {
         let most = if confirmed {
@@ -401,18 +428,22 @@ impl Connections {
         (self.paused_len > self.max).then(|| self.paused.oldest())?
     }
 
-    /// Of those that a port has asked us for, the one that was not used for the longest time, if
-    /// they are `most` or more.
-    pub fn surplus_of(&self, port: Gid, most: u32) -> Option<u32> {
+    /// Whether a port may have one more connection than those that it has asked us for, of which it may
+    /// have `most`. Those that carried nothing make room first, the oldest of them before the others:
+    /// forged requests look like that.
+    pub fn share_of(&self, now: Time, port: Gid, most: u32) -> Share {
         if self.by_port.get(&port).is_none_or(|count| *count < most) {
-            return None;
+            return Share::Free;
         }
-        let theirs = self.entries.iter().enumerate().filter_map(|(at, e)| {
-            let e = e.as_ref()?;
+        let theirs = self.entries.iter().zip(0..).filter_map(|(entry, at)| {
+            let e = entry.as_ref()?;
             let is = matches!(e.side, Side::Passive) && e.peer.gid() == port;
-            is.then_some((e.used, at as u32))
+            let idle = !e.carried || e.used.after(BUSY_OF_PORT_MS) <= now;
+            (is && idle).then_some((e.carried, e.used, at))
         });
-        theirs.min().map(|(_, at)| at)
+        theirs
+            .min()
+            .map_or(Share::Used, |(_, _, at)| Share::InPlaceOf(at))
     }
 
     /// Keeps a frame until the connection is there; false if enough wait.

@@ -131,6 +131,13 @@ impl Neighbours {
         &mut self.slots[slot as usize]
     }
 
+    /// The connection that we asked a neighbour for, or [`NO_ENTRY`]; for any slot.
+    pub fn connection_of(&self, slot: u32) -> u32 {
+        self.slots
+            .get(slot as usize)
+            .map_or(NO_ENTRY, |n| n.connection)
+    }
+
     pub fn live(&self) -> impl Iterator<Item = (Link, &Neighbour)> {
         self.slots
             .iter()

@@ -32,18 +32,21 @@ fn strangers(a: &Host, b: &Host, count: usize) -> Vec<Attacker> {
     all
 }
 
-/// Runs a flood of 30,000 datagrams from host `a` at host `b`, from so many addresses that are not
-/// `a`'s, while large packets and a stream pass between the two. No packet may be lost, what is kept
-/// stays bounded, and afterwards all is as it was. (Who has a peer's own address can end that peer's
-/// connections, as anybody on the link can.)
+/// Runs a flood from so many addresses that are not host `a`'s.
 fn survives(addresses: usize, make: Hostile) {
+    survives_from(|a, b| strangers(a, b, addresses), make);
+}
+
+/// Runs a flood of 30,000 datagrams from host `a` at host `b`, while large packets and a stream pass
+/// between the two. No packet may be lost, what is kept stays bounded, and afterwards all is as it was.
+fn survives_from(attackers: impl FnOnce(&Host, &Host) -> Vec<Attacker>, make: Hostile) {
     let Some(mut lab) = Lab::connected_pair() else {
         return;
     };
     let (a, b) = lab.two();
     a.connects_to(b);
     b.connects_to(a);
-    let attackers = strangers(a, b, addresses);
+    let attackers = attackers(a, b);
     let memory = b.daemon().resident_kib();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -133,6 +136,17 @@ fn a_flood_of_requests_with_lying_private_data_is_bounded() {
 #[test]
 fn a_flood_of_requests_from_unknown_addresses_is_bounded() {
     survives(64, |attacker, numbers, _| {
+        let listener = LINUX_SERVICE | u64::from(attacker.qpn);
+        let private = private_data(numbers.next() as u32 & 0xff_ffff, 65_524);
+        request(attacker, numbers, listener, private)
+    });
+}
+
+/// They take the place of each other, not of the connection that the peer itself uses.
+#[test]
+fn a_flood_of_requests_in_a_peers_name_is_bounded() {
+    let peer = |a: &Host, b: &Host| vec![Attacker::new(a, b)];
+    survives_from(peer, |attacker, numbers, _| {
         let listener = LINUX_SERVICE | u64::from(attacker.qpn);
         let private = private_data(numbers.next() as u32 & 0xff_ffff, 65_524);
         request(attacker, numbers, listener, private)

@@ -5,12 +5,14 @@ use fabric::{ConnectionId, Gid, RejectReason, ServiceId};
 use super::super::incoming::Arrived;
 use super::super::{ConnectionAction, Ended, Incoming, Ipoib, Meta, Role, Time};
 use crate::address::HardwareAddress;
+use crate::connections::Share;
 use crate::counters::DropReason;
 use crate::event::Event;
 use crate::private_data::PrivateData;
 
 /// Connections that one port may have asked for: one for each thread of each of its interfaces, and
-/// those that a restart of it left behind. Of more, its own oldest is ended.
+/// those that a restart of it left behind. Of more, one of its own is ended that nothing came over, or
+/// not lately.
 const PER_PORT_MAX: u32 = 64;
 
 impl Ipoib {
@@ -66,9 +68,13 @@ impl Ipoib {
         if !peer.is_unicast() || peer.same_peer(&self.config.local) {
             return Err(RejectReason::CONSUMER);
         }
-        if let Some(at) = self.connected.table.surplus_of(port, PER_PORT_MAX) {
-            self.counters.connections_evicted += 1;
-            self.drop_entry(at, Ended::Evicted);
+        match self.connected.table.share_of(now, port, PER_PORT_MAX) {
+            Share::Free => {}
+            Share::InPlaceOf(at) => {
+                self.counters.connections_evicted += 1;
+                self.drop_entry(at, Ended::Evicted);
+            }
+            Share::Used => return Err(RejectReason::NO_QP),
         }
         if self.make_room(now) {
             Ok(peer)
@@ -98,7 +104,7 @@ impl Ipoib {
             return Incoming::Dropped(DropReason::NotConnected);
         };
         // Also what comes over a connection of ours is taken: the RFC has it used both ways.
-        table.touch(at, now);
+        table.note_carried(at, now);
         let meta = Meta {
             src_qpn: peer.qpn(),
             src_gid: peer.gid(),

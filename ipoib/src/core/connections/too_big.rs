@@ -38,7 +38,7 @@ impl Ipoib {
     }
 
     fn large_way(&self, slot: u32, len: usize) -> Way {
-        let at = self.neighbours.get(slot).connection;
+        let at = self.neighbours.connection_of(slot);
         match self.connected.table.active(at).map(|a| a.state) {
             Some(State::Connecting { .. } | State::Waiting { .. }) => Way::Soon(at),
             Some(State::Up { mtu, .. }) if len > mtu => Way::Takes(mtu),

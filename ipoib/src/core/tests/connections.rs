@@ -768,6 +768,51 @@ fn a_port_that_asks_for_many_loses_its_own() {
     assert!(c.connection_peer(ConnectionId(0)).is_none());
 }
 
+/// Somebody asks in the name of a peer, as often as he likes.
+#[test]
+fn requests_in_a_peers_name_do_not_end_the_connections_that_it_uses() {
+    let mut c = connected_with(1000);
+    let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
+    requested(&mut c, 0, C1, b().gid(), &THEIRS);
+    for now in 0..20_000 {
+        if now % 5000 == 0 {
+            c.from_connection(Time(now), C1, &message, message.len());
+        }
+        requested(
+            &mut c,
+            now,
+            ConnectionId(100 + now as u32),
+            b().gid(),
+            &THEIRS,
+        );
+        assert!(c.connection_peer(C1).is_some(), "after {now} ms");
+    }
+    assert_eq!(c.connections().count(), 64);
+    // Nor are new ones of its own kept out.
+    assert_eq!(c.counters().connections_rejected, 0);
+}
+
+#[test]
+fn a_port_whose_connections_are_all_in_use_gets_no_more() {
+    let mut c = connected_with(1000);
+    let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
+    for n in 0..64 {
+        requested(&mut c, 0, ConnectionId(n), b().gid(), &THEIRS);
+        c.from_connection(Time(0), ConnectionId(n), &message, message.len());
+    }
+    actions(&mut c, 0);
+    let one_more = ConnectionId(100);
+    requested(&mut c, 9_999, one_more, b().gid(), &THEIRS);
+    assert_eq!(
+        actions(&mut c, 9_999),
+        [reject(one_more, RejectReason::NO_QP)]
+    );
+    let one_more = ConnectionId(101);
+    requested(&mut c, 10_000, one_more, b().gid(), &THEIRS);
+    assert!(c.connection_peer(one_more).is_some());
+    assert_eq!(c.connections().count(), 64);
+}
+
 #[test]
 fn messages_come_from_the_connections_peer() {
     let mut c = connected();

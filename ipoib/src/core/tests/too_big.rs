@@ -212,6 +212,18 @@ fn frames_that_are_no_ip_are_not_answered() {
     }
 }
 
+/// As for a neighbour without connection, where nobody has the slot.
+#[test]
+fn a_target_that_nobody_has_gets_an_answer_as_well() {
+    let (mut c, mac, to) = with_peer();
+    let f = frame(mac, MAC_A, 0x0800, &ipv4([10, 0, 0, 1], IP_B, &[7; 2100]));
+    let expected = too_big(&mut c, to, &f);
+    for slot in [1, 64, u32::MAX - 1, u32::MAX] {
+        assert_eq!(too_big(&mut c, Target::Neighbour(slot), &f), expected);
+        assert_eq!(too_big(&mut c, Target::Group(slot), &f), None);
+    }
+}
+
 #[test]
 fn c100_the_largest_packet_of_a_connection_is_taken_and_one_byte_more_is_answered() {
     use fabric::{ConnectionEvent, ConnectionId};
