@@ -8,7 +8,7 @@ use fabric::soft::wire::{Aeth, Extended, ICRC_LEN, Packet, ROCE_V2_PORT, Repr, o
 use fabric::{Gid, PKey, Psn, Qpn};
 
 /// Any will do; a queue pair keeps to one.
-const SOURCE_PORT: u16 = 0xc000;
+pub const SOURCE_PORT: u16 = 0xc000;
 const UDP_HEADER_LEN: usize = 8;
 
 /// A node's address.

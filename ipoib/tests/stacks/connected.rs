@@ -2,7 +2,7 @@
 //! TCP makes of changes.
 
 use fabric::Qpn;
-use ipoib::{Mode, Role, Time};
+use ipoib::{Mode, Role};
 use smoltcp::wire::IpAddress;
 
 use crate::net::{CLEAN, Net, ROUGH};
@@ -22,18 +22,23 @@ fn made(net: &Net, node: usize) -> usize {
     all.filter(|(_, peer)| peer.role == Role::Active).count()
 }
 
+/// Messages posted.
+fn messages(net: &Net) -> usize {
+    net.nodes.iter().map(|n| n.port.messages).sum()
+}
+
 #[test]
 fn tcp_goes_over_connections_in_large_messages_while_datagrams_get_lost() {
     for (seed, to) in both() {
         let mut net = Net::new(seed, ROUGH, [CONNECTED; 2]);
         net.transfer(to, MUCH, |_| {});
-        assert!(net.longest > 65_000, "the longest is {}", net.longest);
+        assert!(net.nodes[0].port.longest > 65_000, "the longest is {}", net.nodes[0].port.longest);
         assert_eq!((made(&net, 0), made(&net, 1)), (1, 1));
         for node in &net.nodes {
             let c = node.core.counters();
             assert_eq!((c.connections_made, c.connections_accepted), (1, 1));
             assert_eq!(c.too_big_answered, 0);
-            assert_eq!(node.tap.mtu, 65520);
+            assert_eq!(node.mtu(), 65520);
         }
     }
 }
@@ -45,7 +50,7 @@ fn with_a_host_in_datagram_mode_tcp_agrees_on_what_a_datagram_carries() {
             let mut net = Net::new(seed, ROUGH, hosts);
             net.transfer(to, SOME, |_| {});
             assert_eq!(
-                (net.messages, net.nodes[0].core.counters().too_big_answered),
+                (messages(&net), net.nodes[0].core.counters().too_big_answered),
                 (0, 0)
             );
         }
@@ -70,7 +75,7 @@ fn c110_a_host_that_is_told_the_paths_mtu_sends_packets_that_pass() {
             net.transfer(to, SOME, |_| {});
             let one = &net.nodes[0];
             assert!(one.core.counters().too_big_answered > 0);
-            assert_eq!((one.tap.mtu, made(&net, 0)), (LINK_MTU, 0));
+            assert_eq!((one.mtu(), made(&net, 0)), (LINK_MTU, 0));
         }
     }
 }
@@ -80,18 +85,18 @@ fn tcp_survives_changes_of_mode() {
     for (seed, to) in both() {
         let mut net = Net::new(seed, CLEAN, [CONNECTED; 2]);
         net.transfer(to, MUCH, |net| {
-            let now = Time(net.now);
+            let now = net.now();
             net.nodes[0].core.set_mode(now, Mode::Datagram);
         });
-        assert_eq!((net.nodes[0].tap.mtu, made(&net, 0)), (LINK_MTU, 0));
-        let before = net.messages;
+        assert_eq!((net.nodes[0].mtu(), made(&net, 0)), (LINK_MTU, 0));
+        let before = messages(&net);
         // The other goes on as it was, and its connection with it.
         assert_eq!(made(&net, 1), 1);
-        let now = Time(net.now);
+        let now = net.now();
         net.nodes[0].core.set_mode(now, Mode::Connected);
         net.ping_until_answered(to, 5);
         net.ping_until_answered(to, 5);
-        assert!(made(&net, 0) == 1 && net.messages > before);
+        assert!(made(&net, 0) == 1 && messages(&net) > before);
     }
 }
 
@@ -100,7 +105,7 @@ fn tcp_survives_a_peer_that_is_killed_and_comes_back() {
     for (seed, to) in both() {
         for qpn in [Qpn::new(0x42), Qpn::new(0x999)] {
             let mut net = Net::new(seed, CLEAN, [CONNECTED; 2]);
-            net.transfer(to, MUCH, |net| net.restart(1, qpn));
+            net.transfer(to, MUCH, |net| net.restart(1, qpn, 300));
             let counters = net.nodes[0].core.counters();
             assert_eq!(counters.connections_made, 2, "{qpn}");
             assert_eq!((made(&net, 0), counters.too_big_answered), (1, 0));
@@ -113,10 +118,10 @@ fn tcp_survives_our_own_restart_without_a_smaller_mtu() {
     for (seed, to) in both() {
         for qpn in [Qpn::new(0x41), Qpn::new(0x998)] {
             let mut net = Net::new(seed, CLEAN, [CONNECTED; 2]);
-            net.transfer(to, MUCH, |net| net.restart(0, qpn));
+            net.transfer(to, MUCH, |net| net.restart(0, qpn, 300));
             let node = &net.nodes[0];
             assert_eq!(node.core.counters().too_big_answered, 0, "{qpn}");
-            assert_eq!((made(&net, 0), node.tap.mtu), (1, 65520));
+            assert_eq!((made(&net, 0), node.mtu()), (1, 65520));
         }
     }
 }

@@ -1,9 +1,25 @@
-//! Two TCP/IP stacks that are not ours (smoltcp), each on the Ethernet side of a core, joined by a
-//! simulated fabric that loses, duplicates and reorders.
+//! Hosts with a TCP/IP stack that is not ours (smoltcp), each on the Ethernet side of a core. Under the
+//! cores are the engines of the software fabric: reliable connections and communication management, and
+//! datagrams beside them. All of it travels as packets with ICRCs over the network of fabric's own
+//! simulation, which loses, doubles, delays, reorders and damages them as a seed wants.
+//!
+//! Time is virtual. A test that fails says its seed, which gives the same world again.
 
 mod connected;
+mod flow;
+mod many;
 mod net;
+#[allow(dead_code, reason = "fabric's simulation does more")]
+#[path = "../../../fabric/tests/rc_sim/network.rs"]
+mod network;
 mod node;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../../fabric/tests/rc_sim/packets.rs"]
+mod packets;
+mod port;
+#[allow(dead_code, reason = "as above")]
+#[path = "../../../fabric/tests/rc_sim/random.rs"]
+mod random;
 mod tap;
 
 use fabric::Qpn;
@@ -32,7 +48,7 @@ fn ping_and_tcp_through_loss_duplication_and_reordering() {
         net.ping_until_answered(v4(2), 60);
         net.ping_until_answered(v6(2), 60);
         net.transfer(if seed & 1 == 0 { v4(2) } else { v6(2) }, 200_000, |_| {});
-        lost += net.lost;
+        lost += net.network.toll.lost;
     }
     assert!(lost > 10, "the wires lost {lost}");
 }
@@ -41,7 +57,7 @@ fn ping_and_tcp_through_loss_duplication_and_reordering() {
 fn c55_connections_outlive_a_restart_of_the_peer_with_another_queue_pair() {
     for (seed, to) in [(0x5eed_0011, v4(2)), (0x5eed_0012, v6(2))] {
         let mut net = Net::new(seed, CLEAN, [DATAGRAM; 2]);
-        net.transfer(to, 200_000, |net| net.nodes[1].restart(Qpn::new(0x999)));
+        net.transfer(to, 200_000, |net| net.restart(1, Qpn::new(0x999), 300));
         assert_eq!(net.nodes[0].core.counters().neighbours_superseded, 1);
     }
 }
@@ -50,7 +66,7 @@ fn c55_connections_outlive_a_restart_of_the_peer_with_another_queue_pair() {
 fn connections_outlive_our_own_restart() {
     for (seed, to) in [(0x5eed_0021, v4(2)), (0x5eed_0022, v6(2))] {
         let mut net = Net::new(seed, ROUGH, [DATAGRAM; 2]);
-        net.transfer(to, 200_000, |net| net.nodes[0].restart(Qpn::new(0x998)));
+        net.transfer(to, 200_000, |net| net.restart(0, Qpn::new(0x998), 300));
         // The stack's neighbour cache survived, the core's table did not: it had to ask.
         assert!(net.nodes[0].core.counters().resolutions_sent > 0);
     }

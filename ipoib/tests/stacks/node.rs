@@ -1,20 +1,26 @@
-//! A host: a TCP/IP stack, a TAP, a core.
+//! A host: a stack, its core and what is under it.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
-use fabric::{ConnectionId, Gid, PKey, Qpn};
+use fabric::{ConnectionEvent, ConnectionId, PKey, Qpn};
 use ipoib::{
-    Config, FLAG_RC, HardwareAddress, Incoming, Ipoib, Limits, Meta, Mode, Outgoing, Time, TooBig,
+    Config, FLAG_RC, HardwareAddress, Incoming, Ipoib, Limits, Mode, Outgoing, Time as CoreTime,
+    TooBig,
 };
 use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::ChecksumCapabilities;
-use smoltcp::socket::{icmp, tcp};
+use smoltcp::socket::icmp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{
     EthernetAddress, Icmpv4DstUnreachable, Icmpv4Message, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet,
     Icmpv6Repr, IpAddress, IpCidr, Ipv4Packet, Ipv6Packet,
 };
 
+use crate::flow::Flow;
+use crate::network::{MICROSECOND, MILLISECOND, Network, Time};
+use crate::packets::gid;
+use crate::port::Port;
+use crate::random::Random;
 use crate::tap::Tap;
 
 pub const LINK_MTU: usize = 2044;
@@ -46,47 +52,31 @@ pub const CONNECTED: Host = Host {
     connections: 16,
 };
 
-/// A datagram that is under way.
-pub struct Packet {
-    pub at: u64,
-    pub meta: Meta,
-    pub qpn: Qpn,
-    pub payload: Vec<u8>,
-}
-
-/// What a host sends.
-pub enum Sent {
-    Datagram(Gid, Qpn, Vec<u8>),
-    Message(ConnectionId, Vec<u8>),
-}
-
 pub struct Node {
-    pub tap: Tap,
-    pub stack: Interface,
-    pub sockets: SocketSet<'static>,
-    pub tcp: SocketHandle,
+    tap: Tap,
+    stack: Interface,
+    sockets: SocketSet<'static>,
+    pub flows: Vec<Flow>,
     icmp: SocketHandle,
     pub core: Ipoib,
-    pub qpn: Qpn,
-    pub gid: Gid,
+    pub port: Port,
     mac: [u8; 6],
     number: u8,
     seed: u64,
     host: Host,
-    pub arriving: Vec<Packet>,
+    /// The daemon is dead before this.
+    pub down_until: Time,
+    /// When it wants to run next.
+    pub wake_at: Option<Time>,
 }
 
-fn gid(number: u8) -> Gid {
-    Gid::from(Ipv6Addr::new(
-        0xfe80,
-        0,
-        0,
-        0,
-        0x99,
-        0xff,
-        0xfe00,
-        u16::from(number),
-    ))
+/// The core's time.
+pub const fn core_time(now: Time) -> CoreTime {
+    CoreTime(now / MILLISECOND)
+}
+
+fn stack_time(now: Time) -> Instant {
+    Instant::from_micros((now / MICROSECOND) as i64)
 }
 
 pub fn v4(number: u8) -> IpAddress {
@@ -97,10 +87,10 @@ pub fn v6(number: u8) -> IpAddress {
     IpAddress::v6(0xfd00, 0, 0, 0, 0, 0, 0, u16::from(number))
 }
 
-fn new_core(gid: Gid, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
+fn new_core(index: usize, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
     let flags = if host.flagged { FLAG_RC } else { 0 };
     Ipoib::new(Config {
-        local: HardwareAddress::new(flags, qpn, gid),
+        local: HardwareAddress::new(flags, qpn, gid(index)),
         mac,
         pkey: PKey::DEFAULT,
         scope: 2,
@@ -114,10 +104,10 @@ fn new_core(gid: Gid, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
     })
 }
 
-fn new_stack(tap: &mut Tap, mac: [u8; 6], number: u8, seed: u64, now: u64) -> Interface {
+fn new_stack(tap: &mut Tap, mac: [u8; 6], number: u8, seed: u64, now: Time) -> Interface {
     let mut config = iface::Config::new(EthernetAddress(mac).into());
     config.random_seed = seed + u64::from(number);
-    let mut stack = Interface::new(config, tap, Instant::from_millis(now as i64));
+    let mut stack = Interface::new(config, tap, stack_time(now));
     stack.update_ip_addrs(|a| {
         a.push(IpCidr::new(v4(number), 24)).unwrap();
         a.push(IpCidr::new(v6(number), 64)).unwrap();
@@ -126,48 +116,177 @@ fn new_stack(tap: &mut Tap, mac: [u8; 6], number: u8, seed: u64, now: u64) -> In
 }
 
 impl Node {
-    pub fn new(number: u8, seed: u64, host: Host) -> Node {
-        let (gid, qpn) = (gid(number), Qpn::new(0x40 + u32::from(number)));
-        let mac = ipoib::local_mac(gid, PKey::DEFAULT, "ib0");
+    /// The node with an index among so many.
+    pub fn new(index: usize, nodes: usize, random: &mut Random, host: Host) -> Node {
+        let number = u8::try_from(index + 1).expect("a last byte of an address");
+        let (qpn, seed) = (Qpn::new(0x40 + u32::from(number)), random.word());
+        let mac = ipoib::local_mac(gid(index), PKey::DEFAULT, "ib0");
         let mut tap = Tap::new(host.mtu);
         let stack = new_stack(&mut tap, mac, number, seed, 0);
         let mut sockets = SocketSet::new(vec![]);
-        let bytes = if host.mtu > LINK_MTU { 256 } else { 32 } * 1024;
-        let room = || tcp::SocketBuffer::new(vec![0; bytes]);
-        let tcp = sockets.add(tcp::Socket::new(room(), room()));
         let queue = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 8], vec![0; 4096]);
         let mut echo = icmp::Socket::new(queue(), queue());
         echo.bind(icmp::Endpoint::Ident(ECHO_IDENT)).unwrap();
         let icmp = sockets.add(echo);
-        let core = new_core(gid, qpn, mac, host);
+        let core = new_core(index, qpn, mac, host);
+        let mut port = Port::new(0, index, nodes, qpn, random);
+        port.listen(&core);
         Node {
             tap,
             stack,
             sockets,
-            tcp,
+            flows: Vec::new(),
             icmp,
             core,
-            qpn,
-            gid,
+            port,
             mac,
             number,
             seed,
             host,
-            arriving: Vec::new(),
+            down_until: 0,
+            wake_at: Some(0),
         }
     }
 
-    /// The daemon starts again: nothing of the core survives, the queue pair is another.
-    pub fn restart(&mut self, qpn: Qpn) {
-        self.qpn = qpn;
-        self.core = new_core(self.gid, qpn, self.mac, self.host);
-        self.core.announce(IpAddr::from(v4(self.number)));
-        self.core.announce(IpAddr::from(v6(self.number)));
+    /// Bytes of IP that the host thinks the link takes.
+    pub fn mtu(&self) -> usize {
+        self.tap.mtu
     }
 
-    pub fn poll(&mut self, now: u64) {
-        let at = Instant::from_millis(now as i64);
-        self.stack.poll(at, &mut self.tap, &mut self.sockets);
+    /// Another start of the daemon, with a queue pair, at `from`: the host lives, nothing of the
+    /// daemon does.
+    pub fn restart(&mut self, from: Time, nodes: usize, qpn: Qpn, random: &mut Random) {
+        let index = usize::from(self.number) - 1;
+        self.core = new_core(index, qpn, self.mac, self.host);
+        self.core.announce(IpAddr::from(v4(self.number)));
+        self.core.announce(IpAddr::from(v6(self.number)));
+        let messages = self.port.messages;
+        self.port = Port::new(from, index, nodes, qpn, random);
+        self.port.messages = messages;
+        self.port.listen(&self.core);
+        self.down_until = from;
+    }
+
+    fn room(&self) -> usize {
+        if self.host.mtu > LINK_MTU {
+            256 << 10
+        } else {
+            32 << 10
+        }
+    }
+
+    pub fn receive_on(&mut self, port: u16) {
+        let room = self.room();
+        let flow = Flow::receiver(&mut self.sockets, room, port);
+        self.flows.push(flow);
+    }
+
+    pub fn send_to(&mut self, to: (IpAddress, u16), total: usize) {
+        let room = self.room();
+        let flow = Flow::sender(&mut self.stack, &mut self.sockets, room, to, total);
+        self.flows.push(flow);
+    }
+
+    /// One round of the host and of its daemon's data thread.
+    pub fn run(&mut self, now: Time, network: &mut Network) {
+        if self.down_until > now {
+            self.run_stack(now);
+            self.tap.from_stack.clear();
+            let wakes = self.stack_wakes(now).into_iter().chain([self.down_until]);
+            self.wake_at = wakes.min();
+            return;
+        }
+        self.receive(now, network);
+        self.timers(now);
+        self.run_stack(now);
+        self.frames_out(now);
+        self.events(now);
+        self.port.transmit(now, network);
+        self.events(now);
+        self.wake_at = self.next_wake(now);
+    }
+
+    fn next_wake(&mut self, now: Time) -> Option<Time> {
+        let core = self.core.next_deadline().map(|t| t.0 * MILLISECOND);
+        let engine = self.port.engine.next_deadline().map(|t| t.0);
+        assert!(engine.is_none_or(|at| at > now), "a deadline has passed");
+        let stack = self.stack_wakes(now);
+        let first = [core, engine, stack].into_iter().flatten().min();
+        first.map(|at| at.max(now + MICROSECOND))
+    }
+
+    fn stack_wakes(&mut self, now: Time) -> Option<Time> {
+        if !self.tap.to_stack.is_empty() {
+            return Some(now + MICROSECOND);
+        }
+        let at = self.stack.poll_at(stack_time(now), &self.sockets)?;
+        Some((at.total_micros() as Time * MICROSECOND).max(now + MICROSECOND))
+    }
+
+    /// The host: applications and stack.
+    fn run_stack(&mut self, now: Time) {
+        for _ in 0..2 {
+            self.flows
+                .iter_mut()
+                .for_each(|f| f.run(&mut self.sockets));
+            self.stack
+                .poll(stack_time(now), &mut self.tap, &mut self.sockets);
+            // The first asks.
+            if self.number != 1 {
+                self.answer_echoes();
+            }
+        }
+    }
+
+    fn timers(&mut self, now: Time) {
+        let engine = &mut self.port.engine;
+        if engine.next_deadline().is_some_and(|at| at.0 <= now) {
+            engine.handle_timeout(fabric::Instant(now));
+        }
+        let at = core_time(now);
+        if self.core.next_deadline().is_some_and(|d| d <= at) {
+            self.core.handle_timeout(at);
+        }
+        self.service(now);
+    }
+
+    /// Tells the core what happened to connections, and does what it wants done.
+    fn events(&mut self, now: Time) {
+        while let Some(event) = self.port.engine.poll_event() {
+            self.core.connection_event(core_time(now), &event);
+            if !matches!(event, ConnectionEvent::Requested { .. }) {
+                self.service(now);
+            }
+        }
+        self.service(now);
+    }
+
+    /// What a core wants sent, and frames that it no longer holds.
+    fn service(&mut self, now: Time) {
+        let at = core_time(now);
+        while let Some((to, packet)) = self.core.poll_transmit(at) {
+            let packet = packet.to_vec();
+            let (gid, qpn) = self.core.address(to);
+            self.port.datagram(gid, qpn, &packet);
+        }
+        loop {
+            let acted = self.port.act(now, &mut self.core);
+            while let Some(held) = self.core.pop_released() {
+                self.frame_out(now, &held.frame);
+            }
+            if !acted {
+                break;
+            }
+        }
+    }
+
+    /// Nothing is read from the TAP while the window of a connection is full.
+    fn frames_out(&mut self, now: Time) {
+        while self.port.engine.has_room()
+            && let Some(frame) = self.tap.from_stack.pop_front()
+        {
+            self.frame_out(now, &frame);
+        }
     }
 
     pub fn send_echo(&mut self, to: IpAddress, request: bool) {
@@ -222,36 +341,15 @@ impl Node {
         Some((matches!(message[0], 8 | 128), from))
     }
 
-    pub fn answer_echoes(&mut self) {
+    fn answer_echoes(&mut self) {
         while let Some((true, from)) = self.receive_echo() {
             self.send_echo(from, false);
         }
     }
 
-    /// Everything that the core wants on the wire now.
-    pub fn outgoing(&mut self, now: u64) -> Vec<Sent> {
-        let t = Time(now);
-        let mut out = Vec::new();
-        if self.core.next_deadline().is_some_and(|d| d <= t) {
-            self.core.handle_timeout(t);
-        }
-        while let Some((to, packet)) = self.core.poll_transmit(t) {
-            let packet = packet.to_vec();
-            let (gid, qpn) = self.core.address(to);
-            out.push(Sent::Datagram(gid, qpn, packet));
-        }
-        while let Some(held) = self.core.pop_released() {
-            self.tap.from_stack.push_back(held.frame.into_vec());
-        }
-        while let Some(frame) = self.tap.from_stack.pop_front() {
-            out.extend(self.frame_out(t, &frame));
-        }
-        out
-    }
-
-    fn frame_out(&mut self, now: Time, frame: &[u8]) -> Option<Sent> {
-        let len = frame.len() - 14;
-        let (to, mtu, connection, encap) = match self.core.from_tap(now, &[0; 12], frame) {
+    fn frame_out(&mut self, now: Time, frame: &[u8]) {
+        let (at, len) = (core_time(now), frame.len() - 14);
+        let (to, mtu, connection, encap) = match self.core.from_tap(at, &[0; 12], frame) {
             Outgoing::Forward { to, encap } => (to, LINK_MTU, None, encap),
             Outgoing::Message {
                 connection,
@@ -262,25 +360,25 @@ impl Node {
             Outgoing::Rewritten { to, packet } => {
                 let packet = packet.to_vec();
                 let (gid, qpn) = self.core.address(to);
-                return Some(Sent::Datagram(gid, qpn, packet));
+                return self.port.datagram(gid, qpn, &packet);
             }
-            Outgoing::Held | Outgoing::Dropped(_) => return None,
+            Outgoing::Held | Outgoing::Dropped(_) => return,
         };
         if len > mtu {
-            if let TooBig::Answer(answer) = self.core.too_big(now, to, &[0; 12], frame, len) {
+            if let TooBig::Answer(answer) = self.core.too_big(at, to, &[0; 12], frame, len) {
                 let answer = answer.to_vec();
                 self.told_mtu(now, &answer);
             }
-            return None;
+            return;
         }
         let payload = [&encap[..], &frame[14..]].concat();
-        Some(match connection {
-            Some(connection) => Sent::Message(connection, payload),
+        match connection {
+            Some(connection) => self.port.message(now, connection, &payload),
             None => {
                 let (gid, qpn) = self.core.address(to);
-                Sent::Datagram(gid, qpn, payload)
+                self.port.datagram(gid, qpn, &payload);
             }
-        })
+        }
     }
 
     /// The stack reads such answers and does nothing about them. So its host does here what a kernel
@@ -292,30 +390,26 @@ impl Node {
             return;
         }
         self.tap.mtu = mtu;
-        self.stack = new_stack(&mut self.tap, self.mac, self.number, self.seed, now.0);
+        self.stack = new_stack(&mut self.tap, self.mac, self.number, self.seed, now);
     }
 
-    pub fn incoming(&mut self, now: u64) {
-        let (due, later) = std::mem::take(&mut self.arriving)
-            .into_iter()
-            .partition(|p| p.at <= now);
-        self.arriving = later;
-        let due: Vec<Packet> = due;
-        for p in due
-            .iter()
-            .filter(|p| p.qpn == self.qpn || p.qpn == Qpn::MULTICAST)
-        {
-            let got = self.core.from_fabric(Time(now), &p.meta, &p.payload);
+    fn receive(&mut self, now: Time, network: &mut Network) {
+        let arrived = self.port.receive(now, network);
+        for (meta, payload) in arrived.datagrams {
+            let got = self.core.from_fabric(core_time(now), &meta, &payload);
             to_stack(&mut self.tap, got);
+        }
+        for (connection, message) in arrived.messages {
+            self.message(now, connection, &message);
         }
     }
 
     /// A message came over a connection. The core sees its beginning.
-    pub fn message(&mut self, now: u64, connection: ConnectionId, message: &[u8]) {
+    fn message(&mut self, now: Time, connection: ConnectionId, message: &[u8]) {
         let head = &message[..message.len().min(4096)];
         let got = self
             .core
-            .from_connection(Time(now), connection, head, message.len());
+            .from_connection(core_time(now), connection, head, message.len());
         if let Incoming::Packet { ethernet, .. } = got {
             let frame = [&ethernet[..], &message[4..]].concat();
             self.tap.to_stack.push_back(frame);
