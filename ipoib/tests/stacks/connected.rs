@@ -32,7 +32,11 @@ fn tcp_goes_over_connections_in_large_messages_while_datagrams_get_lost() {
     for (seed, to) in both() {
         let mut net = Net::new(seed, ROUGH, [CONNECTED; 2]);
         net.transfer(to, MUCH, |_| {});
-        assert!(net.nodes[0].port.longest > 65_000, "the longest is {}", net.nodes[0].port.longest);
+        assert!(
+            net.nodes[0].port.longest > 65_000,
+            "the longest is {}",
+            net.nodes[0].port.longest
+        );
         assert_eq!((made(&net, 0), made(&net, 1)), (1, 1));
         for node in &net.nodes {
             let c = node.core.counters();
@@ -50,7 +54,10 @@ fn with_a_host_in_datagram_mode_tcp_agrees_on_what_a_datagram_carries() {
             let mut net = Net::new(seed, ROUGH, hosts);
             net.transfer(to, SOME, |_| {});
             assert_eq!(
-                (messages(&net), net.nodes[0].core.counters().too_big_answered),
+                (
+                    messages(&net),
+                    net.nodes[0].core.counters().too_big_answered
+                ),
                 (0, 0)
             );
         }

@@ -2,9 +2,13 @@
 
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
+use smoltcp::time::Duration;
 use smoltcp::wire::IpAddress;
 
 const SLICE: usize = 4096;
+/// When part of what it sent again is acknowledged, smoltcp may forget that the rest needs a timer.
+/// The answers to these remind it.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// One end of a flow.
 pub struct Flow {
@@ -19,15 +23,18 @@ fn pattern(i: usize) -> u8 {
     (i * 7 + i / 251) as u8
 }
 
-fn add(sockets: &mut SocketSet<'static>, room: usize) -> SocketHandle {
-    let buffer = || tcp::SocketBuffer::new(vec![0; room]);
-    sockets.add(tcp::Socket::new(buffer(), buffer()))
+/// Room for what goes the other way: nothing.
+const LITTLE: usize = 512;
+
+fn add(sockets: &mut SocketSet<'static>, receive: usize, send: usize) -> SocketHandle {
+    let buffer = |room| tcp::SocketBuffer::new(vec![0; room]);
+    sockets.add(tcp::Socket::new(buffer(receive), buffer(send)))
 }
 
 impl Flow {
     /// A receiver that listens on a port.
     pub fn receiver(sockets: &mut SocketSet<'static>, room: usize, port: u16) -> Flow {
-        let socket = add(sockets, room);
+        let socket = add(sockets, room, LITTLE);
         let listening = sockets.get_mut::<tcp::Socket<'_>>(socket).listen(port);
         listening.expect("a port");
         Flow {
@@ -45,9 +52,10 @@ impl Flow {
         to: (IpAddress, u16),
         total: usize,
     ) -> Flow {
-        let socket = add(sockets, room);
+        let socket = add(sockets, LITTLE, room);
         let own = 40_000 + to.1;
         let client = sockets.get_mut::<tcp::Socket<'_>>(socket);
+        client.set_keep_alive(Some(KEEP_ALIVE));
         client
             .connect(stack.context(), to, own)
             .expect("an address of our own");
@@ -75,5 +83,10 @@ impl Flow {
             });
             self.done += taken.expect("it can receive");
         }
+    }
+
+    /// Sends a reset, and nothing after it.
+    pub fn abort(&self, sockets: &mut SocketSet<'static>) {
+        sockets.get_mut::<tcp::Socket<'_>>(self.socket).abort();
     }
 }

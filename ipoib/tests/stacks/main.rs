@@ -3,7 +3,13 @@
 //! datagrams beside them. All of it travels as packets with ICRCs over the network of fabric's own
 //! simulation, which loses, doubles, delays, reorders and damages them as a seed wants.
 //!
-//! Time is virtual. A test that fails says its seed, which gives the same world again.
+//! Time is virtual. A test that fails says its seed, which gives the same world again; for a longer run,
+//! or for one of the worlds of [`trouble`] again:
+//!
+//! ```sh
+//! STACKS_WORLDS=10000 cargo test --release -p ipoib --test stacks -- trouble
+//! STACKS_SEED=77 STACKS_WORLDS=1 cargo test -p ipoib --test stacks -- trouble
+//! ```
 
 mod connected;
 mod flow;
@@ -21,6 +27,7 @@ mod port;
 #[path = "../../../fabric/tests/rc_sim/random.rs"]
 mod random;
 mod tap;
+mod trouble;
 
 use fabric::Qpn;
 

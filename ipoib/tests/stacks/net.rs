@@ -1,7 +1,9 @@
 //! The hosts on a network, and what they do over it.
 
+use std::collections::HashSet;
+
 use fabric::Qpn;
-use ipoib::Time as CoreTime;
+use ipoib::{Mode, Time as CoreTime};
 use smoltcp::wire::IpAddress;
 
 use crate::network::{Impairments, MICROSECOND, MILLISECOND, Network, Time};
@@ -54,6 +56,8 @@ pub struct Net {
     now: Time,
     pub network: Network,
     pub random: Random,
+    /// Who receives what has begun: node, its flow, bytes in all.
+    flows: Vec<(usize, usize, usize)>,
     _seed: Seed,
 }
 
@@ -68,6 +72,7 @@ impl Net {
             nodes,
             now: 0,
             random,
+            flows: Vec::new(),
             _seed: Seed(seed),
         }
     }
@@ -139,10 +144,56 @@ impl Net {
     /// Begins to send `total` bytes over TCP from one host to another, who has an address.
     pub fn begin(&mut self, from: usize, to: usize, address: IpAddress, total: usize) {
         let port = PORT + from as u16;
+        self.flows.push((to, self.nodes[to].flows.len(), total));
         self.nodes[to].receive_on(port);
         self.nodes[from].send_to((address, port), total);
         self.wake(from);
         self.wake(to);
+    }
+
+    /// Everything that was begun has arrived.
+    pub fn all_arrived(&self) -> bool {
+        let arrived = |&(node, flow, total): &(usize, usize, usize)| {
+            self.nodes[node].flows[flow].done == total
+        };
+        self.flows.iter().all(arrived)
+    }
+
+    /// Hosts give up whatever connections their TCP has.
+    pub fn abort_all(&mut self) {
+        for index in 0..self.nodes.len() {
+            self.nodes[index].abort_all();
+            self.wake(index);
+        }
+    }
+
+    /// Passes time, whatever happens in it.
+    pub fn pass(&mut self, seconds: u64) {
+        let end = self.now + seconds * 1000 * MILLISECOND;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Changes how a host's packets travel, as the daemon does it: the MTU is the large one while, and
+    /// only while, large packets find their way.
+    pub fn set_mode(&mut self, node: usize, mode: Mode) {
+        self.nodes[node].set_mode(self.now, mode);
+        self.wake(node);
+    }
+
+    /// Nothing gets from one node to another for some milliseconds.
+    pub fn cut(&mut self, from: usize, to: usize, ms: u64) {
+        self.network.cut(from, to, self.now + ms * MILLISECOND);
+    }
+
+    /// Every connection that a core knows is one of its engine's, and there are no others.
+    pub fn check_connections(&self) {
+        for node in self.nodes.iter().filter(|n| n.down_until <= self.now) {
+            let core: HashSet<_> = node.core.connections().map(|(id, _)| id).collect();
+            let engine = node.port.engine.list().into_iter().map(|c| c.connection);
+            assert_eq!(core, engine.collect());
+        }
     }
 
     /// Sends `total` bytes over TCP from the first to the second host. `meanwhile` is called once,

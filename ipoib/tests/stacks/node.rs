@@ -63,7 +63,7 @@ pub struct Node {
     mac: [u8; 6],
     number: u8,
     seed: u64,
-    host: Host,
+    pub host: Host,
     /// The daemon is dead before this.
     pub down_until: Time,
     /// When it wants to run next.
@@ -167,6 +167,29 @@ impl Node {
         self.down_until = from;
     }
 
+    pub fn set_mode(&mut self, now: Time, mode: Mode) {
+        match mode {
+            Mode::Connected => {
+                self.core.set_mode(core_time(now), mode);
+                self.set_mtu(now, CONNECTED.mtu);
+            }
+            Mode::Datagram => {
+                self.set_mtu(now, LINK_MTU);
+                self.core.set_mode(core_time(now), mode);
+            }
+        }
+    }
+
+    /// The stack reads its MTU once. Sockets live on.
+    fn set_mtu(&mut self, now: Time, mtu: usize) {
+        self.tap.mtu = mtu;
+        self.stack = new_stack(&mut self.tap, self.mac, self.number, self.seed, now);
+    }
+
+    pub fn abort_all(&mut self) {
+        self.flows.iter().for_each(|f| f.abort(&mut self.sockets));
+    }
+
     fn room(&self) -> usize {
         if self.host.mtu > LINK_MTU {
             256 << 10
@@ -226,9 +249,7 @@ impl Node {
     /// The host: applications and stack.
     fn run_stack(&mut self, now: Time) {
         for _ in 0..2 {
-            self.flows
-                .iter_mut()
-                .for_each(|f| f.run(&mut self.sockets));
+            self.flows.iter_mut().for_each(|f| f.run(&mut self.sockets));
             self.stack
                 .poll(stack_time(now), &mut self.tap, &mut self.sockets);
             // The first asks.
@@ -389,8 +410,7 @@ impl Node {
             // About a packet that was sent before it was told.
             return;
         }
-        self.tap.mtu = mtu;
-        self.stack = new_stack(&mut self.tap, self.mac, self.number, self.seed, now);
+        self.set_mtu(now, mtu);
     }
 
     fn receive(&mut self, now: Time, network: &mut Network) {
