@@ -5,16 +5,29 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Duration;
 use smoltcp::wire::IpAddress;
 
+use crate::network::{SECOND, Time};
+
 const SLICE: usize = 4096;
-/// When part of what it sent again is acknowledged, smoltcp may forget that the rest needs a timer.
-/// The answers to these remind it.
+/// Room for what goes the other way: next to nothing.
+const LITTLE: usize = 512;
+
+// When only part of what it sent again is acknowledged, smoltcp may forget that the rest needs a timer,
+// and of duplicate acknowledgements it heeds the third alone, counted from the last that brought data.
+// The answers to keep-alives are such duplicates, and now and then the receiver says something.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
+const BEAT: Time = 5 * SECOND;
+
+enum Side {
+    /// Of so many bytes in all.
+    Sender(usize),
+    /// Says something at that time.
+    Receiver(Time),
+}
 
 /// One end of a flow.
 pub struct Flow {
     socket: SocketHandle,
-    /// Bytes in all; 0 at the receiver.
-    total: usize,
+    side: Side,
     /// Bytes sent, or received.
     pub done: usize,
 }
@@ -22,9 +35,6 @@ pub struct Flow {
 fn pattern(i: usize) -> u8 {
     (i * 7 + i / 251) as u8
 }
-
-/// Room for what goes the other way: nothing.
-const LITTLE: usize = 512;
 
 fn add(sockets: &mut SocketSet<'static>, receive: usize, send: usize) -> SocketHandle {
     let buffer = |room| tcp::SocketBuffer::new(vec![0; room]);
@@ -39,7 +49,7 @@ impl Flow {
         listening.expect("a port");
         Flow {
             socket,
-            total: 0,
+            side: Side::Receiver(0),
             done: 0,
         }
     }
@@ -61,27 +71,50 @@ impl Flow {
             .expect("an address of our own");
         Flow {
             socket,
-            total,
+            side: Side::Sender(total),
             done: 0,
         }
     }
 
-    /// Sends what there is room for, and takes what is there, which must be what was sent.
-    pub fn run(&mut self, sockets: &mut SocketSet<'static>) {
+    /// Sends what there is room for, or takes what is there, which must be what was sent.
+    pub fn run(&mut self, now: Time, sockets: &mut SocketSet<'static>) {
         let socket = sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        while socket.can_send() && self.done < self.total {
-            let end = self.total.min(self.done + SLICE);
-            let bytes: Vec<u8> = (self.done..end).map(pattern).collect();
-            self.done += socket.send_slice(&bytes).expect("it can send");
+        match &mut self.side {
+            Side::Sender(total) => {
+                while socket.can_send() && self.done < *total {
+                    let end = self.done.saturating_add(SLICE).min(*total);
+                    let bytes: Vec<u8> = (self.done..end).map(pattern).collect();
+                    self.done += socket.send_slice(&bytes).expect("it can send");
+                }
+                while socket.can_recv() {
+                    socket.recv(|b| (b.len(), ())).expect("it can receive");
+                }
+            }
+            Side::Receiver(beat) => {
+                while socket.can_recv() {
+                    let done = self.done;
+                    let taken = socket.recv(|bytes| {
+                        let right = bytes.iter().zip(done..).all(|(b, i)| *b == pattern(i));
+                        assert!(right, "wrong bytes behind {done}");
+                        (bytes.len(), bytes.len())
+                    });
+                    self.done += taken.expect("it can receive");
+                }
+                if *beat <= now {
+                    *beat = now + BEAT;
+                    // Without a connection it is not heard.
+                    let _ = socket.send_slice(b".");
+                }
+            }
         }
-        while socket.can_recv() {
-            let done = self.done;
-            let taken = socket.recv(|bytes| {
-                let right = bytes.iter().zip(done..).all(|(b, i)| *b == pattern(i));
-                assert!(right, "wrong bytes behind {done}");
-                (bytes.len(), bytes.len())
-            });
-            self.done += taken.expect("it can receive");
+    }
+
+    /// When it wants to run whatever comes.
+    pub fn wakes(&self, sockets: &SocketSet<'static>) -> Option<Time> {
+        let open = sockets.get::<tcp::Socket<'_>>(self.socket).is_open();
+        match self.side {
+            Side::Receiver(beat) if open => Some(beat),
+            _ => None,
         }
     }
 

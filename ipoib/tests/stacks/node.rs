@@ -242,14 +242,19 @@ impl Node {
         if !self.tap.to_stack.is_empty() {
             return Some(now + MICROSECOND);
         }
-        let at = self.stack.poll_at(stack_time(now), &self.sockets)?;
-        Some((at.total_micros() as Time * MICROSECOND).max(now + MICROSECOND))
+        let at = self.stack.poll_at(stack_time(now), &self.sockets);
+        let at = at.map(|at| at.total_micros() as Time * MICROSECOND);
+        let flows = self.flows.iter().filter_map(|f| f.wakes(&self.sockets));
+        let first = flows.chain(at).min();
+        first.map(|at| at.max(now + MICROSECOND))
     }
 
     /// The host: applications and stack.
     fn run_stack(&mut self, now: Time) {
         for _ in 0..2 {
-            self.flows.iter_mut().for_each(|f| f.run(&mut self.sockets));
+            self.flows
+                .iter_mut()
+                .for_each(|f| f.run(now, &mut self.sockets));
             self.stack
                 .poll(stack_time(now), &mut self.tap, &mut self.sockets);
             // The first asks.
