@@ -20,7 +20,7 @@ impl DataThread {
         }
         for i in 0..self.lanes.len() {
             // A frame that found its way may have asked for a connection, too.
-            if self.act(i, now) {
+            while self.act(i, now) {
                 self.service(i, now);
             }
         }

@@ -123,8 +123,8 @@ impl Ipoib {
     pub(super) fn not_begun(&mut self, now: Time, at: u32, why: &ConnectError) {
         match why {
             ConnectError::Unreachable(_) => self.refused(now, at, CloseReason::TimedOut),
-            ConnectError::NoSuchEndpoint(_) => self.drop_entry(at, Ended::Dropped),
-            ConnectError::Full | ConnectError::Os(_) => {
+            // What waits goes on waiting: sent at once, it would ask at once.
+            ConnectError::NoSuchEndpoint(_) | ConnectError::Full | ConnectError::Os(_) => {
                 self.wait(now, at, false, CloseReason::PortGone);
             }
         }

@@ -667,6 +667,37 @@ fn a_fabric_that_cannot_ask_is_not_asked_for_a_while() {
     assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
 }
 
+/// What a data thread does until there is nothing left to do, where the fabric begins no connection.
+#[test]
+fn a_fabric_that_begins_no_connection_does_not_keep_a_round_going() {
+    let because: [fn() -> ConnectError; 4] = [
+        || ConnectError::Full,
+        || ConnectError::Unreachable(b().gid()),
+        || ConnectError::NoSuchEndpoint(EndpointId(0)),
+        || ConnectError::Os(std::io::ErrorKind::Unsupported.into()),
+    ];
+    for why in because {
+        let mut c = connected();
+        let mac = teach(&mut c, b(), IP_B);
+        let large = data(mac, IP_B, 60_000);
+        way(&mut c, 0, mac);
+        offer(&mut c, 0, &large);
+        let mut turns = 0;
+        while let Some(action) = c.poll_connection(T0) {
+            let ConnectionAction::Connect { request, .. } = action else {
+                panic!("{action:?}")
+            };
+            c.connecting(T0, request, Err(why()));
+            while let Some(held) = c.pop_released() {
+                way(&mut c, 0, mac);
+                offer(&mut c, 0, &held.frame);
+            }
+            turns += 1;
+            assert!(turns < 10, "{}: for ever", why());
+        }
+    }
+}
+
 #[test]
 fn c114_a_change_of_mode_keeps_neighbours_groups_and_what_peers_send_on() {
     let mut c = connected();
