@@ -290,19 +290,23 @@ impl Ipoib {
                 self.heard_from(now, &address, Some(ip));
             }
         }
-        // An advertisement without an option answers a unicast solicitation: its sender has the
-        // address (RFC 4861, section 4.4).
         if !claimed && message.kind == Kind::NeighbourAdvertisement {
-            self.heard_from(now, &self.known_sender(meta), Some(ip));
+            self.advertised_by_sender(now, meta, ip);
         }
         Ok(())
     }
 
-    /// The sender's address, with the flags that it gave when it last named it.
-    fn known_sender(&self, meta: &Meta) -> HardwareAddress {
-        match self.neighbours.by_address(meta.src_gid, meta.src_qpn) {
-            Some(slot) => self.neighbours.get(slot).address,
-            None => sender(meta),
+    /// An advertisement without an option answers a unicast solicitation: its sender has the address
+    /// (RFC 4861, section 4.4). Of the sender's flags it says nothing: they are what it last said
+    /// itself, and of one that never did it is no more than data.
+    fn advertised_by_sender(&mut self, now: Time, meta: &Meta, ip: IpAddr) {
+        let known = self.neighbours.by_address(meta.src_gid, meta.src_qpn);
+        let known = known.map(|slot| self.neighbours.get(slot));
+        match known.filter(|n| n.confirmed).map(|n| n.address) {
+            Some(address) => self.heard_from(now, &address, Some(ip)),
+            None => {
+                self.data_from(now, &sender(meta), ip);
+            }
         }
     }
 

@@ -698,6 +698,35 @@ fn a_fabric_that_begins_no_connection_does_not_keep_a_round_going() {
     }
 }
 
+/// After a restart of ours only data has come from the peer, when it answers the host's probe: by an
+/// advertisement that does not name its address, as answers to unicast solicitations do not.
+#[test]
+fn an_advertisement_without_an_option_says_nothing_about_connections() {
+    let mut c = connected();
+    let packet = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
+    let from_b = meta(b(), c.local().gid());
+    let Incoming::Packet { ethernet, .. } = c.from_fabric(T0, &from_b, &packet) else {
+        panic!()
+    };
+    let mac: Mac = ethernet[6..12].try_into().unwrap();
+    way(&mut c, 0, mac);
+    begun(&mut c, 0, C1);
+    replied(&mut c, 0, C1, &THEIRS);
+    actions(&mut c, 0);
+    let answer = icmpv6("fe80::b", "fe80::a", &nd(136, "fe80::b", &[]));
+    let answer = payload(0x86dd, &answer);
+    let got = c.from_fabric(T0, &from_b, &answer);
+    assert!(matches!(got, Incoming::Packet { .. }), "{got:?}");
+    assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(way(&mut c, 0, mac), Some((C1, 65_520)));
+    // From one of whom nothing is known at all, neither.
+    let from_c = meta(address(0xc, 0x4c), c.local().gid());
+    c.from_fabric(T0, &from_c, &answer);
+    let mac = crate::peer_mac(&address(0xc, 0x4c));
+    way(&mut c, 0, mac);
+    asked(&mut c, 0);
+}
+
 #[test]
 fn c114_a_change_of_mode_keeps_neighbours_groups_and_what_peers_send_on() {
     let mut c = connected();
