@@ -1,17 +1,25 @@
-//! What a neighbour costs in memory, maps and spare capacity included: counted by the allocator.
+//! What a neighbour and a connection cost in memory, maps and spare capacity included: counted by the
+//! allocator.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::Ipv6Addr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{AddressHandle, Gid, PKey, Qpn};
-use ipoib::{Config, HardwareAddress, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
+use fabric::{AddressHandle, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn};
+use ipoib::{
+    Config, ConnectionAction, FLAG_RC, HardwareAddress, Ipoib, Limits, Meta, Mode, Outgoing,
+    PrivateData, Time, peer_mac,
+};
 
 /// The system's allocator, with a count of the bytes in use.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Only one test counts at a time.
+static COUNTS: Mutex<()> = Mutex::new(());
 
 // SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
 // system's allocator unchanged; the count beside it never allocates.
@@ -35,22 +43,21 @@ static ALLOCATOR: Counting = Counting;
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 const NEIGHBOURS: u32 = 10_000;
 
+const CONNECTIONS: u32 = 1000;
+
 fn peer(n: u32) -> HardwareAddress {
     let gid = Gid::from(Ipv6Addr::from((0xfe80_u128 << 112) | u128::from(n + 100)));
-    HardwareAddress::new(0, Qpn::new(n + 2), gid)
+    HardwareAddress::new(FLAG_RC, Qpn::new(n + 2), gid)
 }
 
-#[test]
-fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
-    let local = HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().unwrap());
-    let before = IN_USE.load(Ordering::Relaxed);
-    let mut core = Ipoib::new(Config {
-        local,
+fn core(mode: Mode) -> Ipoib {
+    Ipoib::new(Config {
+        local: HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().unwrap()),
         mac: MAC,
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
-        mode: ipoib::Mode::Datagram,
+        mode,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
@@ -58,22 +65,36 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
             groups: 64,
             ..Limits::default()
         },
-    });
+    })
+}
+
+fn hear(core: &mut Ipoib, a: &HardwareAddress, n: u32) {
+    let ip = (0x0a00_0000 + n).to_be_bytes();
+    let head = [8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
+    let arp = [&head[..], &a.0, &ip, &[0; 20], &[10, 0, 0, 1]].concat();
+    let meta = Meta {
+        src_qpn: a.qpn(),
+        src_gid: a.gid(),
+        dst_gid: core.local().gid(),
+        multicast: false,
+    };
+    core.from_fabric(Time(0), &meta, &arp);
+    core.drain_updates().for_each(drop);
+}
+
+fn frame_to(a: &HardwareAddress) -> Vec<u8> {
+    [&peer_mac(a)[..], &MAC, &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat()
+}
+
+#[test]
+fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
+    let _alone = COUNTS.lock().unwrap();
+    let before = IN_USE.load(Ordering::Relaxed);
+    let mut core = core(Mode::Datagram);
     for n in 0..NEIGHBOURS {
         let a = peer(n);
-        let ip = (0x0a00_0000 + n).to_be_bytes();
-        let head = [8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1];
-        let arp = [&head[..], &a.0, &ip, &[0; 20], &[10, 0, 0, 1]].concat();
-        let meta = Meta {
-            src_qpn: a.qpn(),
-            src_gid: a.gid(),
-            dst_gid: local.gid(),
-            multicast: false,
-        };
-        core.from_fabric(Time(0), &meta, &arp);
-        core.drain_updates().for_each(drop);
-        let frame = [&peer_mac(&a)[..], &MAC, &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat();
-        let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], &frame) else {
+        hear(&mut core, &a, n);
+        let Outgoing::Forward { to, .. } = core.from_tap(Time(0), &[0; 12], &frame_to(&a)) else {
             panic!("{a} is known");
         };
         core.set_ah(to, AddressHandle(n));
@@ -82,5 +103,49 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
     let bytes = IN_USE.load(Ordering::Relaxed) - before;
     let each = bytes / NEIGHBOURS as usize;
     println!("{each} bytes for each of {NEIGHBOURS} neighbours");
+    assert!(each < 256, "{each} bytes");
+}
+
+/// A connection with a known neighbour each way.
+#[test]
+fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
+    let _alone = COUNTS.lock().unwrap();
+    let mut core = core(Mode::Connected);
+    let peers: Vec<_> = (0..CONNECTIONS).map(peer).collect();
+    for (a, n) in peers.iter().zip(0..) {
+        hear(&mut core, a, n);
+    }
+    let service = core.service_ids()[0];
+    let before = IN_USE.load(Ordering::Relaxed);
+    for (a, n) in peers.iter().zip(0..) {
+        let (ours, theirs) = (ConnectionId(2 * n), ConnectionId(2 * n + 1));
+        let private_data = || PrivateData::new(a.qpn()).to_bytes().into();
+        core.from_tap(Time(0), &[0; 12], &frame_to(a));
+        let Some(ConnectionAction::Connect { request, .. }) = core.poll_connection(Time(0)) else {
+            panic!("{a} takes connections");
+        };
+        core.connecting(Time(0), request, Ok(ours));
+        for event in [
+            ConnectionEvent::Replied {
+                connection: ours,
+                private_data: private_data(),
+            },
+            ConnectionEvent::Requested {
+                connection: theirs,
+                endpoint: EndpointId(0),
+                service,
+                peer: a.gid(),
+                private_data: private_data(),
+            },
+        ] {
+            core.connection_event(Time(0), &event);
+        }
+        while core.poll_connection(Time(0)).is_some() {}
+    }
+    let bytes = IN_USE.load(Ordering::Relaxed) - before;
+    let count = core.connections().count();
+    assert_eq!(count, 2 * CONNECTIONS as usize);
+    let each = bytes / count;
+    println!("{each} bytes for each of {count} connections");
     assert!(each < 256, "{each} bytes");
 }

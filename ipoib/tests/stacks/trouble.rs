@@ -6,7 +6,7 @@ use std::env;
 use fabric::Qpn;
 use ipoib::Mode;
 
-use crate::net::{CLEAN, Net};
+use crate::net::Net;
 use crate::network::{Impairments, MICROSECOND, MILLISECOND};
 use crate::node::{CONNECTED, DATAGRAM, Host, v4, v6};
 use crate::random::Random;
@@ -53,7 +53,6 @@ fn weather(random: &mut Random) -> Impairments {
         jitter: random.below(500) * MICROSECOND,
         rate: random.one_of(&[0, 200_000_000, 10_000_000_000]),
         queue: random.one_of(&[128 << 10, 1 << 20]),
-        ..CLEAN
     }
 }
 
