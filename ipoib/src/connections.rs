@@ -37,6 +37,9 @@ const CONNECTING_MAX: usize = 128;
 /// The same after which only neighbours are asked that spoke ARP or neighbour discovery: senders of
 /// data may be forged.
 const CONNECTING_ANYBODY_MAX: usize = 32;
+/// Peers without a connection that are remembered for a while: as many as connections, or so many. Who
+/// is forgotten too soon is asked again with every packet.
+const PAUSED_MIN: usize = 1024;
 /// Memory that the frames that wait for connections may take together.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
@@ -144,7 +147,7 @@ impl Places for Vec<Place> {
     }
 }
 
-/// At most `max` connections, and as many peers without one that are remembered for a while.
+/// At most `max` connections, and a bounded number of peers without one.
 pub struct Connections {
     entries: Vec<Option<Entry>>,
     places: Vec<Place>,
@@ -425,7 +428,8 @@ impl Connections {
 
     /// The oldest of the peers without a connection, if there are too many.
     pub fn surplus(&self) -> Option<u32> {
-        (self.paused_len > self.max).then(|| self.paused.oldest())?
+        let most = self.max.max(PAUSED_MIN);
+        (self.paused_len > most).then(|| self.paused.oldest())?
     }
 
     /// Whether a port may have one more connection than those that it has asked us for, of which it may

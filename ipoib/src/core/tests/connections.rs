@@ -727,6 +727,31 @@ fn an_advertisement_without_an_option_says_nothing_about_connections() {
     asked(&mut c, 0);
 }
 
+/// However few connections there may be, of those who refuse none is asked with every packet.
+#[test]
+fn more_peers_may_refuse_than_there_are_connections() {
+    let mut c = connected_with(2);
+    let peers = 40;
+    let (mut requests, mut connection) = (0, 0);
+    for now in 0..50 {
+        for host in 0..peers {
+            let mac = teach(&mut c, reliable(0x100 + host, 0x4b), [10, 0, 1, host as u8]);
+            way(&mut c, now, mac);
+            for action in actions(&mut c, now) {
+                let ConnectionAction::Connect { request, .. } = action else {
+                    panic!("{action:?}")
+                };
+                (requests, connection) = (requests + 1, connection + 1);
+                let connection = ConnectionId(connection);
+                c.connecting(Time(now), request, Ok(connection));
+                let reason = CloseReason::Rejected(RejectReason::NO_QP);
+                closed(&mut c, now, connection, reason);
+            }
+        }
+    }
+    assert_eq!(requests, peers);
+}
+
 #[test]
 fn c114_a_change_of_mode_keeps_neighbours_groups_and_what_peers_send_on() {
     let mut c = connected();
