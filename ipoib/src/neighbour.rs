@@ -40,6 +40,8 @@ pub struct Neighbour {
     pub used: Time,
     /// The connection that we asked for, or [`NO_ENTRY`].
     pub connection: u32,
+    /// When it last announced itself.
+    pub announced: Option<Time>,
     generation: u32,
     live: bool,
     place: Place,
@@ -339,6 +341,7 @@ impl Neighbours {
             successor: None,
             used: now,
             connection: NO_ENTRY,
+            announced: None,
             generation: 0,
             live: true,
             place: Place::default(),

@@ -229,6 +229,16 @@ impl Ipoib {
         }
     }
 
+    /// A neighbour is there again, so that no pause from before holds.
+    pub(super) fn ask_again(&mut self, slot: u32) {
+        let at = self.neighbours.get(slot).connection;
+        if let Some(State::Waiting { .. } | State::Refused { .. }) =
+            self.connected.table.active(at).map(|a| a.state)
+        {
+            self.drop_entry(at, Ended::Dropped);
+        }
+    }
+
     /// Ends all connections: our own address is another.
     pub(super) fn drop_connections(&mut self) {
         for at in 0..self.connected.table.slots() {

@@ -288,6 +288,9 @@ impl Ipoib {
             if option.kind == wanted {
                 claimed = true;
                 self.heard_from(now, &address, Some(ip));
+                if meta.multicast && message.kind == Kind::NeighbourAdvertisement {
+                    self.announced(now, &address);
+                }
             }
         }
         if !claimed && message.kind == Kind::NeighbourAdvertisement {
@@ -324,6 +327,9 @@ impl Ipoib {
         // A reverse request tells no address: its sender does not know one.
         let ip = (ethertype == TYPE_ARP).then(|| arp.sender_ip.into());
         self.heard_from(now, &arp.sender, ip);
+        if meta.multicast && ip == Some(arp.target_ip.into()) {
+            self.announced(now, &arp.sender);
+        }
         let sender = self.mac_of(&arp.sender);
         let guest = self.arp_guest(&arp);
         let destination = if meta.multicast { MAC_BROADCAST } else { guest };

@@ -7,6 +7,9 @@ use crate::address::{HardwareAddress, Mac};
 use crate::event::Event;
 use crate::neighbour::Claim;
 
+/// Announcements of one neighbour that follow each other more quickly count as one.
+const ANNOUNCED_MS: u64 = 1000;
+
 /// Whether a host can have the address.
 pub fn is_claimable(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
@@ -50,6 +53,19 @@ impl Ipoib {
         if let Some(old) = lost_to {
             self.tell_watcher(|| Event::NeighbourReplaced { old, new: *address });
             self.publish(Update::Superseded { old, new: *address });
+        }
+    }
+
+    /// A neighbour announced an address of its own, as it does after a start.
+    pub(super) fn announced(&mut self, now: Time, address: &HardwareAddress) {
+        let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) else {
+            return;
+        };
+        let last = self.neighbours.get_mut(slot).announced.replace(now);
+        if last.is_none_or(|last| last.after(ANNOUNCED_MS) <= now) {
+            self.ask_again(slot);
+            let address = *address;
+            self.publish(Update::Announced { address });
         }
     }
 
@@ -189,6 +205,11 @@ impl Ipoib {
                 let slot = |a: &HardwareAddress| self.neighbours.by_address(a.gid(), a.qpn());
                 if let (Some(old), Some(new)) = (slot(old), slot(new)) {
                     self.supersede(old, new);
+                }
+            }
+            Update::Announced { address } => {
+                if let Some(slot) = self.neighbours.by_address(address.gid(), address.qpn()) {
+                    self.ask_again(slot);
                 }
             }
             Update::Forgotten { address } => {

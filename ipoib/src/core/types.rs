@@ -327,6 +327,11 @@ pub enum Update {
         /// The queue pair that is.
         new: HardwareAddress,
     },
+    /// A neighbour announced itself, as after a start.
+    Announced {
+        /// Its address.
+        address: HardwareAddress,
+    },
     /// A neighbour's Ethernet address is now this one, since a guest has the other.
     Remapped {
         /// Its address.

@@ -752,6 +752,42 @@ fn more_peers_may_refuse_than_there_are_connections() {
     assert_eq!(requests, peers);
 }
 
+/// A peer that was down for longer than a request lasts is asked when it comes back, by every replica,
+/// though its address is the same.
+#[test]
+fn a_peer_that_announces_itself_is_asked_again() {
+    let announcement = arp(1, &b().0, IP_B, &[0; 20], IP_B);
+    let advertisement = nd(136, "fe80::b", &ib_option(2, b()));
+    let advertisement = icmpv6("fe80::b", "ff02::1", &advertisement);
+    for said in [
+        payload(0x0806, &announcement),
+        payload(0x86dd, &advertisement),
+    ] {
+        let (mut c, mut sibling) = (connected(), connected());
+        let mac = teach(&mut c, b(), IP_B);
+        teach(&mut sibling, b(), IP_B);
+        for core in [&mut c, &mut sibling] {
+            way(core, 0, mac);
+            begun(core, 0, C1);
+            closed(core, 0, C1, CloseReason::TimedOut);
+            way(core, 10, mac);
+            assert_eq!(actions(core, 10), []);
+        }
+        c.drain_updates().for_each(drop);
+        let all = meta(b(), c.broadcast_mgid());
+        c.from_fabric(Time(20), &all, &said);
+        way(&mut c, 20, mac);
+        asked(&mut c, 20);
+        let news: Vec<Update> = c.drain_updates().collect();
+        news.iter().for_each(|n| sibling.apply(Time(20), n));
+        way(&mut sibling, 20, mac);
+        asked(&mut sibling, 20);
+        // Many in a row are one.
+        c.from_fabric(Time(21), &all, &said);
+        assert!(!c.has_updates());
+    }
+}
+
 #[test]
 fn c114_a_change_of_mode_keeps_neighbours_groups_and_what_peers_send_on() {
     let mut c = connected();
