@@ -163,7 +163,7 @@ pub struct Counters {
     pub connections_no_room: u64,
     /// Packets too large for a datagram that waited for a connection.
     pub too_big_held: u64,
-    /// The same, dropped: enough waited.
+    /// The same, dropped: enough waited, or they waited in vain for an answer.
     pub too_big_hold_full: u64,
     /// Packets too large for their way, answered by an ICMP error.
     pub too_big_answered: u64,

@@ -132,3 +132,16 @@ fn tcp_survives_our_own_restart_without_a_smaller_mtu() {
         }
     }
 }
+
+/// For longer than a request lasts, so that it counts as refusing when it returns.
+#[test]
+fn a_peer_that_was_down_for_long_is_asked_again_when_it_is_back() {
+    for (seed, to) in both() {
+        let mut net = Net::new(seed, CLEAN, [CONNECTED; 2]);
+        let own = net.nodes[1].port.qpn;
+        net.transfer(to, MUCH, |net| net.restart(1, own, 40_000));
+        assert!(net.nodes[0].core.counters().connections_refused > 0);
+        assert_eq!(made(&net, 0), 1);
+        assert!(net.now().0 < 80_000, "the pause would be over anyway");
+    }
+}

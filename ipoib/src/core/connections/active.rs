@@ -215,11 +215,17 @@ impl Ipoib {
         self.refused(now, at, CloseReason::TimedOut);
     }
 
-    /// The peer is served by datagrams for a while; what was too large for that learns so.
+    /// The peer is served by datagrams for a while; what was too large for that learns so. Not what
+    /// waited in vain for an answer: the peer may be down, and hosts remember a smaller MTU for longer
+    /// than that lasts. If it is not, more will come.
     fn refused(&mut self, now: Time, at: u32, reason: CloseReason) {
         let until = now.after(REFUSED_MS);
-        self.connected.table.set_state(at, State::Refused { until });
-        self.connected.table.release(at);
+        let table = &mut self.connected.table;
+        if reason == CloseReason::TimedOut {
+            self.counters.too_big_hold_full += table.discard(at);
+        }
+        table.set_state(at, State::Refused { until });
+        table.release(at);
         self.counters.connections_refused += 1;
         if let Some(peer) = self.connected.table.get(at).map(|e| e.peer) {
             self.tell_watcher(|| Event::ConnectionRefused { peer, reason });
