@@ -38,7 +38,10 @@ fuzz_target!(|data: &[u8]| {
             }
             4 => {
                 let private_data = bytes.into();
-                let event = ConnectionEvent::Replied { connection, private_data };
+                let event = ConnectionEvent::Replied {
+                    connection,
+                    private_data,
+                };
                 ipoib.connection_event(at, &event);
             }
             5 => {

@@ -218,7 +218,10 @@ impl Peer {
         if self.qp.state() == State::Err {
             assert_eq!(self.completed, self.posted, "everything is flushed");
             let arrived = self.shared.inbox.messages.len();
-            assert_eq!(self.held.len() + arrived + self.shared.srq.available(), BUFFERS);
+            assert_eq!(
+                self.held.len() + arrived + self.shared.srq.available(),
+                BUFFERS
+            );
         }
     }
 }

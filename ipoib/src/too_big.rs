@@ -23,7 +23,7 @@ const PROTOCOL_ICMP: u8 = 1;
 const ANSWER_V4_MAX: usize = 576;
 /// RFC 4443, section 3.2: IPv6's least MTU.
 const ANSWER_V6_MAX: usize = 1280;
-/// The longest frame that [`write_answer`] makes.
+/// The longest frame that [`Offender::write_answer`] makes.
 pub const FRAME_MAX: usize = ETHERNET_LEN + ANSWER_V6_MAX;
 /// As the kernel sends its own errors.
 const TTL: u8 = 64;
