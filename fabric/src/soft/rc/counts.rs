@@ -16,10 +16,10 @@ pub struct RcCounts {
     pub packet_seq_err: u64,
     /// RNR NAKs sent, for want of a receive buffer.
     pub send_rnr_err: u64,
-    /// RNR NAKs received.
-    pub rcvd_rnr_err: u64,
-    /// Queue pairs that failed since the peer had no receive buffer too often.
+    /// RNR NAKs received that did not exceed the limit of tries.
     pub rnr_nak_retry_err: u64,
+    /// Queue pairs that failed since the peer had no receive buffer too often.
+    pub retry_rnr_exceeded_err: u64,
     /// Times that no acknowledgement came in time.
     pub local_ack_timeout_err: u64,
     /// Queue pairs that failed since the peer did not acknowledge.
@@ -54,8 +54,8 @@ impl RcCounts {
             ("out_of_sequence", self.out_of_sequence),
             ("packet_seq_err", self.packet_seq_err),
             ("send_rnr_err", self.send_rnr_err),
-            ("rcvd_rnr_err", self.rcvd_rnr_err),
             ("rnr_nak_retry_err", self.rnr_nak_retry_err),
+            ("retry_rnr_exceeded_err", self.retry_rnr_exceeded_err),
             ("local_ack_timeout_err", self.local_ack_timeout_err),
             ("retry_exceeded_err", self.retry_exceeded_err),
             ("out_of_window_ack", self.out_of_window_ack),
