@@ -53,7 +53,13 @@ struct Node {
 
 impl Node {
     fn new(last: u8) -> Node {
-        let mut engine = Engine::new(config(last.into(), 0, 1));
+        Node::with(config(last.into(), 0, 1))
+    }
+
+    /// With the last byte of its GUID as that of its GID.
+    fn with(config: EngineConfig) -> Node {
+        let last = config.ca_guid.0[7];
+        let mut engine = Engine::new(config);
         engine.set_port(Instant(0), view(gid(last)));
         engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
         Node {
@@ -266,6 +272,34 @@ fn messages_arrive_over_a_network_that_loses() {
     assert_eq!(list.len(), 1);
     assert_eq!((list[0].tx_messages, list[0].rx_messages), (60, 60));
     assert!(list[0].retransmits > 0 && list[0].in_flight == 0);
+}
+
+/// All messages of a batch have buffers until the next batch. The longer messages may be, the fewer
+/// buffers there are.
+#[test]
+fn receive_buffers_that_become_few_are_counted_once_each_time() {
+    let mut world = World::new();
+    let message_max = SRQ_BYTES / SRQ_BUFFERS.start();
+    world.nodes[1] = Node::with(EngineConfig {
+        message_max,
+        ..config(2, 0, 1)
+    });
+    let (ours, _) = world.connected();
+    let buffers = world.nodes[1].engine.shared.srq.available();
+    let mut reached = Vec::new();
+    for count in [buffers / 2, buffers, buffers] {
+        for k in 0..count {
+            let now = world.now;
+            world.nodes[0].post(now, ours, &[k as u8]).unwrap();
+        }
+        world.transmit();
+        let packets: Vec<Packet> = world.network.drain(..).collect();
+        assert_eq!(packets.len(), count);
+        world.nodes[1].batch(world.now, &packets);
+        world.run_for(10 * MILLISECOND);
+        reached.push(world.nodes[1].engine.shared.counts.srq_limit_reached);
+    }
+    assert_eq!(reached, [0, 1, 2]);
 }
 
 #[test]
