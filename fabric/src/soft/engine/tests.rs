@@ -1,13 +1,15 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use zerocopy::FromBytes;
 
 use super::super::train::HEAD;
 use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
+use super::connection::Stage;
 use super::*;
 use crate::connection::{ConnectError, ConnectRequest, Posted, RejectReason};
-use crate::mad::MAD_LEN;
+use crate::mad::{Header, MAD_LEN, Mad, cm};
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);
 const ENDPOINT: EndpointId = EndpointId(3);
@@ -335,6 +337,51 @@ fn a_rejection_ends_it() {
         assert_eq!(node.engine.table.lingering(), 0);
         assert!(node.engine.list().is_empty());
     }
+}
+
+/// A request or a reply as the kernel's IPoIB has it: without retries.
+fn without_retries(packet: &mut Packet) {
+    const AT: usize = HEAD + size_of::<Header>();
+    let Some(mad) = packet.bytes.get(HEAD..HEAD + MAD_LEN) else {
+        return;
+    };
+    let attribute = Mad::parse(mad).unwrap().header.attribute_id.get();
+    let data = &mut packet.bytes[AT..][..cm::DATA_LEN];
+    match attribute {
+        cm::REQ => {
+            let req = cm::Req::mut_from_bytes(data).unwrap();
+            req.set_retry_count(0);
+            req.set_rnr_retry(0);
+        }
+        cm::REP => cm::Rep::mut_from_bytes(data).unwrap().set_rnr_retry(0),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_no_retries_gets_none() {
+    let mut world = World::new();
+    let peer = world.nodes[1].gid;
+    world.nodes[0].connect(world.now, peer).unwrap();
+    for _ in 0..8 {
+        world.transmit();
+        world.network.iter_mut().for_each(without_retries);
+        world.deliver();
+    }
+    let retries = |node: &Node| {
+        let c = node.engine.table.iter().next().unwrap();
+        let set = c.qp.attributes();
+        (c.stage == Stage::Open, set.retry_cnt, set.rnr_retry)
+    };
+    // Who asks says how often the other one tries; a reply speaks of RNR NAKs alone.
+    assert_eq!(retries(&world.nodes[0]), (true, 7, 0));
+    assert_eq!(retries(&world.nodes[1]), (true, 0, 0));
+    world.lost = 100;
+    let (now, theirs) = (world.now, world.nodes[1].accepted[0]);
+    world.nodes[1].post(now, theirs, b"once").unwrap();
+    world.run_for(300 * MILLISECOND);
+    let reason = CloseReason::Failed(WcStatus::RetryExcErr);
+    assert_eq!(world.nodes[1].closed, [(theirs, reason)]);
 }
 
 #[test]
