@@ -17,14 +17,14 @@ fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
     let file = b.file("underlay.pcap");
     let path = file.to_str().expect("an ASCII path").to_owned();
     let tcpdump = b.spawn(&format!(
-        "tcpdump -i eth0 -U -s 0 -B 65536 -w {path} udp port 4791"
+        "tcpdump -i eth0 --immediate-mode -U -s 0 -B 65536 -w {path} udp port 4791"
     ));
     eventually(SOON, "tcpdump to begin", || {
         let written = std::fs::metadata(&file).ok()?.len();
         (written >= PCAP_HEADER).then_some(())
     });
     traffic(a, b);
-    // tcpdump writes each packet as it comes (-U); it may be a moment behind.
+    // tcpdump sees each packet as it comes and writes it (-U); it may be a moment behind.
     std::thread::sleep(Duration::from_millis(500));
     drop(tcpdump);
     path
@@ -58,6 +58,11 @@ fn traffic_over_connections(a: &Host, b: &Host) {
     mixed_traffic(a, b);
     for host in [a, b] {
         assert_eq!(host.ibtap("mode ib0 datagram").code, Some(0));
+    }
+    for host in [a, b] {
+        eventually(SOON, "the end of a connection", || {
+            (host.counter("ib0", "cm_rx_msgs_drep") > 0).then_some(())
+        });
     }
 }
 

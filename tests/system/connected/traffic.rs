@@ -288,16 +288,30 @@ fn conn_lists_connections_for_people_and_for_programs() {
 
 /// Those that docs/operations.md explains.
 #[test]
-fn stats_have_the_names_of_hw_counters() {
+fn stats_have_the_counters_that_are_documented() {
     let Some(mut lab) = Lab::connected_pair() else {
         return;
     };
     let (a, b) = lab.two();
     a.connects_to(b);
-    let asked = ["cm_tx_msgs_req", "cm_rx_msgs_rep", "cm_tx_msgs_rtu"];
-    assert!(asked.iter().all(|name| a.counter("ib0", name) > 0));
-    assert!(a.counters("ib0", &["sent_pkts", "rcvd_pkts"]) > 0);
-    let errors = [
+    for name in [
+        "connections_made",
+        "cm_tx_msgs_req",
+        "cm_rx_msgs_rep",
+        "cm_tx_msgs_rtu",
+        "sent_pkts",
+        "rcvd_pkts",
+    ] {
+        assert!(a.counter("ib0", name) > 0, "{name}");
+    }
+    let others = [
+        "connections_refused",
+        "connections_rejected",
+        "connections_failed",
+        "connections_reaped",
+        "connections_evicted",
+        "too_big_answered",
+        "too_big_held",
         "packet_seq_err",
         "retransmitted",
         "out_of_sequence",
@@ -313,5 +327,5 @@ fn stats_have_the_names_of_hw_counters() {
         "rx_not_peer",
         "cm_rx_msgs_rej",
     ];
-    a.counters("ib0", &errors);
+    a.counters("ib0", &others);
 }
