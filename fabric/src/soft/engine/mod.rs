@@ -49,14 +49,14 @@ const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 /// Half-open connections that others asked for, at most.
 const HALF_OPEN_MAX: usize = 256;
 
+/// One receive buffer in so many is left when the limit event comes, and twice as many when it is
+/// armed again.
+const SRQ_LIMIT: usize = 8;
+
 /// Memory of receive buffers, and how few there may be however long they are. Memory that no
 /// message was put into takes no room.
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
-
-/// One in so many of them is left when the limit event comes, and twice as many when it is armed
-/// again.
-const SRQ_LIMIT: usize = 8;
 
 /// What an engine is.
 #[derive(Clone, Copy, Debug)]
