@@ -5,8 +5,9 @@
 //! software RoCEv2 fabric over UDP.
 //!
 //! The interface is shaped after verbs and cut where a *batch* crosses it: a worker yields a batch
-//! of received datagrams, and takes a *train* of equal-sized packets to send. Nothing in it may
-//! exist for the software provider alone.
+//! of received datagrams and messages, and takes a *train* of equal-sized packets to send; a part of
+//! it are the reliable connections of [`connection`], which [`cm`] sets up by the datagrams of
+//! [`mad`]. Nothing in it may exist for the software provider alone.
 
 #![deny(unsafe_code)]
 

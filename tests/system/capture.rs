@@ -1,27 +1,30 @@
 //! What goes over the wire, in the eyes of tshark and of `ibtap decode`.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
+use crate::lab::{CONNECTED_MTU, Host, Lab, Pinging, SOON, eventually, ibtap, iperf};
 
 /// Bytes of a pcap file's own header.
 const PCAP_HEADER: u64 = 24;
 
-/// Captures the underlay of `b` while traffic between the two runs; gives back the file.
-fn capture(a: &Host, b: &Host) -> String {
+type Traffic = fn(&Host, &Host);
+
+/// Captures the underlay of `b` while there is traffic between the two; gives back the file.
+fn capture(a: &Host, b: &Host, traffic: Traffic) -> String {
     let file = b.file("underlay.pcap");
     let path = file.to_str().expect("an ASCII path").to_owned();
     let tcpdump = b.spawn(&format!(
-        "tcpdump -i eth0 -U -s 0 -B 65536 -w {path} udp port 4791"
+        "tcpdump -i eth0 --immediate-mode -U -s 0 -B 65536 -w {path} udp port 4791"
     ));
     eventually(SOON, "tcpdump to begin", || {
         let written = std::fs::metadata(&file).ok()?.len();
         (written >= PCAP_HEADER).then_some(())
     });
-    mixed_traffic(a, b);
-    // tcpdump writes each packet as it comes (-U); it may be a moment behind.
+    traffic(a, b);
+    // tcpdump sees each packet as it comes and writes it (-U); it may be a moment behind.
     std::thread::sleep(Duration::from_millis(500));
     drop(tcpdump);
     path
@@ -41,6 +44,28 @@ fn mixed_traffic(a: &Host, b: &Host) {
     iperf(a, b, &b.v4(), "-u -b 5M -l 1000 -t 1");
 }
 
+/// Connections are made, carry all that, and are ended.
+fn traffic_over_connections(a: &Host, b: &Host) {
+    for host in [a, b] {
+        assert_eq!(host.ibtap("mode ib0 connected").code, Some(0));
+    }
+    for (from, to) in [(a, b), (b, a)] {
+        eventually(SOON, "the MTU of connected mode", || {
+            (from.mtu("ib0") == u64::from(CONNECTED_MTU)).then_some(())
+        });
+        from.connects_to(to);
+    }
+    mixed_traffic(a, b);
+    for host in [a, b] {
+        assert_eq!(host.ibtap("mode ib0 datagram").code, Some(0));
+    }
+    for host in [a, b] {
+        eventually(SOON, "the end of a connection", || {
+            (host.counter("ib0", "cm_rx_msgs_drep") > 0).then_some(())
+        });
+    }
+}
+
 fn tshark(host: &Host, path: &str, filter: &str) -> Vec<String> {
     let done = host.run_script(&format!(
         "exec tshark -n -r {path} -Y '{filter}' -T fields -e frame.number"
@@ -49,24 +74,23 @@ fn tshark(host: &Host, path: &str, filter: &str) -> Vec<String> {
     done.out.lines().map(str::to_owned).collect()
 }
 
-/// `layers` is a display filter that every packet must satisfy.
-fn dissects_cleanly(lab: &mut Lab, layers: &str) {
+/// `layers` is a display filter that every packet must satisfy. Gives back what `ibtap decode` tells
+/// of the packets.
+fn dissects_cleanly(lab: &mut Lab, layers: &str, traffic: Traffic) -> Vec<Value> {
     let (a, b) = lab.two();
     for host in [&*a, &*b] {
         // Cut trains before the capture sees them.
         host.ok("ethtool -K eth0 tx-udp-segmentation off");
     }
-    let path = capture(a, b);
+    let path = capture(a, b, traffic);
     let all = tshark(b, &path, "udp.dstport == 4791");
     assert!(all.len() > 1000, "{} packets", all.len());
     assert_eq!(tshark(b, &path, "_ws.malformed"), [""; 0]);
-    assert_eq!(tshark(b, &path, "infiniband.deth").len(), all.len());
     assert_eq!(tshark(b, &path, layers).len(), all.len());
 
     let decoded = b.run(&format!("{} decode --json {path}", ibtap().display()));
     assert_eq!(decoded.code, Some(0), "{}", decoded.err);
-    let packets: Value = serde_json::from_str(&decoded.out).expect("JSON");
-    let packets = packets.as_array().expect("an array");
+    let packets: Vec<Value> = serde_json::from_str(&decoded.out).expect("JSON");
     assert_eq!(packets.len(), all.len());
     let bad: Vec<_> = packets
         .iter()
@@ -78,6 +102,31 @@ fn dissects_cleanly(lab: &mut Lab, layers: &str) {
         bad.len(),
         bad[0]
     );
+    packets
+}
+
+/// What packets of connections are there, and messages about them.
+fn tells_of_connections(packets: &[Value]) {
+    let names: BTreeSet<_> = packets
+        .iter()
+        .flat_map(|p| [&p["bth"]["name"], &p["mad"]["summary"]])
+        .filter_map(Value::as_str)
+        .collect();
+    for name in [
+        "RC SEND_FIRST",
+        "RC SEND_MIDDLE",
+        "RC SEND_LAST",
+        "RC SEND_ONLY",
+        "RC ACKNOWLEDGE",
+        "UD SEND_ONLY",
+        "CM ConnectRequest",
+        "CM ConnectReply",
+        "CM ReadyToUse",
+        "CM DisconnectRequest",
+        "CM DisconnectReply",
+    ] {
+        assert!(names.contains(name), "{name} is not among {names:?}");
+    }
 }
 
 #[test]
@@ -85,12 +134,22 @@ fn packets_over_ipv6_dissect_cleanly_and_every_icrc_is_good() {
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
-    dissects_cleanly(&mut lab, "ipv6 and infiniband");
+    dissects_cleanly(&mut lab, "ipv6 and infiniband.deth", mixed_traffic);
 }
 
 #[test]
-fn packets_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
-    let Some(mut lab) = Lab::pair() else { return };
+fn connections_over_ipv6_dissect_cleanly_and_every_icrc_is_good() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let layers = "ipv6 and infiniband.bth";
+    let packets = dissects_cleanly(&mut lab, layers, traffic_over_connections);
+    tells_of_connections(&packets);
+}
+
+/// A pair with IPv4 GIDs.
+fn ipv4_pair() -> Option<Lab> {
+    let mut lab = Lab::pair()?;
     let (a, b) = lab.two();
     let (at_a, at_b) = (a.underlay_v4(), b.underlay_v4());
     a.start(&["--gid", "ipv4", "--peers", &at_b]);
@@ -98,7 +157,21 @@ fn packets_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
     a.configure("ib0");
     b.configure("ib0");
     a.reaches(b);
-    dissects_cleanly(&mut lab, "ip and infiniband");
+    Some(lab)
+}
+
+#[test]
+fn packets_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
+    let Some(mut lab) = ipv4_pair() else { return };
+    dissects_cleanly(&mut lab, "ip and infiniband.deth", mixed_traffic);
+}
+
+#[test]
+fn connections_over_ipv4_dissect_cleanly_and_every_icrc_is_good() {
+    let Some(mut lab) = ipv4_pair() else { return };
+    let layers = "ip and infiniband.bth";
+    let packets = dissects_cleanly(&mut lab, layers, traffic_over_connections);
+    tells_of_connections(&packets);
 }
 
 /// A capture makes the interface promiscuous, which looks as if something were stacked on it: what

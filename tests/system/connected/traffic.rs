@@ -285,3 +285,47 @@ fn conn_lists_connections_for_people_and_for_programs() {
     assert_eq!(a.ask("conn").len(), listed.len());
     assert_eq!(a.ibtap("conn ib7").code, Some(1));
 }
+
+/// Those that docs/operations.md explains.
+#[test]
+fn stats_have_the_counters_that_are_documented() {
+    let Some(mut lab) = Lab::connected_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    for name in [
+        "connections_made",
+        "cm_tx_msgs_req",
+        "cm_rx_msgs_rep",
+        "cm_tx_msgs_rtu",
+        "sent_pkts",
+        "rcvd_pkts",
+    ] {
+        assert!(a.counter("ib0", name) > 0, "{name}");
+    }
+    let others = [
+        "connections_refused",
+        "connections_rejected",
+        "connections_failed",
+        "connections_reaped",
+        "connections_evicted",
+        "too_big_answered",
+        "too_big_held",
+        "packet_seq_err",
+        "retransmitted",
+        "out_of_sequence",
+        "duplicate_request",
+        "local_ack_timeout_err",
+        "retry_exceeded_err",
+        "rnr_nak_retry_err",
+        "send_rnr_err",
+        "retry_rnr_exceeded_err",
+        "srq_limit_reached",
+        "resp_invalid_request",
+        "resp_local_length_error",
+        "rx_not_peer",
+        "cm_rx_msgs_rej",
+    ];
+    a.counters("ib0", &others);
+}

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::Ipv6Addr;
 
 use fabric::mad::cm::{Message, Mra, Path, Rej, Rep, Req};
-use fabric::{Guid, RejectReason};
+use fabric::{Guid, RejectReason, ServiceId};
 
 use super::record::{Fields, Value};
 
@@ -25,13 +25,13 @@ pub fn fields(message: &Message<'_>) -> Fields {
         Message::SidrReq(m) => vec![
             ("request_id", number(m.request_id.get())),
             ("pkey", number(m.pkey.get())),
-            ("service_id", number(m.service_id.get())),
+            ("service_id", service(m.service_id.get())),
         ],
         Message::SidrRep(m) => vec![
             ("request_id", number(m.request_id.get())),
             ("status", number(m.status)),
             ("qpn", number(m.local_qpn().get())),
-            ("service_id", number(m.service_id.get())),
+            ("service_id", service(m.service_id.get())),
             ("qkey", number(m.qkey.get())),
         ],
         Message::Lap(m) => {
@@ -52,7 +52,7 @@ pub fn fields(message: &Message<'_>) -> Fields {
 fn req(m: &Req) -> Fields {
     let mut fields = vec![
         ("local_comm_id", number(m.local_comm_id.get())),
-        ("service_id", number(m.service_id.get())),
+        ("service_id", service(m.service_id.get())),
         ("local_ca_guid", guid(m.local_ca_guid)),
         ("local_qpn", number(m.local_qpn().get())),
         ("starting_psn", number(m.starting_psn().get())),
@@ -196,6 +196,10 @@ fn number(n: impl Into<u64>) -> Value {
 
 fn count(n: impl Into<u64>) -> Value {
     Value::Count(n.into())
+}
+
+fn service(id: u64) -> Value {
+    Value::Text(ServiceId(id).to_string())
 }
 
 fn text(t: &str) -> Value {

@@ -217,6 +217,8 @@ fn messages_of_user_programs_are_told_too() {
     assert_eq!(req["local_ack_timeout"], 19);
     assert_eq!(req["path_mtu"], 1024);
     assert_eq!(req["local_gid"], "::ffff:192.168.77.11");
+    // All of it, which many readers of JSON would lose of a number of 64 bits.
+    assert_eq!(req["service_id"], "0x0000000001061c06");
     // rdma_cm's own header, which is not IPoIB's.
     let data = req["private_data"].as_str().unwrap();
     assert!(data.starts_with("0040dde1"), "{data}");

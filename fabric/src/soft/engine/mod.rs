@@ -23,7 +23,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use super::rc::{Inbox, RcCounts, Room, Shared, Srq};
+use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
 use crate::connection::{
     CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, ServiceId, WcStatus,
@@ -48,6 +48,10 @@ const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
 /// Half-open connections that others asked for, at most.
 const HALF_OPEN_MAX: usize = 256;
+
+/// One receive buffer in so many is left when the limit event comes, and twice as many when it is
+/// armed again.
+const SRQ_LIMIT: usize = 8;
 
 /// Memory of receive buffers, and how few there may be however long they are. Memory that no
 /// message was put into takes no room.
@@ -116,6 +120,7 @@ pub struct Engine {
     table: Table,
     listeners: HashMap<ServiceId, Listener, foldhash::fast::RandomState>,
     events: VecDeque<ConnectionEvent>,
+    srq_limit: usize,
     /// What is in the inbox, as the consumer knows it.
     received: Vec<RcReceived>,
     lent: Option<Lent>,
@@ -151,17 +156,21 @@ impl Engine {
         });
         let buffer_len = config.message_max.next_multiple_of(8).max(8);
         let buffers = (SRQ_BYTES / buffer_len).clamp(*SRQ_BUFFERS.start(), *SRQ_BUFFERS.end());
+        let mut srq = Srq::new(buffers, buffer_len);
+        let srq_limit = buffers / SRQ_LIMIT;
+        srq.arm(srq_limit);
         Engine {
             port: PortView::default(),
             cm,
             shared: Shared {
-                srq: Srq::new(buffers, buffer_len),
+                srq,
                 inbox: Inbox::default(),
                 counts: RcCounts::default(),
             },
             table: Table::default(),
             listeners: HashMap::default(),
             events: VecDeque::new(),
+            srq_limit,
             received: Vec::new(),
             lent: None,
             pool: Pool::default(),
@@ -286,6 +295,7 @@ impl Engine {
             table,
             pool,
             timers,
+            shared,
             ..
         } = self;
         let Some(c) = table.get_mut(place) else {
@@ -295,7 +305,10 @@ impl Engine {
             c.posted = c.posted.saturating_sub(1);
             pool.give(done.buffer.memory);
         }
-        while c.qp.poll_event().is_some() {}
+        while let Some(event) = c.qp.poll_event() {
+            log::debug!("queue pair {} of {}: {event}", c.qp.qpn(), c.peer);
+            shared.counts.srq_limit_reached += u64::from(event == QpEvent::SrqLimitReached);
+        }
         if c.qp.state() == super::qp::State::Err {
             if !std::mem::replace(&mut c.failing, true) {
                 // A NAK may tell the peer what was wrong.

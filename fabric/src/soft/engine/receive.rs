@@ -64,6 +64,9 @@ impl Engine {
         for message in self.shared.inbox.messages.drain(..) {
             self.shared.srq.post(message.buffer);
         }
+        if self.shared.srq.available() >= 2 * self.srq_limit {
+            self.shared.srq.arm(self.srq_limit);
+        }
         self.shared.inbox.parts.clear();
         self.received.clear();
     }

@@ -1,13 +1,15 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use zerocopy::FromBytes;
 
 use super::super::train::HEAD;
 use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
+use super::connection::Stage;
 use super::*;
 use crate::connection::{ConnectError, ConnectRequest, Posted, RejectReason};
-use crate::mad::MAD_LEN;
+use crate::mad::{Header, MAD_LEN, Mad, cm};
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);
 const ENDPOINT: EndpointId = EndpointId(3);
@@ -53,7 +55,13 @@ struct Node {
 
 impl Node {
     fn new(last: u8) -> Node {
-        let mut engine = Engine::new(config(last.into(), 0, 1));
+        Node::with(config(last.into(), 0, 1))
+    }
+
+    /// With the last byte of its GUID as that of its GID.
+    fn with(config: EngineConfig) -> Node {
+        let last = config.ca_guid.0[7];
+        let mut engine = Engine::new(config);
         engine.set_port(Instant(0), view(gid(last)));
         engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
         Node {
@@ -268,6 +276,34 @@ fn messages_arrive_over_a_network_that_loses() {
     assert!(list[0].retransmits > 0 && list[0].in_flight == 0);
 }
 
+/// All messages of a batch have buffers until the next batch. The longer messages may be, the fewer
+/// buffers there are.
+#[test]
+fn receive_buffers_that_become_few_are_counted_once_each_time() {
+    let mut world = World::new();
+    let message_max = SRQ_BYTES / SRQ_BUFFERS.start();
+    world.nodes[1] = Node::with(EngineConfig {
+        message_max,
+        ..config(2, 0, 1)
+    });
+    let (ours, _) = world.connected();
+    let buffers = world.nodes[1].engine.shared.srq.available();
+    let mut reached = Vec::new();
+    for count in [buffers / 2, buffers, buffers] {
+        for k in 0..count {
+            let now = world.now;
+            world.nodes[0].post(now, ours, &[k as u8]).unwrap();
+        }
+        world.transmit();
+        let packets: Vec<Packet> = world.network.drain(..).collect();
+        assert_eq!(packets.len(), count);
+        world.nodes[1].batch(world.now, &packets);
+        world.run_for(10 * MILLISECOND);
+        reached.push(world.nodes[1].engine.shared.counts.srq_limit_reached);
+    }
+    assert_eq!(reached, [0, 1, 2]);
+}
+
 #[test]
 fn a_closed_connection_ends_on_both_sides_and_leaves_nothing() {
     let mut world = World::new();
@@ -301,6 +337,51 @@ fn a_rejection_ends_it() {
         assert_eq!(node.engine.table.lingering(), 0);
         assert!(node.engine.list().is_empty());
     }
+}
+
+/// A request or a reply as the kernel's IPoIB has it: without retries.
+fn without_retries(packet: &mut Packet) {
+    const AT: usize = HEAD + size_of::<Header>();
+    let Some(mad) = packet.bytes.get(HEAD..HEAD + MAD_LEN) else {
+        return;
+    };
+    let attribute = Mad::parse(mad).unwrap().header.attribute_id.get();
+    let data = &mut packet.bytes[AT..][..cm::DATA_LEN];
+    match attribute {
+        cm::REQ => {
+            let req = cm::Req::mut_from_bytes(data).unwrap();
+            req.set_retry_count(0);
+            req.set_rnr_retry(0);
+        }
+        cm::REP => cm::Rep::mut_from_bytes(data).unwrap().set_rnr_retry(0),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_no_retries_gets_none() {
+    let mut world = World::new();
+    let peer = world.nodes[1].gid;
+    world.nodes[0].connect(world.now, peer).unwrap();
+    for _ in 0..8 {
+        world.transmit();
+        world.network.iter_mut().for_each(without_retries);
+        world.deliver();
+    }
+    let retries = |node: &Node| {
+        let c = node.engine.table.iter().next().unwrap();
+        let set = c.qp.attributes();
+        (c.stage == Stage::Open, set.retry_cnt, set.rnr_retry)
+    };
+    // Who asks says how often the other one tries; a reply speaks of RNR NAKs alone.
+    assert_eq!(retries(&world.nodes[0]), (true, 7, 0));
+    assert_eq!(retries(&world.nodes[1]), (true, 0, 0));
+    world.lost = 100;
+    let (now, theirs) = (world.now, world.nodes[1].accepted[0]);
+    world.nodes[1].post(now, theirs, b"once").unwrap();
+    world.run_for(300 * MILLISECOND);
+    let reason = CloseReason::Failed(WcStatus::RetryExcErr);
+    assert_eq!(world.nodes[1].closed, [(theirs, reason)]);
 }
 
 #[test]

@@ -14,12 +14,14 @@ pub struct RcCounts {
     pub out_of_sequence: u64,
     /// NAKs of a sequence error received: packets of ours were lost.
     pub packet_seq_err: u64,
+    /// Times that few buffers of the shared receive queue were left (its limit event).
+    pub srq_limit_reached: u64,
     /// RNR NAKs sent, for want of a receive buffer.
     pub send_rnr_err: u64,
-    /// RNR NAKs received.
-    pub rcvd_rnr_err: u64,
-    /// Queue pairs that failed since the peer had no receive buffer too often.
+    /// RNR NAKs received that did not exceed the limit of tries.
     pub rnr_nak_retry_err: u64,
+    /// Queue pairs that failed since the peer had no receive buffer too often.
+    pub retry_rnr_exceeded_err: u64,
     /// Times that no acknowledgement came in time.
     pub local_ack_timeout_err: u64,
     /// Queue pairs that failed since the peer did not acknowledge.
@@ -46,16 +48,17 @@ pub struct RcCounts {
 
 impl RcCounts {
     /// All of them with their names.
-    pub fn named(&self) -> [(&'static str, u64); 19] {
+    pub fn named(&self) -> [(&'static str, u64); 20] {
         [
             ("rcvd_pkts", self.rcvd_pkts),
             ("sent_pkts", self.sent_pkts),
             ("duplicate_request", self.duplicate_request),
             ("out_of_sequence", self.out_of_sequence),
             ("packet_seq_err", self.packet_seq_err),
+            ("srq_limit_reached", self.srq_limit_reached),
             ("send_rnr_err", self.send_rnr_err),
-            ("rcvd_rnr_err", self.rcvd_rnr_err),
             ("rnr_nak_retry_err", self.rnr_nak_retry_err),
+            ("retry_rnr_exceeded_err", self.retry_rnr_exceeded_err),
             ("local_ack_timeout_err", self.local_ack_timeout_err),
             ("retry_exceeded_err", self.retry_exceeded_err),
             ("out_of_window_ack", self.out_of_window_ack),

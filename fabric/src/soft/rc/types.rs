@@ -1,5 +1,6 @@
 //! What goes into a queue pair and comes out of it.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::SendBuffer;
@@ -45,6 +46,20 @@ pub enum QpEvent {
     LastWqeReached,
     /// The shared receive queue is below its limit.
     SrqLimitReached,
+}
+
+/// As the kernel calls them (drivers/infiniband/core/verbs.c, `ib_events`).
+impl fmt::Display for QpEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QpEvent::CommEst => "communication established",
+            QpEvent::SqDrained => "send queue drained",
+            QpEvent::QpFatal => "QP fatal error",
+            QpEvent::QpReqErr => "QP request error",
+            QpEvent::LastWqeReached => "last WQE reached",
+            QpEvent::SrqLimitReached => "SRQ limit reached",
+        })
+    }
 }
 
 /// One received packet of a reliable connection, its ICRC verified.

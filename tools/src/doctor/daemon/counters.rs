@@ -96,7 +96,7 @@ const SIGNS: [Sign; 21] = [
         "ibtap conn names the peers; one of them does not keep to what was agreed on",
     ),
     sign(
-        "rnr_nak_retry_err",
+        "retry_rnr_exceeded_err",
         Level::Warn,
         "connections that failed since the peer had no receive buffer for too long",
         "a peer that is overloaded, or whose receive queue is too short; ibtap conn names the peers",

@@ -121,17 +121,18 @@ impl Requester {
         timer: u8,
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
-        counts.rcvd_rnr_err += 1;
         // More of the kind for what was under way does not make the delay longer.
         if self.retry.is_waiting() && at == self.oldest {
+            counts.rnr_nak_retry_err += 1;
             return Ok(());
         }
         self.recovery = None;
         self.acknowledge(now, at);
         if !self.retry.not_ready(now, timer) {
-            counts.rnr_nak_retry_err += 1;
+            counts.retry_rnr_exceeded_err += 1;
             return Err(WcStatus::RnrRetryExcErr);
         }
+        counts.rnr_nak_retry_err += 1;
         self.timed = None;
         // One packet is enough to find out whether there are buffers again.
         self.recovery = Some(Recovery::from_nak(Peer::Unknown, None, at, self.next));
