@@ -33,6 +33,7 @@ use crate::time::Instant;
 use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
 use crate::worker::{Counters, RcReceived};
 
+use connection::Connection;
 use messages::Lent;
 use pool::Pool;
 use random::Random;
@@ -180,18 +181,23 @@ impl Engine {
     }
 
     /// Tells what the port is like now. With another GID all connections end: their peers take
-    /// packets from the old one alone.
+    /// packets from the old one alone. With a smaller path MTU those of a larger one do, which
+    /// nothing would arrive over.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
         let moved = self.port.gid != port.gid;
         self.port = port;
-        if !moved {
-            for c in self.table.iter_mut() {
-                c.qp.set_path(c.pkey, self.port.send_max);
-            }
-            return;
+        let path_mtu = self.port.path_mtu;
+        let too_large = |c: &Connection| path_mtu.is_none_or(|fits| c.path_mtu > fits);
+        let reason = if moved {
+            CloseReason::PortGone
+        } else {
+            CloseReason::PathMtu
+        };
+        for place in self.table.places(|c| moved || too_large(c)) {
+            self.end(now, place, reason);
         }
-        for place in self.table.places(|_| true) {
-            self.end(now, place, CloseReason::PortGone);
+        for c in self.table.iter_mut() {
+            c.qp.set_path(c.pkey, self.port.send_max);
         }
         self.drain_cm(now);
     }
