@@ -221,11 +221,52 @@ fn retry_count_0_gives_up_at_the_first_timeout() {
     };
     let mut a = having_sent(1, choices);
     let start = a.now;
-    while a.qp.state() == State::Rts {
-        a.expire();
+    a.expire();
+    assert_eq!(a.now.since(start), Duration::from_nanos(4096 << 14));
+    assert_eq!(a.completions(), [(1, RetryExcErr)]);
+    assert_eq!(a.shared.counts.retransmitted, 0);
+}
+
+#[test]
+fn retry_count_0_gives_up_at_the_first_nak() {
+    let choices = Choices {
+        retry_cnt: 0,
+        ..Choices::default()
+    };
+    let mut a = having_sent(4, choices);
+    a.take(&[ack(2, A, 0x60, 2)]);
+    assert_eq!(a.qp.failure(), Some(RetryExcErr));
+    // What came before the gap has arrived.
+    assert_eq!(
+        a.completions(),
+        [
+            (1, Success),
+            (2, Success),
+            (3, RetryExcErr),
+            (4, WrFlushErr)
+        ]
+    );
+    assert_eq!(a.shared.counts.retry_exceeded_err, 1);
+    assert!(a.send(true).is_empty());
+}
+
+/// However often packets are lost, each NAK comes after progress.
+#[test]
+fn naks_with_progress_between_them_have_no_end() {
+    let choices = Choices {
+        retry_cnt: 1,
+        ..Choices::default()
+    };
+    let mut a = having_sent(1, choices);
+    for k in 0..100 {
+        a.post(b"next");
+        a.wait(Duration::from_millis(1));
+        a.take(&[ack(k, A, 0x60, k)]);
+        assert_eq!(psns(&a.send(true))[0], k);
+        a.take(&[ack(k, A, ACK, k + 1)]);
         a.send(true);
     }
-    assert_eq!(a.now.since(start), Duration::from_nanos(4096 << 14));
+    assert_eq!(a.qp.state(), State::Rts);
 }
 
 #[test]
