@@ -502,6 +502,27 @@ fn a_reply_to_nobody_is_refused() {
     );
     assert_eq!(second.ari[..8], config(1).ca_guid.0);
     assert_eq!(events(&mut cm), []);
+    // Later still, nothing is known of it.
+    cm.handle_timeout(cm.next_deadline().unwrap());
+    assert_eq!(cm.state(id), None);
+    cm.receive(NOW, gid(PEER), &rep(id, 7, 0x99), listens);
+    let third = rej_of(&only(&mut cm));
+    assert_eq!((third.reason.get(), third.rejected()), (6, Answered::Rep));
+    assert_eq!(
+        (third.local_comm_id.get(), third.remote_comm_id.get()),
+        (id.0, 7)
+    );
+}
+
+/// Who consented is told that nobody is there, and does not repeat it for seconds.
+#[test]
+fn a_refused_reply_ends_what_was_consented_to() {
+    let (mut cm, id, req) = consented();
+    let refusal = rej(id.0, its_id(&req), Answered::Rep, 6);
+    cm.receive(NOW, gid(PEER), &refusal, listens);
+    let reason = RejectReason::INVALID_COMM_ID;
+    assert_eq!(events(&mut cm), [CmEvent::Rejected { id, reason }]);
+    assert_eq!(cm.state(id), Some("TIMEWAIT"));
 }
 
 /// No flood of replies, and none that wait for minutes.
