@@ -498,3 +498,49 @@ fn garbage_does_not_disturb_a_connection() {
     assert!(b.node.counter("rx_length_errors") > 10);
     assert!(b.log.closed.is_empty());
 }
+
+/// The receiver oversleeps, and its socket overflows with what many connections have in flight: all
+/// of it arrives in the end, no connection fails, and afterwards hardly anything is sent twice.
+#[test]
+fn an_overflowing_socket_heals() {
+    const CONNECTIONS: usize = 128;
+    const EACH: usize = 4;
+    let cable = Cable::new(9000);
+    let mut a = Side::new(Node::open(&cable.a, config()));
+    let mut b = Side::new(Node::open(&cable.b, config()));
+    let places: Vec<Place> = (0..CONNECTIONS)
+        .map(|_| connected(&mut a, &mut b, 0).0)
+        .collect();
+    let message = payloads(0, 0, 65524).remove(0);
+    for place in &places {
+        for _ in 0..EACH {
+            assert!(a.post(*place, &message));
+        }
+    }
+    let asleep = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < asleep {
+        a.turn();
+        sleep(Duration::from_millis(1));
+    }
+    until(&mut a, &mut b, |_, b| {
+        b.log.messages.len() == CONNECTIONS * EACH
+    });
+    assert!(b.node.counter("rx_socket_drops") > 0, "{:?}", counters(&b));
+    assert!(b.log.messages.iter().all(|(_, m)| *m == message));
+    // Everything is acknowledged.
+    until(&mut a, &mut b, |a, _| {
+        let list = a.node.workers[0].connections().unwrap().list();
+        list.iter().all(|c| c.in_flight == 0)
+    });
+    let before = a.node.counter("retransmitted");
+    b.log.messages.clear();
+    for _ in 0..50 {
+        let sent = b.log.messages.len() + 1;
+        assert!(a.post(places[0], &message));
+        until(&mut a, &mut b, |_, b| b.log.messages.len() == sent);
+    }
+    // A test that is kept from running asks early for a packet, once a message.
+    let again = a.node.counter("retransmitted") - before;
+    assert!(again <= 50, "{again} of 800 packets");
+    assert!(a.log.closed.is_empty() && b.log.closed.is_empty());
+}
