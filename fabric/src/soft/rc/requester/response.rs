@@ -148,7 +148,6 @@ impl Requester {
         let count = to - self.oldest;
         let was_in_use = (self.next - self.oldest) * 2 >= u64::from(self.window.packets());
         self.oldest = to;
-        self.progress = now;
         if let Some((at, sent)) = self.timed
             && at < to
         {
@@ -167,6 +166,10 @@ impl Requester {
         };
         if was_in_use && flows && !self.rtt.is_queueing() {
             self.window.grow(count);
+        }
+        self.progress = now;
+        if self.has_room() {
+            self.roomy = now;
         }
         self.retry.progress(now, self.rtt.timeout(), to < self.next);
         while let Some(posted) = self.queue.complete(to) {

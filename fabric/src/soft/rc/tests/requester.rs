@@ -397,9 +397,33 @@ fn the_window_bounds_what_is_in_flight_and_the_room() {
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
     a.take(&[ack(31, A, ACK, 0)]);
-    assert_eq!(a.qp.room(a.now), Room::Full);
     // What was acknowledged may go, and as much again.
     assert_eq!(a.send(true).len(), 63);
+}
+
+/// Who acknowledges a packet now and then has no more of the others' time than who is gone.
+#[test]
+fn a_slow_peer_holds_nobody_up() {
+    let mut a = requester();
+    while a.qp.room(a.now) == Room::Open {
+        a.post(&message(0, 16 * 256));
+    }
+    a.send(true);
+    let (mut full_since, mut stalled) = (a.now, 0);
+    for k in 0..40 {
+        a.wait(Duration::from_millis(15));
+        a.take(&[ack(k, A, ACK, 0)]);
+        if a.qp.room(a.now) == Room::Open {
+            a.post(&message(0, 16 * 256));
+            a.send(true);
+            full_since = a.now;
+        }
+        let is_stalled = a.qp.room(a.now) == Room::Stalled;
+        let full_for = a.now.since(full_since);
+        assert_eq!(is_stalled, full_for > Duration::from_millis(20));
+        stalled += usize::from(is_stalled);
+    }
+    assert!(stalled > 10, "{stalled} times of 40");
 }
 
 #[test]
