@@ -137,7 +137,7 @@ impl Cm {
         }
         self.table.set_remote(id, end);
         self.table.set_state(id, State::RepRcvd);
-        self.table.set_timer(id, None);
+        self.table.set_timer(id, Some(now.after(times::ANSWER)));
         let Some(connection) = self.table.get_mut(id) else {
             return;
         };

@@ -453,6 +453,32 @@ fn a_late_confirmation_is_rejected() {
     );
 }
 
+/// A user that never answers: the peer is told, and nothing is left of it.
+#[test]
+fn what_is_not_answered_ends() {
+    let (mut passive, theirs, _) = asked();
+    let mut active = Cm::new(config(1));
+    let ours = active.connect(NOW, &ask(gid(1), gid(PEER), 0x55)).unwrap();
+    drain(&mut active);
+    active.receive(NOW, gid(PEER), &rep(ours, 7, 0x99), listens);
+    events(&mut active);
+    for (cm, id, rejected) in [
+        (&mut passive, theirs, Answered::Req),
+        (&mut active, ours, Answered::Rep),
+    ] {
+        assert_eq!(cm.next_deadline(), Some(NOW.after(times::ANSWER)));
+        while let Some(deadline) = cm.next_deadline() {
+            cm.handle_timeout(deadline);
+        }
+        let rej = rej_of(&only(cm));
+        assert_eq!((rej.reason.get(), rej.rejected()), (4, rejected));
+        assert_eq!(
+            events(cm),
+            [CmEvent::TimedOut { id }, CmEvent::Released { id }]
+        );
+    }
+}
+
 #[test]
 fn a_request_that_is_refused_leaves_nothing() {
     let (mut cm, id, req) = asked();
