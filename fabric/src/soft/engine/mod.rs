@@ -55,6 +55,13 @@ const HALF_OPEN_MAX: usize = 256;
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
 
+/// How long a message may take that has a receive buffer when there is no other: many times as long
+/// as the slowest peer that is there.
+const UNFINISHED_MAX: Duration = Duration::from_secs(1);
+
+/// How often those that take longer are looked for.
+const LOOK_AT_UNFINISHED: Duration = Duration::from_millis(100);
+
 /// What an engine is.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineConfig {
@@ -130,6 +137,8 @@ pub struct Engine {
     /// Those whose window is full.
     full: Vec<Place>,
     look_at_full: Option<Instant>,
+    /// Not before this are receive buffers taken from those that do not finish.
+    look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
     random: Random,
@@ -171,6 +180,7 @@ impl Engine {
             touched: Vec::new(),
             full: Vec::new(),
             look_at_full: None,
+            look_at_unfinished: Instant::default(),
             timers: Timers::default(),
             gsi: Gsi::new(random.next()),
             random,
@@ -264,6 +274,21 @@ impl Engine {
             c.full
         });
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
+    }
+
+    /// Where there is no receive buffer left, ends connections whose peers began a message and do not
+    /// finish it: all others would wait for as long as those are there.
+    fn reclaim_buffers(&mut self, now: Instant) {
+        if self.shared.srq.available() > 0 || now < self.look_at_unfinished {
+            return;
+        }
+        self.look_at_unfinished = now.after(LOOK_AT_UNFINISHED);
+        let too_long = |since| now.since(since) > UNFINISHED_MAX;
+        let those = |c: &Connection| c.qp.unfinished_since().is_some_and(too_long);
+        for place in self.table.places(those) {
+            self.shared.counts.unfinished_messages += 1;
+            self.end(now, place, CloseReason::Failed(WcStatus::GeneralErr));
+        }
     }
 
     fn note_full(&mut self, now: Instant, place: Place) {
