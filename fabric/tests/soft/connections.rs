@@ -1,6 +1,7 @@
 //! Reliable connections between two ports.
 
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Port, Posted, RejectReason,
     ServiceId, WcStatus, Worker,
 };
+
+use rustix::event::{Timespec, epoll};
 
 use crate::exchange::ipv4;
 use crate::net::Cable;
@@ -399,6 +402,36 @@ fn path_mtus_fit_both_sides() {
         assert_eq!(list.len(), 2);
         assert!(list.iter().all(|c| c.path_mtu == 1024), "{list:?}");
     }
+}
+
+/// A worker that waits for packets is woken to end what they no longer fit.
+#[test]
+fn a_smaller_underlay_ends_connections_of_who_waits() {
+    let cable = Cable::new(9000);
+    let mut a = Side::new(Node::open(&cable.a, config()));
+    let mut b = Side::new(Node::open(&cable.b, config()));
+    let (ab, ba) = connected(&mut a, &mut b, 0);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    a.node.workers[0].register(epoll.as_fd(), 42).unwrap();
+    let is_woken = |patience: i64| {
+        let patience = Timespec {
+            tv_sec: patience,
+            tv_nsec: 0,
+        };
+        let mut events = Vec::with_capacity(4);
+        let events = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&epoll, events, Some(&patience)).unwrap() > 0
+    };
+    while is_woken(0) {
+        a.turn();
+    }
+    cable.a.ip(&["link", "set", "u0", "mtu", "2400"]);
+    assert!(!a.node.process().is_empty());
+    assert!(is_woken(SOON.as_secs() as i64));
+    a.turn();
+    assert_eq!(a.log.closed, [(ab, CloseReason::PathMtu)]);
+    until(&mut a, &mut b, |_, b| !b.log.closed.is_empty());
+    assert_eq!(b.log.closed, [(ba, CloseReason::Disconnected)]);
 }
 
 #[test]

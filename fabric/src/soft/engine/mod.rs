@@ -55,8 +55,8 @@ const HALF_OPEN_MAX: usize = 256;
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
 
-/// How long a message may take that has a receive buffer when there is no other: many times as long
-/// as the slowest peer that is there.
+/// How long a message may take that has a receive buffer when there is no other: many times what any
+/// peer takes that is still there.
 const UNFINISHED_MAX: Duration = Duration::from_secs(1);
 
 /// How often those that take longer are looked for.
