@@ -143,6 +143,8 @@ pub enum CloseReason {
     Failed(WcStatus),
     /// The port lost the address that the connection stood on.
     PortGone,
+    /// The network takes no packets of the connection's path MTU any more.
+    PathMtu,
 }
 
 /// What happens to connections; from [`Connections::poll_event`].

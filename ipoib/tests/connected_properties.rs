@@ -215,6 +215,7 @@ fn happenings() -> impl Strategy<Value = Happening> {
         CloseReason::Disconnected,
         CloseReason::TimedOut,
         CloseReason::PortGone,
+        CloseReason::PathMtu,
         CloseReason::Failed(WcStatus::RetryExcErr),
         CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
         CloseReason::Rejected(RejectReason::STALE_CONNECTION),

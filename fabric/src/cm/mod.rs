@@ -98,7 +98,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Answers [`CmEvent::Requested`] with a ConnectReply.
+    /// Answers [`CmEvent::Requested`] with a ConnectReply. Without an answer the connection ends after
+    /// ten seconds.
     pub fn accept(&mut self, now: Instant, id: CmId, consent: &Consent<'_>) {
         let ca_guid = self.config.ca_guid;
         let Some(connection) = self.in_state(id, State::ReqRcvd) else {
@@ -120,6 +121,7 @@ impl Cm {
         connection.sent = Some(Box::new(rtu));
         let peer = connection.peer;
         self.table.set_state(id, State::Established);
+        self.table.set_timer(id, None);
         self.send(peer, rtu);
     }
 
@@ -196,6 +198,7 @@ impl Cm {
         while let Some(id) = self.table.expired(now) {
             match self.table.get_mut(id) {
                 Some(c) if c.state == State::Timewait => self.release(id),
+                Some(c) if c.state.waits_for_user() => self.out_of_retries(now, id),
                 Some(c) if c.retries > 0 => {
                     c.retries -= 1;
                     let again = now.after(c.interval);
@@ -243,8 +246,8 @@ impl Cm {
 
     fn out_of_retries(&mut self, now: Instant, id: CmId) {
         match self.table.get(id).map(|c| c.state) {
-            Some(State::ReqSent) => self.give_up(id, Answered::Req),
-            Some(State::RepSent) => self.give_up(id, Answered::Rep),
+            Some(State::ReqSent | State::ReqRcvd) => self.give_up(id, Answered::Req),
+            Some(State::RepSent | State::RepRcvd) => self.give_up(id, Answered::Rep),
             // Nobody waits for the end of it.
             _ => return self.enter_timewait(now, id),
         }

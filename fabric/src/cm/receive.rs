@@ -89,15 +89,21 @@ impl Cm {
             return self.counts.dropped(Drop::Malformed);
         }
         let Some(connection) = self.table.get(id) else {
-            return self.counts.dropped(Drop::Unmatched);
+            self.counts.dropped(Drop::Unmatched);
+            let reason = RejectReason::INVALID_COMM_ID;
+            return self.refuse_rep(now, from, id, tid, end.comm_id, reason);
         };
         if connection.peer != from {
             return self.counts.dropped(Drop::WrongSource);
         }
         match (connection.state, connection.remote) {
             (State::ReqSent, _) => self.on_first_rep(now, from, id, tid, end, rep),
-            // We ended it before there was a reply, and the peer does not know.
-            (State::Timewait, None) => self.refuse_late_rep(now, from, id, tid, end.comm_id),
+            // We ended it before there was a reply, and the peer does not know. As if the request had
+            // timed out: the peer finds the connection by our GUID and our name of it.
+            (State::Timewait, None) => {
+                let reason = RejectReason::TIMEOUT;
+                self.refuse_rep(now, from, id, tid, end.comm_id, reason);
+            }
             // What we answered was lost: the ReadyToUse, or in TIMEWAIT a rejection.
             (State::Established | State::Timewait, Some(known)) if known.comm_id == end.comm_id => {
                 self.repeat(now, id, cm::REP);
@@ -131,7 +137,7 @@ impl Cm {
         }
         self.table.set_remote(id, end);
         self.table.set_state(id, State::RepRcvd);
-        self.table.set_timer(id, None);
+        self.table.set_timer(id, Some(now.after(times::ANSWER)));
         let Some(connection) = self.table.get_mut(id) else {
             return;
         };
@@ -152,14 +158,22 @@ impl Cm {
         });
     }
 
-    /// As if the request had timed out: the peer finds the connection by our GUID and our name of it.
-    fn refuse_late_rep(&mut self, now: Instant, from: Gid, id: CmId, tid: u64, remote: u32) {
+    /// Nobody waits for this reply any more: its sender need not repeat it.
+    fn refuse_rep(
+        &mut self,
+        now: Instant,
+        from: Gid,
+        id: CmId,
+        tid: u64,
+        remote: u32,
+        reason: RejectReason,
+    ) {
         if self.may_answer(now, from) {
             let ids = Ids {
                 local: id.0,
                 remote,
             };
-            self.send_rej(from, tid, ids, Answered::Rep, RejectReason::TIMEOUT);
+            self.send_rej(from, tid, ids, Answered::Rep, reason);
         }
     }
 

@@ -54,7 +54,7 @@ impl Cm {
         if self.table.len() >= self.config.connections_max {
             return reject(self, RejectReason::NO_RESOURCES);
         }
-        self.admit(from, tid, req, end, path_mtu);
+        self.admit(now, from, tid, req, end, path_mtu);
     }
 
     /// A request that was here before: the reply, or a rejection, may be lost.
@@ -128,7 +128,15 @@ impl Cm {
         }
     }
 
-    fn admit(&mut self, from: Gid, tid: u64, req: &Req, end: RemoteEnd, path_mtu: IbMtu) {
+    fn admit(
+        &mut self,
+        now: Instant,
+        from: Gid,
+        tid: u64,
+        req: &Req,
+        end: RemoteEnd,
+        path_mtu: IbMtu,
+    ) {
         let id = self.new_id();
         let pkey = PKey::new(req.pkey.get());
         let connection = Connection {
@@ -146,6 +154,7 @@ impl Cm {
             disowned: false,
         };
         self.table.insert(id, connection);
+        self.table.set_timer(id, Some(now.after(times::ANSWER)));
         let remote = Remote {
             qpn: end.qpn,
             starting_psn: req.starting_psn(),

@@ -39,6 +39,11 @@ impl State {
         matches!(self, State::ReqRcvd | State::RepSent)
     }
 
+    /// Our user is to answer.
+    pub const fn waits_for_user(self) -> bool {
+        matches!(self, State::ReqRcvd | State::RepRcvd)
+    }
+
     /// The peer's queue pair may be in use. In TIMEWAIT the peer may use it anew
     /// (drivers/infiniband/core/cm.c, `cm_cleanup_timewait`).
     const fn holds_qpn(self) -> bool {

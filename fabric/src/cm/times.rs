@@ -12,6 +12,9 @@ pub const MAX_CM_RETRIES: u8 = 7;
 /// keeps the queue pair's number busy meanwhile.
 pub const DREQ_RETRIES: u8 = 5;
 
+/// How long our user may take to answer a request or a reply. It answers at once, or not at all.
+pub const ANSWER: Duration = Duration::from_secs(10);
+
 /// A packet's life on the path, as Linux has it in PathRecords: the code below
 /// [`LOCAL_ACK_TIMEOUT`], 67 ms.
 pub const PACKET_LIFE: u8 = LOCAL_ACK_TIMEOUT - 1;

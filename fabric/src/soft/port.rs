@@ -162,7 +162,8 @@ impl SoftPort {
         self.shared.publish(table);
     }
 
-    /// Wakes the workers, so that they wait on the new sockets.
+    /// Wakes the workers, so that they wait on the new sockets and end what the network no longer
+    /// carries.
     fn wake_workers(&self) {
         for wake in &self.wakes {
             if let Err(e) = rustix::io::write(wake, &1u64.to_ne_bytes()) {
@@ -273,8 +274,6 @@ impl SoftPort {
         }
         if moved || self.usable != before {
             self.publish();
-        }
-        if moved {
             self.wake_workers();
         }
         if self.usable.address != before.address {

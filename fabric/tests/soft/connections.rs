@@ -1,6 +1,7 @@
 //! Reliable connections between two ports.
 
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Port, Posted, RejectReason,
     ServiceId, WcStatus, Worker,
 };
+
+use rustix::event::{Timespec, epoll};
 
 use crate::exchange::ipv4;
 use crate::net::Cable;
@@ -383,20 +386,52 @@ fn refusals_reach_who_asked() {
     assert_eq!(a.log.closed, expected);
 }
 
-/// The smaller path MTU is asked for; the larger one is refused, since it could not arrive.
+/// Whoever asks, the smaller path MTU is agreed on.
 #[test]
-fn path_mtus_must_fit_both_sides() {
+fn path_mtus_fit_both_sides() {
     let cable = Cable::new(9000);
     cable.b.ip(&["link", "set", "u0", "mtu", "1500"]);
     let mut a = Side::new(Node::open(&cable.a, config()));
     let mut b = Side::new(Node::open(&cable.b, config()));
     let places = connected(&mut b, &mut a, 0);
     exchange(&mut b, &mut a, places, &sizes(&SIZES));
-    let gid = b.node.gid();
-    let place = a.connect(0, gid, SERVICE);
-    until(&mut a, &mut b, |a, _| !a.log.closed.is_empty());
-    let reason = CloseReason::Rejected(RejectReason::INVALID_MTU);
-    assert_eq!(a.log.closed, [(place, reason)]);
+    let places = connected(&mut a, &mut b, 0);
+    exchange(&mut a, &mut b, places, &sizes(&SIZES));
+    for side in [&mut a, &mut b] {
+        let list = side.node.workers[0].connections().unwrap().list();
+        assert_eq!(list.len(), 2);
+        assert!(list.iter().all(|c| c.path_mtu == 1024), "{list:?}");
+    }
+}
+
+/// A worker that waits for packets is woken to end what they no longer fit.
+#[test]
+fn a_smaller_underlay_ends_connections_of_who_waits() {
+    let cable = Cable::new(9000);
+    let mut a = Side::new(Node::open(&cable.a, config()));
+    let mut b = Side::new(Node::open(&cable.b, config()));
+    let (ab, ba) = connected(&mut a, &mut b, 0);
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    a.node.workers[0].register(epoll.as_fd(), 42).unwrap();
+    let is_woken = |patience: i64| {
+        let patience = Timespec {
+            tv_sec: patience,
+            tv_nsec: 0,
+        };
+        let mut events = Vec::with_capacity(4);
+        let events = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&epoll, events, Some(&patience)).unwrap() > 0
+    };
+    while is_woken(0) {
+        a.turn();
+    }
+    cable.a.ip(&["link", "set", "u0", "mtu", "2400"]);
+    assert!(!a.node.process().is_empty());
+    assert!(is_woken(SOON.as_secs() as i64));
+    a.turn();
+    assert_eq!(a.log.closed, [(ab, CloseReason::PathMtu)]);
+    until(&mut a, &mut b, |_, b| !b.log.closed.is_empty());
+    assert_eq!(b.log.closed, [(ba, CloseReason::Disconnected)]);
 }
 
 #[test]
@@ -495,4 +530,50 @@ fn garbage_does_not_disturb_a_connection() {
     assert!(b.node.counter("rx_icrc_errors") > 10);
     assert!(b.node.counter("rx_length_errors") > 10);
     assert!(b.log.closed.is_empty());
+}
+
+/// The receiver oversleeps, and its socket overflows with what many connections have in flight: all
+/// of it arrives in the end, no connection fails, and afterwards hardly anything is sent twice.
+#[test]
+fn an_overflowing_socket_heals() {
+    const CONNECTIONS: usize = 128;
+    const EACH: usize = 4;
+    let cable = Cable::new(9000);
+    let mut a = Side::new(Node::open(&cable.a, config()));
+    let mut b = Side::new(Node::open(&cable.b, config()));
+    let places: Vec<Place> = (0..CONNECTIONS)
+        .map(|_| connected(&mut a, &mut b, 0).0)
+        .collect();
+    let message = payloads(0, 0, 65524).remove(0);
+    for place in &places {
+        for _ in 0..EACH {
+            assert!(a.post(*place, &message));
+        }
+    }
+    let asleep = Instant::now() + Duration::from_millis(300);
+    while Instant::now() < asleep {
+        a.turn();
+        sleep(Duration::from_millis(1));
+    }
+    until(&mut a, &mut b, |_, b| {
+        b.log.messages.len() == CONNECTIONS * EACH
+    });
+    assert!(b.node.counter("rx_socket_drops") > 0, "{:?}", counters(&b));
+    assert!(b.log.messages.iter().all(|(_, m)| *m == message));
+    // Everything is acknowledged.
+    until(&mut a, &mut b, |a, _| {
+        let list = a.node.workers[0].connections().unwrap().list();
+        list.iter().all(|c| c.in_flight == 0)
+    });
+    let before = a.node.counter("retransmitted");
+    b.log.messages.clear();
+    for _ in 0..50 {
+        let sent = b.log.messages.len() + 1;
+        assert!(a.post(places[0], &message));
+        until(&mut a, &mut b, |_, b| b.log.messages.len() == sent);
+    }
+    // A test that is kept from running asks early for a packet, once a message.
+    let again = a.node.counter("retransmitted") - before;
+    assert!(again <= 50, "{again} of 800 packets");
+    assert!(a.log.closed.is_empty() && b.log.closed.is_empty());
 }

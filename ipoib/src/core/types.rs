@@ -241,6 +241,9 @@ impl fmt::Display for Ended {
             Ended::Closed(CloseReason::TimedOut) => f.write_str("the peer did not answer"),
             Ended::Closed(CloseReason::Failed(status)) => write!(f, "it failed: {status}"),
             Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
+            Ended::Closed(CloseReason::PathMtu) => {
+                f.write_str("the underlay takes smaller packets now")
+            }
             Ended::Idle => f.write_str("nothing used it"),
             Ended::Evicted => f.write_str("it made room for another"),
             Ended::Dropped => f.write_str("it is of no use any more"),

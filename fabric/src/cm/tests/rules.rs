@@ -453,6 +453,32 @@ fn a_late_confirmation_is_rejected() {
     );
 }
 
+/// A user that never answers: the peer is told, and nothing is left of it.
+#[test]
+fn what_is_not_answered_ends() {
+    let (mut passive, theirs, _) = asked();
+    let mut active = Cm::new(config(1));
+    let ours = active.connect(NOW, &ask(gid(1), gid(PEER), 0x55)).unwrap();
+    drain(&mut active);
+    active.receive(NOW, gid(PEER), &rep(ours, 7, 0x99), listens);
+    events(&mut active);
+    for (cm, id, rejected) in [
+        (&mut passive, theirs, Answered::Req),
+        (&mut active, ours, Answered::Rep),
+    ] {
+        assert_eq!(cm.next_deadline(), Some(NOW.after(times::ANSWER)));
+        while let Some(deadline) = cm.next_deadline() {
+            cm.handle_timeout(deadline);
+        }
+        let rej = rej_of(&only(cm));
+        assert_eq!((rej.reason.get(), rej.rejected()), (4, rejected));
+        assert_eq!(
+            events(cm),
+            [CmEvent::TimedOut { id }, CmEvent::Released { id }]
+        );
+    }
+}
+
 #[test]
 fn a_request_that_is_refused_leaves_nothing() {
     let (mut cm, id, req) = asked();
@@ -502,6 +528,27 @@ fn a_reply_to_nobody_is_refused() {
     );
     assert_eq!(second.ari[..8], config(1).ca_guid.0);
     assert_eq!(events(&mut cm), []);
+    // Later still, nothing is known of it.
+    cm.handle_timeout(cm.next_deadline().unwrap());
+    assert_eq!(cm.state(id), None);
+    cm.receive(NOW, gid(PEER), &rep(id, 7, 0x99), listens);
+    let third = rej_of(&only(&mut cm));
+    assert_eq!((third.reason.get(), third.rejected()), (6, Answered::Rep));
+    assert_eq!(
+        (third.local_comm_id.get(), third.remote_comm_id.get()),
+        (id.0, 7)
+    );
+}
+
+/// Who consented is told that nobody is there, and does not repeat it for seconds.
+#[test]
+fn a_refused_reply_ends_what_was_consented_to() {
+    let (mut cm, id, req) = consented();
+    let refusal = rej(id.0, its_id(&req), Answered::Rep, 6);
+    cm.receive(NOW, gid(PEER), &refusal, listens);
+    let reason = RejectReason::INVALID_COMM_ID;
+    assert_eq!(events(&mut cm), [CmEvent::Rejected { id, reason }]);
+    assert_eq!(cm.state(id), Some("TIMEWAIT"));
 }
 
 /// No flood of replies, and none that wait for minutes.

@@ -3,7 +3,7 @@
 use super::super::qp::{Attributes, State};
 use super::super::rc::{RcQp, Shared};
 use crate::cm::{CmId, Remote};
-use crate::connection::{ConnectionId, ConnectionInfo};
+use crate::connection::{ConnectionId, ConnectionInfo, ServiceId};
 use crate::port::{EndpointId, FabricError};
 use crate::time::Instant;
 use crate::types::{Gid, IbMtu, PKey, Psn};
@@ -24,6 +24,15 @@ pub enum Stage {
     Asked,
     /// Messages go.
     Open,
+}
+
+/// What a connection was asked for with.
+#[derive(Debug)]
+pub struct Wish {
+    /// The service.
+    pub service: ServiceId,
+    /// For the listener.
+    pub private_data: Box<[u8]>,
 }
 
 /// A connection.
@@ -51,6 +60,8 @@ pub struct Connection {
     pub remote: Option<Remote>,
     /// We asked for it.
     pub active: bool,
+    /// To ask again for less, until the peer has answered.
+    pub wish: Option<Wish>,
     /// How far it is.
     pub stage: Stage,
     /// The peer has not said ReadyToUse, and nothing came over the connection yet.

@@ -44,6 +44,10 @@ impl Engine {
                     c.awaits_rtu = false;
                 }
             }
+            CmEvent::Rejected {
+                id,
+                reason: RejectReason::INVALID_MTU,
+            } if self.ask_for_less(now, id) => {}
             CmEvent::Rejected { id, reason } => self.over(now, id, CloseReason::Rejected(reason)),
             CmEvent::Disconnected { id } => self.over(now, id, CloseReason::Disconnected),
             CmEvent::TimedOut { id } => self.over(now, id, CloseReason::TimedOut),
@@ -68,6 +72,7 @@ impl Engine {
             }
         };
         let begin = Begin {
+            id: self.new_id(),
             cm,
             endpoint: listener.endpoint,
             pkey: listener.pkey,
@@ -75,9 +80,10 @@ impl Engine {
             path_mtu: remote.path_mtu,
             qpn: self.new_qpn(),
             rq_psn: Psn::new(self.random.next() as u32),
-            active: false,
+            wish: None,
         };
-        let connection = self.begin(now, begin);
+        let connection = begin.id;
+        self.begin(now, begin);
         let place = self.table.by_id(connection);
         if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
             c.remote = Some(*remote);
@@ -113,6 +119,7 @@ impl Engine {
         };
         c.remote = Some(remote);
         c.stage = Stage::Replied;
+        c.wish = None;
         self.events.push_back(ConnectionEvent::Replied {
             connection: c.id,
             private_data,

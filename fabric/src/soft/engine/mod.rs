@@ -33,6 +33,7 @@ use crate::time::Instant;
 use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
 use crate::worker::{Counters, RcReceived};
 
+use connection::Connection;
 use messages::Lent;
 use pool::Pool;
 use random::Random;
@@ -57,6 +58,13 @@ const SRQ_LIMIT: usize = 8;
 /// message was put into takes no room.
 const SRQ_BYTES: usize = 64 << 20;
 const SRQ_BUFFERS: std::ops::RangeInclusive<usize> = 64..=1024;
+
+/// How long a message may take that has a receive buffer when there is no other: many times what any
+/// peer takes that is still there.
+const UNFINISHED_MAX: Duration = Duration::from_secs(1);
+
+/// How often those that take longer are looked for.
+const LOOK_AT_UNFINISHED: Duration = Duration::from_millis(100);
 
 /// What an engine is.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +142,8 @@ pub struct Engine {
     /// Those whose window is full.
     full: Vec<Place>,
     look_at_full: Option<Instant>,
+    /// Not before this are receive buffers taken from those that do not finish.
+    look_at_unfinished: Instant,
     timers: Timers,
     gsi: Gsi,
     random: Random,
@@ -179,6 +189,7 @@ impl Engine {
             touched: Vec::new(),
             full: Vec::new(),
             look_at_full: None,
+            look_at_unfinished: Instant::default(),
             timers: Timers::default(),
             gsi: Gsi::new(random.next()),
             random,
@@ -189,18 +200,23 @@ impl Engine {
     }
 
     /// Tells what the port is like now. With another GID all connections end: their peers take
-    /// packets from the old one alone.
+    /// packets from the old one alone. With a smaller path MTU those of a larger one do, which
+    /// nothing would arrive over.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
         let moved = self.port.gid != port.gid;
         self.port = port;
-        if !moved {
-            for c in self.table.iter_mut() {
-                c.qp.set_path(c.pkey, self.port.send_max);
-            }
-            return;
+        let path_mtu = self.port.path_mtu;
+        let too_large = |c: &Connection| path_mtu.is_none_or(|fits| c.path_mtu > fits);
+        let reason = if moved {
+            CloseReason::PortGone
+        } else {
+            CloseReason::PathMtu
+        };
+        for place in self.table.places(|c| moved || too_large(c)) {
+            self.end(now, place, reason);
         }
-        for place in self.table.places(|_| true) {
-            self.end(now, place, CloseReason::PortGone);
+        for c in self.table.iter_mut() {
+            c.qp.set_path(c.pkey, self.port.send_max);
         }
         self.drain_cm(now);
     }
@@ -267,6 +283,21 @@ impl Engine {
             c.full
         });
         self.look_at_full = (!self.full.is_empty()).then(|| now.after(LOOK_AT_FULL));
+    }
+
+    /// Where there is no receive buffer left, ends connections whose peers began a message and do not
+    /// finish it: all others would wait for as long as those are there.
+    fn reclaim_buffers(&mut self, now: Instant) {
+        if self.shared.srq.available() > 0 || now < self.look_at_unfinished {
+            return;
+        }
+        self.look_at_unfinished = now.after(LOOK_AT_UNFINISHED);
+        let too_long = |since| now.since(since) > UNFINISHED_MAX;
+        let those = |c: &Connection| c.qp.unfinished_since().is_some_and(too_long);
+        for place in self.table.places(those) {
+            self.shared.counts.unfinished_messages += 1;
+            self.end(now, place, CloseReason::Failed(WcStatus::GeneralErr));
+        }
     }
 
     fn note_full(&mut self, now: Instant, place: Place) {

@@ -135,6 +135,7 @@ impl Engine {
             self.settle(now, place);
         }
         self.touched = touched;
+        self.reclaim_buffers(now);
         self.drain_cm(now);
     }
 

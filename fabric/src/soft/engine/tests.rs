@@ -428,6 +428,126 @@ fn another_gid_ends_all() {
     assert!(world.nodes[0].engine.list().is_empty());
 }
 
+/// Peers that vanish in the middle of a message keep its receive buffer from others for a second.
+#[test]
+fn unfinished_messages_do_not_keep_all_buffers() {
+    let mut world = World::new();
+    let few_buffers = EngineConfig {
+        message_max: 1 << 20,
+        ..config(2, 0, 1)
+    };
+    let engine = &mut world.nodes[1].engine;
+    *engine = Engine::new(few_buffers);
+    engine.set_port(world.now, view(gid(2)));
+    engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+    let buffers = engine.shared.srq.available();
+    let begun: Vec<ConnectionId> = (0..buffers).map(|_| world.connected().0).collect();
+    for connection in &begun {
+        let now = world.now;
+        world.nodes[0].post(now, *connection, &[1; 2000]).unwrap();
+    }
+    world.transmit();
+    world
+        .network
+        .retain(|p| p.bytes[0] == opcode::RC_SEND_FIRST);
+    world.deliver();
+    assert_eq!(world.nodes[1].engine.shared.srq.available(), 0);
+    world.nodes[0] = Node::new(3);
+    let (ours, theirs) = world.connected();
+    let now = world.now;
+    world.nodes[0].post(now, ours, &[7; 3000]).unwrap();
+    world.run_for(500 * MILLISECOND);
+    assert!(world.nodes[1].messages.is_empty());
+    world.run_for(1000 * MILLISECOND);
+    assert_eq!(world.nodes[1].messages, [[7; 3000]]);
+    let closed = &world.nodes[1].closed;
+    let reason = CloseReason::Failed(WcStatus::GeneralErr);
+    assert!(closed.iter().all(|(c, why)| *c != theirs && *why == reason));
+    assert_eq!(closed.len(), buffers);
+    let engine = &mut world.nodes[1].engine;
+    engine.begin_batch();
+    assert_eq!(engine.shared.srq.available(), buffers);
+}
+
+/// A port that takes packets of another size.
+fn with_path_mtu(gid: Gid, path_mtu: IbMtu) -> PortView {
+    PortView {
+        path_mtu: Some(path_mtu),
+        ..view(gid)
+    }
+}
+
+#[test]
+fn connections_end_when_their_packets_no_longer_fit() {
+    let mut world = World::new();
+    let (ours, theirs) = world.connected();
+    let now = world.now;
+    let mut set = |node: usize, path_mtu| {
+        let Node { gid, engine, .. } = &mut world.nodes[node];
+        engine.set_port(now, with_path_mtu(*gid, path_mtu));
+        engine.list().len()
+    };
+    assert_eq!(set(0, IbMtu::B2048), 1, "larger ones would fit");
+    assert_eq!(set(0, IbMtu::B1024), 1);
+    assert_eq!(set(0, IbMtu::B512), 0);
+    world.run_for(10 * MILLISECOND);
+    assert_eq!(world.nodes[0].closed, [(ours, CloseReason::PathMtu)]);
+    let closed = [(theirs, CloseReason::Disconnected)];
+    assert_eq!(world.nodes[1].closed, closed);
+    world.connected();
+    assert_eq!(world.nodes[0].engine.list()[0].path_mtu, 512);
+}
+
+/// The larger side asks for less until the smaller one consents; its consumer hears of one
+/// connection.
+#[test]
+fn nodes_of_unequal_path_mtus_connect() {
+    for smaller in IbMtu::ALL {
+        let mut world = World::new();
+        let now = world.now;
+        for (node, path_mtu) in [(0, IbMtu::B4096), (1, smaller)] {
+            let Node { gid, engine, .. } = &mut world.nodes[node];
+            engine.set_port(now, with_path_mtu(*gid, path_mtu));
+        }
+        let (ours, theirs) = world.connected();
+        for (node, connection) in [(0, ours), (1, theirs)] {
+            let engine = &world.nodes[node].engine;
+            assert_eq!(engine.path_mtu(connection), smaller.bytes() as usize);
+            assert_eq!(engine.list().len(), 1);
+        }
+        let sent = message(1, 30000);
+        world.nodes[0].post(world.now, ours, &sent).unwrap();
+        world.run_for(10 * MILLISECOND);
+        assert_eq!(world.nodes[1].messages, [sent]);
+        assert!(world.nodes.iter().all(|n| n.closed.is_empty()));
+        world.nodes[0].engine.close(world.now, ours);
+        world.run_for(Duration::from_secs(5));
+        for node in &world.nodes {
+            assert_eq!(node.engine.table.lingering(), 0);
+        }
+    }
+}
+
+/// Whoever refuses whatever is asked for is asked no more.
+#[test]
+fn asking_for_less_comes_to_an_end() {
+    let mut world = World::new();
+    let [a, b] = &mut world.nodes;
+    let now = world.now;
+    b.engine.set_port(
+        now,
+        PortView {
+            path_mtu: None,
+            ..view(b.gid)
+        },
+    );
+    let ours = a.connect(now, b.gid).unwrap();
+    world.run_for(10 * MILLISECOND);
+    let reason = CloseReason::Rejected(RejectReason::INVALID_MTU);
+    assert_eq!(world.nodes[0].closed, [(ours, reason)]);
+    assert!(world.nodes[0].engine.list().is_empty());
+}
+
 #[test]
 fn nobody_is_reached_without_an_address_of_the_family() {
     let mut node = Node::new(1);

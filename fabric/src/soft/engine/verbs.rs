@@ -1,11 +1,12 @@
 //! What a consumer asks for: listening, connecting, consenting, closing.
 
-use super::connection::{Connection, Stage};
+use super::connection::{Connection, Stage, Wish};
 use super::table::Place;
 use super::{Engine, Listener};
 use crate::cm::{Ask, CmId, Consent};
 use crate::connection::{
-    CloseReason, ConnectError, ConnectRequest, ConnectionId, RejectReason, ServiceId, WcStatus,
+    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, RejectReason,
+    ServiceId, WcStatus,
 };
 use crate::port::EndpointId;
 use crate::soft::rc::RcQp;
@@ -14,6 +15,7 @@ use crate::types::{Gid, IbMtu, PKey, Psn, Qpn};
 
 /// What a connection is begun with.
 pub(super) struct Begin {
+    pub id: ConnectionId,
     pub cm: CmId,
     pub endpoint: EndpointId,
     pub pkey: PKey,
@@ -21,7 +23,8 @@ pub(super) struct Begin {
     pub path_mtu: IbMtu,
     pub qpn: Qpn,
     pub rq_psn: Psn,
-    pub active: bool,
+    /// With what we asked for it, if it was us.
+    pub wish: Option<Wish>,
 }
 
 impl Engine {
@@ -68,21 +71,41 @@ impl Engine {
         let (true, Some(path_mtu)) = (reachable, self.port.path_mtu) else {
             return Err(ConnectError::Unreachable(peer));
         };
+        let wish = Wish {
+            service: request.service,
+            private_data: request.private_data.into(),
+        };
+        let id = self.new_id();
+        self.ask(now, id, (endpoint, pkey), peer, path_mtu, wish)?;
+        Ok(id)
+    }
+
+    /// Asks a peer for a connection, from an endpoint with its P_Key.
+    fn ask(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        (endpoint, pkey): (EndpointId, PKey),
+        peer: Gid,
+        path_mtu: IbMtu,
+        wish: Wish,
+    ) -> Result<(), ConnectError> {
         let qpn = self.new_qpn();
         let rq_psn = Psn::new(self.random.next() as u32);
         let ask = Ask {
-            service: request.service,
-            local_gid: local,
+            service: wish.service,
+            local_gid: self.port.gid,
             remote_gid: peer,
             qpn,
             starting_psn: rq_psn,
             pkey,
             path_mtu,
             srq: true,
-            private_data: request.private_data,
+            private_data: &wish.private_data,
         };
         let cm = self.cm.connect(now, &ask).map_err(|_| ConnectError::Full)?;
         let begin = Begin {
+            id,
             cm,
             endpoint,
             pkey,
@@ -90,17 +113,48 @@ impl Engine {
             path_mtu,
             qpn,
             rq_psn,
-            active: true,
+            wish: Some(wish),
         };
-        Ok(self.begin(now, begin))
+        self.begin(now, begin);
+        Ok(())
+    }
+
+    /// The peer takes no packets as large as ours, and did not say how large they may be: asks again
+    /// with the next smaller path MTU. The queue pair is another, so that the request before this
+    /// one, should it come late, is not of the same connection. False if there is none, or the
+    /// connection is not being asked for.
+    pub(super) fn ask_for_less(&mut self, now: Instant, cm: CmId) -> bool {
+        let place = self.table.by_cm(cm);
+        let Some((place, c)) = place.and_then(|p| Some((p, self.table.get_mut(p)?))) else {
+            return false;
+        };
+        let smaller = IbMtu::fitting(c.path_mtu.bytes() - 1);
+        let (Some(path_mtu), Some(wish)) = (smaller, c.wish.take()) else {
+            return false;
+        };
+        let (id, peer, from) = (c.id, c.peer, (c.endpoint, c.pkey));
+        self.forget(now, place);
+        if self.ask(now, id, from, peer, path_mtu, wish).is_err() {
+            let reason = CloseReason::Rejected(RejectReason::INVALID_MTU);
+            let connection = id;
+            self.events
+                .push_back(ConnectionEvent::Closed { connection, reason });
+        }
+        true
+    }
+
+    /// A name that no connection has had.
+    pub(super) fn new_id(&mut self) -> ConnectionId {
+        let id = ConnectionId(self.next_id);
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        id
     }
 
     /// Makes a connection with its queue pair in INIT.
-    pub(super) fn begin(&mut self, now: Instant, b: Begin) -> ConnectionId {
-        let id = ConnectionId(self.next_id);
-        self.next_id = self.next_id.wrapping_add(1).max(1);
+    pub(super) fn begin(&mut self, now: Instant, b: Begin) {
+        let active = b.wish.is_some();
         let mut connection = Box::new(Connection {
-            id,
+            id: b.id,
             cm: b.cm,
             endpoint: b.endpoint,
             qp: RcQp::new(b.qpn),
@@ -110,12 +164,9 @@ impl Engine {
             path_mtu: b.path_mtu,
             rq_psn: b.rq_psn,
             remote: None,
-            active: b.active,
-            stage: if b.active {
-                Stage::Asking
-            } else {
-                Stage::Asked
-            },
+            active,
+            wish: b.wish,
+            stage: if active { Stage::Asking } else { Stage::Asked },
             awaits_rtu: false,
             created: now,
             used: now,
@@ -132,7 +183,6 @@ impl Engine {
             log::error!("a new queue pair cannot be used: {e}");
         }
         self.table.insert(connection);
-        id
     }
 
     /// A queue pair number that finds its way to this worker: the low byte says which one it is.

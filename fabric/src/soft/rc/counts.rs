@@ -40,6 +40,9 @@ pub struct RcCounts {
     pub retransmitted: u64,
     /// Packets held until those before them arrived.
     pub held_out_of_order: u64,
+    /// Queue pairs that were ended for their receive buffer: a message was not finished in a second, and
+    /// there was no other buffer.
+    pub unfinished_messages: u64,
     /// Congestion notifications received that lowered a rate.
     pub rp_cnp_handled: u64,
     /// Congestion notifications for nobody, or too soon after another.
@@ -71,6 +74,7 @@ impl RcCounts {
             ("req_remote_access_errors", self.req_remote_access_errors),
             ("retransmitted", self.retransmitted),
             ("held_out_of_order", self.held_out_of_order),
+            ("unfinished_messages", self.unfinished_messages),
             ("rp_cnp_handled", self.rp_cnp_handled),
             ("rp_cnp_ignored", self.rp_cnp_ignored),
         ]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Srq;
+use crate::time::Instant;
 use crate::worker::Part;
 
 /// The message that is being received, if there is one.
@@ -16,12 +17,15 @@ pub struct Assembly {
     parts: Vec<Part>,
     /// The last parts are in the memory of a batch.
     has_arrived: bool,
+    /// When it began.
+    since: Instant,
 }
 
 impl Assembly {
     /// Begins a message in `buffer`.
-    pub fn open(&mut self, buffer: u32) {
+    pub fn open(&mut self, now: Instant, buffer: u32) {
         self.buffer = Some(buffer);
+        self.since = now;
         self.len = 0;
         self.parts.clear();
         self.has_arrived = false;
@@ -30,6 +34,11 @@ impl Assembly {
     /// Whether a message has begun.
     pub const fn is_open(&self) -> bool {
         self.buffer.is_some()
+    }
+
+    /// When the message began that is not whole, if there is one.
+    pub fn since(&self) -> Option<Instant> {
+        self.buffer.map(|_| self.since)
     }
 
     /// Payload bytes so far.

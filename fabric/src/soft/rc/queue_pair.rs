@@ -313,7 +313,7 @@ impl RcQp {
         }
         if self.trim.is_some_and(|at| at <= now) {
             self.trim = None;
-            self.give_memory_back(now);
+            self.give_memory_back(now, shared);
         }
     }
 
@@ -324,7 +324,8 @@ impl RcQp {
         }
     }
 
-    fn give_memory_back(&mut self, now: Instant) {
+    fn give_memory_back(&mut self, now: Instant, shared: &mut Shared) {
+        self.responder.forget_held(shared, now, TRIM_AFTER);
         if self.requester.is_idle() && self.responder.is_idle() {
             self.requester.trim();
             self.responder.trim();
@@ -337,6 +338,11 @@ impl RcQp {
     #[cfg(test)]
     fn heap_bytes(&self) -> usize {
         self.events.capacity() + self.requester.heap_bytes() + self.responder.heap_bytes()
+    }
+
+    /// When the message began that it has a part of, and a receive buffer for, if there is one.
+    pub fn unfinished_since(&self) -> Option<Instant> {
+        self.responder.unfinished_since()
     }
 
     /// The status that it failed with.

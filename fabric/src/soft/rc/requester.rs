@@ -18,7 +18,8 @@ use crate::connection::WcStatus;
 use crate::time::Instant;
 use crate::types::Psn;
 
-/// A full window without progress for so long may be one of a peer that is gone.
+/// A full window is of a peer that is gone if nothing is acknowledged for so long, and of one that
+/// must not hold up the others if it stays full for so long.
 const STALLED_AFTER: Duration = Duration::from_millis(20);
 
 /// Packets that are worth a send of their own while others are in flight.
@@ -52,6 +53,8 @@ pub struct Requester {
     pending: Option<(Run, bool)>,
     /// When something was acknowledged last, or sending began.
     progress: Instant,
+    /// When the window last had room.
+    roomy: Instant,
     tx_messages: u64,
     tx_bytes: u64,
     retransmits: u64,
@@ -76,6 +79,7 @@ impl Requester {
             named: None,
             pending: None,
             progress: Instant::default(),
+            roomy: Instant::default(),
             tx_messages: 0,
             tx_bytes: 0,
             retransmits: 0,
@@ -97,12 +101,19 @@ impl Requester {
         request: SendRequest,
         path: &Path,
     ) -> Result<(), SendRequest> {
-        let was_idle = self.oldest == self.queue.end();
+        let (was_idle, had_room) = (self.oldest == self.queue.end(), self.has_room());
         self.queue.post(request, path.mtu)?;
         if was_idle {
             self.progress = now;
         }
+        if had_room {
+            self.roomy = now;
+        }
         Ok(())
+    }
+
+    fn has_room(&self) -> bool {
+        self.queue.end() - self.oldest < u64::from(self.window.packets())
     }
 
     /// Completes a request that was posted when it was too late.
@@ -116,10 +127,9 @@ impl Requester {
 
     /// Whether the window takes more.
     pub fn room(&self, now: Instant) -> Room {
-        let posted = self.queue.end() - self.oldest;
-        if posted < u64::from(self.window.packets()) {
+        if self.has_room() {
             Room::Open
-        } else if now.since(self.progress) > STALLED_AFTER {
+        } else if now.since(self.progress.min(self.roomy)) > STALLED_AFTER {
             Room::Stalled
         } else {
             Room::Full

@@ -2,6 +2,7 @@
 //! vol. 1, 9.7.4 and 9.7.5).
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use super::held::Held;
 use super::message::Assembly;
@@ -51,8 +52,8 @@ pub struct Responder {
     held: Held,
     /// The missing packet has been named.
     named: bool,
-    /// A packet has come.
-    heard: bool,
+    /// When a packet came last.
+    heard: Option<Instant>,
     reply: Reply,
     rx_messages: u64,
     rx_bytes: u64,
@@ -69,7 +70,7 @@ impl Responder {
             message: Assembly::default(),
             held: Held::default(),
             named: false,
-            heard: false,
+            heard: None,
             reply: Reply::default(),
             rx_messages: 0,
             rx_bytes: 0,
@@ -88,7 +89,7 @@ impl Responder {
         mtu: usize,
         events: &mut VecDeque<QpEvent>,
     ) -> Result<(), WcStatus> {
-        self.heard = true;
+        self.heard = Some(now);
         let ahead = packet.bth.psn().since(self.expected);
         if ahead != 0 {
             self.out_of_order(shared, packet, ahead);
@@ -207,7 +208,7 @@ impl Responder {
             if limit_reached && !events.contains(&QpEvent::SrqLimitReached) {
                 events.push_back(QpEvent::SrqLimitReached);
             }
-            self.message.open(buffer);
+            self.message.open(now, buffer);
         }
         if self.message.len() + len > shared.srq.buffer_len() {
             return Outcome::Refused(WcStatus::LocLenErr);
@@ -257,7 +258,20 @@ impl Responder {
 
     /// Whether a packet has come.
     pub const fn has_heard(&self) -> bool {
-        self.heard
+        self.heard.is_some()
+    }
+
+    /// When the message began that is not whole, if there is one.
+    pub fn unfinished_since(&self) -> Option<Instant> {
+        self.message.since()
+    }
+
+    /// Forgets what came behind a gap if nothing has come for so long: a peer that is there sends it
+    /// again, and from others it takes room.
+    pub fn forget_held(&mut self, shared: &mut Shared, now: Instant, silence: Duration) {
+        if self.heard.is_some_and(|at| now.since(at) >= silence) {
+            self.held.clear(&mut shared.srq);
+        }
     }
 
     /// Keeps what a message that is not whole has in `memory`. True if that was something.
@@ -302,7 +316,7 @@ impl Responder {
 
     /// Whether [`Responder::trim`] would give something back.
     pub fn is_roomy(&self) -> bool {
-        self.message.is_roomy()
+        self.message.is_roomy() || !self.held.is_empty()
     }
 
     /// Whether nothing has begun.

@@ -5,6 +5,9 @@
 //! nothing but a packet. The other is the *local ACK timeout* that was negotiated, and only when
 //! that runs out one of `retry_cnt` tries is spent (IBA vol. 1, 9.7.6.1.3 and 9.9.2.4.1): whoever
 //! asks early must not give up early. A third one waits after an RNR NAK.
+//!
+//! A NAK of a missing packet spends a try, too, and progress gives all of them back. With
+//! `retry_cnt` 0 nothing is ever sent again: the first NAK or timeout is the end.
 
 use std::time::Duration;
 
@@ -113,6 +116,18 @@ impl Retry {
         true
     }
 
+    /// The peer misses a packet, which is to be sent again. False if there are no tries. Of one packet
+    /// only the first NAK counts: a peer sends no more (IBA vol. 1, 9.7.5.2.8), the network may.
+    pub const fn missed(&mut self) -> bool {
+        let Some(left) = self.count.checked_sub(1) else {
+            return false;
+        };
+        if self.left > left {
+            self.left = left;
+        }
+        true
+    }
+
     /// Whether an RNR delay is running.
     pub const fn is_waiting(&self) -> bool {
         self.rnr.is_some()
@@ -126,6 +141,9 @@ impl Retry {
     }
 
     fn start(&mut self, now: Instant, rto: Duration) {
+        if self.count == 0 {
+            return;
+        }
         let longest = self.timeout.unwrap_or(ASK_MAX);
         let wait = (rto * (1 << self.backoff.min(DOUBLED_MAX))).min(longest);
         self.overdue = Some(now.after(wait));
@@ -202,8 +220,20 @@ mod tests {
     fn no_tries_are_one_timeout() {
         let mut retry = Retry::default();
         retry.configure(14, 0, 0);
-        assert_eq!(give_up(&mut retry).1, Duration::from_nanos(4096 << 14));
+        assert_eq!(give_up(&mut retry), (0, Duration::from_nanos(4096 << 14)));
         assert!(!retry.not_ready(Instant(0), 1));
+    }
+
+    #[test]
+    fn a_nak_is_a_try_and_progress_gives_it_back() {
+        let mut retry = Retry::default();
+        retry.configure(15, 2, 7);
+        assert!(retry.missed() && retry.missed(), "an echo is none");
+        assert_eq!(retry.left, 1);
+        retry.progress(Instant(0), RTO, true);
+        assert_eq!(retry.left, 2);
+        retry.configure(15, 0, 7);
+        assert!(!retry.missed());
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub enum Room {
     Open,
     /// The window is full, and acknowledgements are coming.
     Full,
-    /// The window is full, and nothing has been acknowledged for a while: the peer may be gone.
+    /// The window has been full for a while, or nothing was acknowledged: the peer is slow, or gone.
     Stalled,
 }
 

@@ -82,7 +82,7 @@ impl Window {
     /// loses that is not full.
     pub fn lost(&mut self, n: u32, at: u64, next: u64) {
         self.lost = self.lost.saturating_add(n);
-        if self.lost * TOLERATED > self.arrived.max(SHARE_OVER / 2) {
+        if self.lost.saturating_mul(TOLERATED) > self.arrived.max(SHARE_OVER / 2) {
             self.shrink(Congestion::Loss, at, next);
         }
     }
@@ -171,6 +171,16 @@ mod tests {
         let before = window.packets();
         window.lost(9, 200_000, 200_064);
         assert!(window.packets() < before);
+    }
+
+    #[test]
+    fn any_number_of_losses_can_be_counted() {
+        let mut window = Window::new(1024);
+        window.shrink(Congestion::Loss, 0, 1000);
+        for _ in 0..3 {
+            window.lost(u32::MAX, 10, 1000);
+        }
+        assert!(window.packets() >= FLOOR);
     }
 
     #[test]

@@ -203,9 +203,10 @@ impl Ipoib {
                 self.request(now, at, layout, true);
             }
             CloseReason::Rejected(_) | CloseReason::TimedOut => self.refused(now, at, reason),
-            CloseReason::Disconnected | CloseReason::Failed(_) | CloseReason::PortGone => {
-                self.wait(now, at, false, reason);
-            }
+            CloseReason::Disconnected
+            | CloseReason::Failed(_)
+            | CloseReason::PortGone
+            | CloseReason::PathMtu => self.wait(now, at, false, reason),
         }
     }
 

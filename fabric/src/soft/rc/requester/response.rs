@@ -61,10 +61,7 @@ impl Requester {
         counts: &mut RcCounts,
     ) -> Result<(), WcStatus> {
         let status = match code {
-            0 => {
-                self.missing(now, at, counts);
-                return Ok(());
-            }
+            0 => return self.missing(now, at, counts),
             1 => WcStatus::RemInvReqErr,
             2 => WcStatus::RemAccessErr,
             3 => WcStatus::RemOpErr,
@@ -80,7 +77,7 @@ impl Requester {
     }
 
     /// NAK sequence error: the packet at `at` is missing, those before it are not.
-    fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) {
+    fn missing(&mut self, now: Instant, at: u64, counts: &mut RcCounts) -> Result<(), WcStatus> {
         counts.packet_seq_err += 1;
         let is_echo = self.named.is_some_and(|(named, when)| {
             named == at && now.since(when) < self.rtt.smoothed().max(NAMED_AGAIN_AFTER)
@@ -88,11 +85,15 @@ impl Requester {
         // A peer that is not ready discards everything, and may say so.
         let is_known = self.retry.is_waiting() && at == self.oldest;
         if is_echo || is_known {
-            return;
+            return Ok(());
         }
         // What was under way is not to take this for an acknowledgement of the usual kind.
         let before = self.recovery.take();
         self.acknowledge(now, at);
+        if !self.retry.missed() {
+            counts.retry_exceeded_err += 1;
+            return Err(WcStatus::RetryExcErr);
+        }
         self.named = Some((at, now));
         self.timed = None;
         if let Some(before) = &before {
@@ -106,6 +107,7 @@ impl Requester {
             self.lost(recovery.remaining(), at);
         }
         self.recovery = Some(recovery);
+        Ok(())
     }
 
     /// `count` packets were lost, the one at position `at` among them.
@@ -147,7 +149,6 @@ impl Requester {
         let count = to - self.oldest;
         let was_in_use = (self.next - self.oldest) * 2 >= u64::from(self.window.packets());
         self.oldest = to;
-        self.progress = now;
         if let Some((at, sent)) = self.timed
             && at < to
         {
@@ -166,6 +167,10 @@ impl Requester {
         };
         if was_in_use && flows && !self.rtt.is_queueing() {
             self.window.grow(count);
+        }
+        self.progress = now;
+        if self.has_room() {
+            self.roomy = now;
         }
         self.retry.progress(now, self.rtt.timeout(), to < self.next);
         while let Some(posted) = self.queue.complete(to) {

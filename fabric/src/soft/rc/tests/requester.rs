@@ -221,11 +221,52 @@ fn retry_count_0_gives_up_at_the_first_timeout() {
     };
     let mut a = having_sent(1, choices);
     let start = a.now;
-    while a.qp.state() == State::Rts {
-        a.expire();
+    a.expire();
+    assert_eq!(a.now.since(start), Duration::from_nanos(4096 << 14));
+    assert_eq!(a.completions(), [(1, RetryExcErr)]);
+    assert_eq!(a.shared.counts.retransmitted, 0);
+}
+
+#[test]
+fn retry_count_0_gives_up_at_the_first_nak() {
+    let choices = Choices {
+        retry_cnt: 0,
+        ..Choices::default()
+    };
+    let mut a = having_sent(4, choices);
+    a.take(&[ack(2, A, 0x60, 2)]);
+    assert_eq!(a.qp.failure(), Some(RetryExcErr));
+    // What came before the gap has arrived.
+    assert_eq!(
+        a.completions(),
+        [
+            (1, Success),
+            (2, Success),
+            (3, RetryExcErr),
+            (4, WrFlushErr)
+        ]
+    );
+    assert_eq!(a.shared.counts.retry_exceeded_err, 1);
+    assert!(a.send(true).is_empty());
+}
+
+/// However often packets are lost, each NAK comes after progress.
+#[test]
+fn naks_with_progress_between_them_have_no_end() {
+    let choices = Choices {
+        retry_cnt: 1,
+        ..Choices::default()
+    };
+    let mut a = having_sent(1, choices);
+    for k in 0..100 {
+        a.post(b"next");
+        a.wait(Duration::from_millis(1));
+        a.take(&[ack(k, A, 0x60, k)]);
+        assert_eq!(psns(&a.send(true))[0], k);
+        a.take(&[ack(k, A, ACK, k + 1)]);
         a.send(true);
     }
-    assert_eq!(a.now.since(start), Duration::from_nanos(4096 << 14));
+    assert_eq!(a.qp.state(), State::Rts);
 }
 
 #[test]
@@ -357,9 +398,33 @@ fn the_window_bounds_what_is_in_flight_and_the_room() {
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
     a.take(&[ack(31, A, ACK, 0)]);
-    assert_eq!(a.qp.room(a.now), Room::Full);
     // What was acknowledged may go, and as much again.
     assert_eq!(a.send(true).len(), 63);
+}
+
+/// Who acknowledges a packet now and then has no more of the others' time than who is gone.
+#[test]
+fn a_slow_peer_holds_nobody_up() {
+    let mut a = requester();
+    while a.qp.room(a.now) == Room::Open {
+        a.post(&message(0, 16 * 256));
+    }
+    a.send(true);
+    let (mut full_since, mut stalled) = (a.now, 0);
+    for k in 0..40 {
+        a.wait(Duration::from_millis(15));
+        a.take(&[ack(k, A, ACK, 0)]);
+        if a.qp.room(a.now) == Room::Open {
+            a.post(&message(0, 16 * 256));
+            a.send(true);
+            full_since = a.now;
+        }
+        let is_stalled = a.qp.room(a.now) == Room::Stalled;
+        let full_for = a.now.since(full_since);
+        assert_eq!(is_stalled, full_for > Duration::from_millis(20));
+        stalled += usize::from(is_stalled);
+    }
+    assert!(stalled > 10, "{stalled} times of 40");
 }
 
 #[test]

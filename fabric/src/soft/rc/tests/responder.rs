@@ -353,6 +353,28 @@ fn what_came_before_an_rnr_nak_is_acknowledged_by_itself() {
     assert_eq!(acks, [(0, ACK, 1), (1, RNR, 1)]);
 }
 
+/// What a peer left behind a gap and never came back to takes room from others.
+#[test]
+fn what_is_held_is_forgotten_after_a_silence() {
+    let mut b = responder();
+    b.take(&[send(RC_SEND_ONLY, 2, b"c")]);
+    assert!(b.shared.srq.held() > 0);
+    b.wait(Duration::from_millis(900));
+    b.take(&[send(RC_SEND_ONLY, 3, b"d")]);
+    let start = b.now;
+    while b.shared.srq.held() > 0 {
+        b.expire();
+    }
+    let after = b.now.since(start);
+    assert!(after >= Duration::from_secs(1) && after <= Duration::from_secs(2));
+    assert_eq!(b.qp.next_deadline(), None);
+    // It did come back.
+    b.take(&[send(RC_SEND_ONLY, 0, b"a"), send(RC_SEND_ONLY, 1, b"b")]);
+    assert_eq!(b.received.len(), 2);
+    b.take(&[send(RC_SEND_ONLY, 2, b"c"), send(RC_SEND_ONLY, 3, b"d")]);
+    assert_eq!(b.received.len(), 4);
+}
+
 #[test]
 fn held_packets_that_find_no_buffer_draw_an_rnr_nak_and_stay() {
     let mut b = with(Choices {
