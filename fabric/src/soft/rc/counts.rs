@@ -51,7 +51,7 @@ pub struct RcCounts {
 
 impl RcCounts {
     /// All of them with their names.
-    pub fn named(&self) -> [(&'static str, u64); 20] {
+    pub fn named(&self) -> [(&'static str, u64); 21] {
         [
             ("rcvd_pkts", self.rcvd_pkts),
             ("sent_pkts", self.sent_pkts),
