@@ -261,7 +261,14 @@ mod tests {
         let qpn = Qpn::new(0xff_fffe);
         let neighbours = Neighbours::from([((peer, qpn), [ip].into())]);
         let end = Instant(u64::MAX);
-        let one = connection("fifteen-letters", 255, &longest, Some(qpn), &neighbours, end);
+        let one = connection(
+            "fifteen-letters",
+            255,
+            &longest,
+            Some(qpn),
+            &neighbours,
+            end,
+        );
         let most = bounded(vec![one.clone(); CONNECTIONS_MAX]).unwrap();
         assert!(serde_json::to_vec(&most).unwrap().len() < REPLY_MAX - 64);
         let refused = bounded(vec![one; CONNECTIONS_MAX + 1]).unwrap_err();
