@@ -128,7 +128,12 @@ impl Places for Vec<Place> {
     }
 }
 
-/// At most `max` connections, and as many peers without one that are remembered for a while.
+/// Peers without a connection that are remembered in any case: one that refused and is forgotten is
+/// asked again by the next packet.
+const PAUSED_MIN: usize = 64;
+
+/// At most `max` connections, and as many peers without one that are remembered for a while, or
+/// [`PAUSED_MIN`].
 pub struct Connections {
     entries: Vec<Option<Entry>>,
     places: Vec<Place>,
@@ -398,7 +403,7 @@ impl Connections {
 
     /// The oldest of the peers without a connection, if there are too many.
     pub fn surplus(&self) -> Option<u32> {
-        (self.paused_len > self.max).then(|| self.paused.oldest())?
+        (self.paused_len > self.max.max(PAUSED_MIN)).then(|| self.paused.oldest())?
     }
 
     /// Of those that a port has asked us for, the one that was not used for the longest time, if

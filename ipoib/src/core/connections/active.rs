@@ -202,11 +202,21 @@ impl Ipoib {
             CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
                 self.request(now, at, layout, true);
             }
+            // A daemon that is restarted listens no more, then not yet.
+            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID) if self.has_failed(at) => {
+                self.wait(now, at, false, reason);
+            }
             CloseReason::Rejected(_) | CloseReason::TimedOut => self.refused(now, at, reason),
             CloseReason::Disconnected | CloseReason::Failed(_) | CloseReason::PortGone => {
                 self.wait(now, at, false, reason);
             }
         }
+    }
+
+    /// Whether there was one, or nearly, that ended by itself.
+    fn has_failed(&self, at: u32) -> bool {
+        let active = self.connected.table.active(at);
+        active.is_some_and(|a| a.failures > 0)
     }
 
     pub(super) fn took_too_long(&mut self, now: Time, at: u32) {

@@ -578,6 +578,63 @@ fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
     asked(&mut c, 1);
 }
 
+/// A daemon that is restarted listens no more, then not yet: "packet too big" in between would have
+/// the host send small packets for ten minutes.
+#[test]
+fn a_peer_that_had_a_connection_and_listens_no_more_is_soon_asked_again() {
+    let unknown = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
+    let large = data([0; 6], IP_B, 9000);
+    let mut c = connected();
+    let mac = up(&mut c, 0, C1);
+    let large = [&mac[..], &large[6..]].concat();
+    let mut now = MINUTE / 2;
+    closed(&mut c, now, C1, CloseReason::Disconnected);
+    for (n, pause) in [0, 100, 200, 400].into_iter().enumerate() {
+        wait_until(&mut c, now, now + pause);
+        now += pause;
+        let got = offer(&mut c, now, &large);
+        let expected = if n < 3 { TooBig::Held } else { TooBig::Dropped };
+        assert_eq!(got, expected);
+        for _layout in 0..2 {
+            let connection = ConnectionId(10 + n as u32);
+            begun(&mut c, now, connection);
+            closed(&mut c, now, connection, unknown);
+        }
+    }
+    wait_until(&mut c, now, now + 800);
+    begun(&mut c, now + 800, C2);
+    replied(&mut c, now + 800, C2, &THEIRS);
+    assert_eq!(way(&mut c, now + 800, mac), Some((C2, 65520)));
+    assert_eq!(std::iter::from_fn(|| c.pop_released()).count(), 3);
+    assert_eq!(c.counters().too_big_answered, 0);
+}
+
+/// Or a host with few connections asks those that refuse with every packet.
+#[test]
+fn few_connections_do_not_mean_that_few_refusals_are_remembered() {
+    let mut c = connected_with(1);
+    let peers: Vec<Mac> = (2..10)
+        .map(|n| {
+            teach(
+                &mut c,
+                reliable(n, 0x40 + u32::from(n)),
+                [10, 0, 0, n as u8],
+            )
+        })
+        .collect();
+    for (n, mac) in peers.iter().enumerate() {
+        way(&mut c, 0, *mac);
+        let connection = ConnectionId(n as u32);
+        begun(&mut c, 0, connection);
+        let why = CloseReason::Rejected(RejectReason::NO_QP);
+        closed(&mut c, 0, connection, why);
+    }
+    for mac in peers {
+        assert_eq!(way(&mut c, 1, mac), None);
+        assert_eq!(actions(&mut c, 1), []);
+    }
+}
+
 #[test]
 fn stale_connections_and_consumers_that_reject_are_asked_at_once_again_and_once() {
     for why in [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER] {
