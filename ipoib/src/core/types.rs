@@ -240,7 +240,9 @@ impl fmt::Display for Ended {
             Ended::Closed(CloseReason::Rejected(why)) => write!(f, "the peer rejected it: {why}"),
             Ended::Closed(CloseReason::TimedOut) => f.write_str("the peer did not answer"),
             Ended::Closed(CloseReason::Failed(status)) => write!(f, "it failed: {status}"),
-            Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
+            Ended::Closed(CloseReason::PortGone) => {
+                f.write_str("the port's address or MTU changed")
+            }
             Ended::Idle => f.write_str("nothing used it"),
             Ended::Evicted => f.write_str("it made room for another"),
             Ended::Dropped => f.write_str("it is of no use any more"),

@@ -180,18 +180,18 @@ impl Engine {
     }
 
     /// Tells what the port is like now. With another GID all connections end: their peers take
-    /// packets from the old one alone.
+    /// packets from the old one alone. So do those whose packets the port carries no more.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
         let moved = self.port.gid != port.gid;
         self.port = port;
-        if !moved {
-            for c in self.table.iter_mut() {
-                c.qp.set_path(c.pkey, self.port.send_max);
-            }
-            return;
-        }
-        for place in self.table.places(|_| true) {
+        let path_mtu = self.port.path_mtu;
+        let over =
+            |c: &connection::Connection| moved || path_mtu.is_none_or(|most| c.path_mtu > most);
+        for place in self.table.places(over) {
             self.end(now, place, CloseReason::PortGone);
+        }
+        for c in self.table.iter_mut() {
+            c.qp.set_path(c.pkey, self.port.send_max);
         }
         self.drain_cm(now);
     }

@@ -347,6 +347,30 @@ fn another_gid_ends_all() {
     assert!(world.nodes[0].engine.list().is_empty());
 }
 
+/// A connection whose packets are too large would be found dead by timeouts, and not before it is
+/// used.
+#[test]
+fn a_smaller_mtu_ends_what_no_longer_fits_and_a_larger_one_nothing() {
+    let mut world = World::new();
+    let (ours, theirs) = world.connected();
+    let of = |path_mtu| PortView {
+        path_mtu: Some(path_mtu),
+        ..view(gid(1))
+    };
+    for same in [IbMtu::B4096, IbMtu::B1024] {
+        world.nodes[0].engine.set_port(world.now, of(same));
+        world.run_for(10 * MILLISECOND);
+        assert_eq!(world.nodes[0].engine.list().len(), 1);
+    }
+    world.nodes[0].engine.set_port(world.now, of(IbMtu::B512));
+    world.run_for(10 * MILLISECOND);
+    assert_eq!(world.nodes[0].closed, [(ours, CloseReason::PortGone)]);
+    let told = [(theirs, CloseReason::Disconnected)];
+    assert_eq!(world.nodes[1].closed, told);
+    let (ours, _) = world.connected();
+    assert_eq!(world.nodes[0].engine.path_mtu(ours), 512);
+}
+
 #[test]
 fn nobody_is_reached_without_an_address_of_the_family() {
     let mut node = Node::new(1);

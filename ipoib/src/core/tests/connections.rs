@@ -578,35 +578,39 @@ fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
     asked(&mut c, 1);
 }
 
-/// A daemon that is restarted listens no more, then not yet: "packet too big" in between would have
-/// the host send small packets for ten minutes.
+/// A daemon that is restarted listens no more, then not yet; "packet too big" in between would have
+/// the host send small packets for ten minutes. Likewise while underlays get another MTU.
 #[test]
-fn a_peer_that_had_a_connection_and_listens_no_more_is_soon_asked_again() {
-    let unknown = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
-    let large = data([0; 6], IP_B, 9000);
-    let mut c = connected();
-    let mac = up(&mut c, 0, C1);
-    let large = [&mac[..], &large[6..]].concat();
-    let mut now = MINUTE / 2;
-    closed(&mut c, now, C1, CloseReason::Disconnected);
-    for (n, pause) in [0, 100, 200, 400].into_iter().enumerate() {
-        wait_until(&mut c, now, now + pause);
-        now += pause;
-        let got = offer(&mut c, now, &large);
-        let expected = if n < 3 { TooBig::Held } else { TooBig::Dropped };
-        assert_eq!(got, expected);
-        for _layout in 0..2 {
-            let connection = ConnectionId(10 + n as u32);
-            begun(&mut c, now, connection);
-            closed(&mut c, now, connection, unknown);
+fn a_peer_that_had_a_connection_and_rejects_another_for_now_is_soon_asked_again() {
+    for (why, layouts) in [
+        (RejectReason::INVALID_SERVICE_ID, 2),
+        (RejectReason::INVALID_MTU, 1),
+    ] {
+        let mut c = connected();
+        let mac = up(&mut c, 0, C1);
+        let large = data(mac, IP_B, 9000);
+        let mut now = MINUTE / 2;
+        closed(&mut c, now, C1, CloseReason::Disconnected);
+        for (n, pause) in [0, 100, 200, 400].into_iter().enumerate() {
+            wait_until(&mut c, now, now + pause);
+            now += pause;
+            let got = offer(&mut c, now, &large);
+            let expected = if n < 3 { TooBig::Held } else { TooBig::Dropped };
+            assert_eq!(got, expected);
+            for _ in 0..layouts {
+                let connection = ConnectionId(10 + n as u32);
+                begun(&mut c, now, connection);
+                closed(&mut c, now, connection, CloseReason::Rejected(why));
+            }
         }
+        now += 800;
+        wait_until(&mut c, now - 800, now);
+        begun(&mut c, now, C2);
+        replied(&mut c, now, C2, &THEIRS);
+        assert_eq!(way(&mut c, now, mac), Some((C2, 65520)));
+        assert_eq!(std::iter::from_fn(|| c.pop_released()).count(), 3);
+        assert_eq!(c.counters().too_big_answered, 0);
     }
-    wait_until(&mut c, now, now + 800);
-    begun(&mut c, now + 800, C2);
-    replied(&mut c, now + 800, C2, &THEIRS);
-    assert_eq!(way(&mut c, now + 800, mac), Some((C2, 65520)));
-    assert_eq!(std::iter::from_fn(|| c.pop_released()).count(), 3);
-    assert_eq!(c.counters().too_big_answered, 0);
 }
 
 /// Or a host with few connections asks those that refuse with every packet.
