@@ -58,7 +58,8 @@ impl Ipoib {
     /// asked: after a restart of ours it may send for long before it next speaks ARP.
     fn may_take_connections(&self, slot: u32) -> bool {
         let n = self.neighbours.get(slot);
-        self.config.mode == Mode::Connected && (n.address.takes_connections() || !n.confirmed)
+        let ours = self.config.mode == Mode::Connected && self.takes_connections();
+        ours && (n.address.takes_connections() || !n.confirmed)
     }
 
     fn begin(&mut self, now: Time, slot: u32) {

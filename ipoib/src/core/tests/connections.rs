@@ -485,6 +485,7 @@ fn none_are_taken_where_there_may_be_none() {
     let mac = teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, 0, mac), None);
     assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(c.counters().connections_no_room, 0, "it is as configured");
 }
 
 #[test]
