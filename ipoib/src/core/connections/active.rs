@@ -195,10 +195,13 @@ impl Ipoib {
         reason: CloseReason,
     ) {
         const AT_ONCE: [RejectReason; 2] = [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER];
-        // A daemon that is restarted listens no more, then not yet; or the underlay's MTU is changed
-        // on one host after the other.
-        const PASSING: [RejectReason; 2] =
-            [RejectReason::INVALID_SERVICE_ID, RejectReason::INVALID_MTU];
+        // Where there was a connection: a daemon that is restarted listens no more, is not there, then
+        // does not listen yet; or the underlay's MTU is changed on one host after the other.
+        const PASSING: [CloseReason; 3] = [
+            CloseReason::TimedOut,
+            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
+            CloseReason::Rejected(RejectReason::INVALID_MTU),
+        ];
         match reason {
             CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID) if layout == Layout::Linux => {
                 self.request(now, at, Layout::Rfc4755, again);
@@ -207,7 +210,7 @@ impl Ipoib {
             CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
                 self.request(now, at, layout, true);
             }
-            CloseReason::Rejected(why) if PASSING.contains(&why) && self.has_failed(at) => {
+            passing if PASSING.contains(&passing) && self.has_failed(at) => {
                 self.wait(now, at, false, reason);
             }
             CloseReason::Rejected(_) | CloseReason::TimedOut => self.refused(now, at, reason),

@@ -579,13 +579,15 @@ fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
     asked(&mut c, 1);
 }
 
-/// A daemon that is restarted listens no more, then not yet; "packet too big" in between would have
-/// the host send small packets for ten minutes. Likewise while underlays get another MTU.
+/// A daemon that is restarted listens no more, is not there, then does not listen yet; "packet too
+/// big" in between would have the host send small packets for ten minutes. Likewise while underlays
+/// get another MTU.
 #[test]
-fn a_peer_that_had_a_connection_and_rejects_another_for_now_is_soon_asked_again() {
+fn a_peer_that_had_a_connection_and_gives_none_for_now_is_soon_asked_again() {
     for (why, layouts) in [
-        (RejectReason::INVALID_SERVICE_ID, 2),
-        (RejectReason::INVALID_MTU, 1),
+        (CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID), 2),
+        (CloseReason::Rejected(RejectReason::INVALID_MTU), 1),
+        (CloseReason::TimedOut, 1),
     ] {
         let mut c = connected();
         let mac = up(&mut c, 0, C1);
@@ -601,7 +603,7 @@ fn a_peer_that_had_a_connection_and_rejects_another_for_now_is_soon_asked_again(
             for _ in 0..layouts {
                 let connection = ConnectionId(10 + n as u32);
                 begun(&mut c, now, connection);
-                closed(&mut c, now, connection, CloseReason::Rejected(why));
+                closed(&mut c, now, connection, why);
             }
         }
         now += 800;
