@@ -62,6 +62,7 @@ pub struct Args {
 
     /// How many connections it may have, those of peers included; 0: none are made nor taken
     #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
+    #[arg(allow_negative_numbers = true)] // to refuse them by a sentence of ours
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub connections: usize,
 

@@ -141,7 +141,8 @@ pub enum CloseReason {
     TimedOut,
     /// The queue pair failed: what was posted and not acknowledged may or may not have arrived.
     Failed(WcStatus),
-    /// The port lost the address that the connection stood on.
+    /// The port lost the address that the connection stood on, or carries packets of its size no
+    /// more.
     PortGone,
     /// The network takes no packets of the connection's path MTU any more.
     PathMtu,

@@ -66,8 +66,8 @@ pub struct UdReceived {
     pub multicast: bool,
     /// The P_Key in the packet.
     pub pkey: PKey,
-    /// Where the payload lies in the batch's memory.
-    pub(crate) range: Range<usize>,
+    /// For providers: where the payload lies in the batch's memory.
+    pub range: Range<usize>,
 }
 
 /// One received message of a [`Batch`].
@@ -81,13 +81,13 @@ pub struct RcReceived {
     pub immediate: Option<[u8; 4]>,
     /// Payload bytes.
     pub len: usize,
-    /// Its parts in the batch's list.
-    pub(crate) parts: Range<usize>,
+    /// For providers: its parts in the batch's list.
+    pub parts: Range<usize>,
 }
 
-/// Where a piece of a message lies.
+/// For providers: where a piece of a message lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Part {
+pub enum Part {
     /// Where the network put it.
     Arrived(Range<usize>),
     /// In a receive buffer, since the rest came later.
@@ -145,7 +145,7 @@ impl<'a> Batch<'a> {
     }
 
     /// For providers: with messages whose parts lie in `memory` and in `kept`.
-    pub(crate) fn with_messages(
+    pub fn with_messages(
         self,
         kept: &'a [u8],
         messages: &'a [RcReceived],

@@ -130,6 +130,15 @@ fn refusals_are_sentences() {
              to 65520",
         ),
         (
+            "--underlay eth0 --connections -1",
+            "invalid value '-1' for '--connections <N>': \"-1\" is not a number of connections",
+        ),
+        (
+            "--underlay eth0 --connections 99999999",
+            "invalid value '99999999' for '--connections <N>': 99999999 connections are out of \
+             range; use 0 to 16384",
+        ),
+        (
             "--underlay eth0 --gid ipv4",
             "an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; list the \
              other hosts' addresses in peers, or use an IPv6 GID",

@@ -306,3 +306,7 @@ pub fn write_raw(lane: &mut Lane, raw: &[u8]) {
     }
     .frame(1, &[IoSlice::new(raw)]);
 }
+
+#[cfg(test)]
+#[path = "receive_tests.rs"]
+mod tests;

@@ -76,6 +76,8 @@ pub struct DeviceSnapshot {
     pub guests: Vec<GuestInfo>,
     /// Groups, where asked for.
     pub groups: Vec<GroupInfo>,
+    /// How many connections it has, those that are being made included.
+    pub connection_count: usize,
     /// Connections, where asked for.
     pub connections: Vec<fabric::ConnectionInfo>,
     /// Who is at the other end of them, where asked for and as far as the core knows.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::process;
 
-use fabric::{Gid, Instant, Qpn};
+use fabric::{ConnectionId, Gid, Instant, Qpn};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::api::{
@@ -54,11 +54,10 @@ impl Daemon {
         let mut counts = BTreeMap::new();
         for snapshot in ports
             .into_iter()
-            .flat_map(|at| self.ports[at].snapshots(true))
+            .flat_map(|at| self.ports[at].snapshots(false))
         {
             for device in snapshot.devices {
-                let alive = device.connections.iter().filter(|c| c.state != TIMEWAIT);
-                *counts.entry(device.id).or_default() += alive.count() as u32;
+                *counts.entry(device.id).or_default() += device.connection_count as u32;
             }
         }
         counts
@@ -112,8 +111,8 @@ fn known_qpn(qpn: Qpn) -> Option<Qpn> {
     (qpn.get() != 0).then_some(qpn)
 }
 
-/// What the neighbours with one GID have: UD queue pairs and IP addresses.
-type Peers = BTreeMap<Gid, (BTreeSet<Qpn>, BTreeSet<IpAddr>)>;
+/// The IP addresses of neighbours, by GID and UD queue pair.
+type Neighbours = BTreeMap<(Gid, Qpn), BTreeSet<IpAddr>>;
 
 fn of_device(
     id: DeviceId,
@@ -127,30 +126,37 @@ fn of_device(
             of_device.map(|d| (s.worker.worker, d))
         })
     };
-    let mut peers = Peers::new();
-    for neighbour in parts().flat_map(|(_, d)| &d.neighbours) {
-        let (qpns, ips) = peers.entry(neighbour.address.gid()).or_default();
-        qpns.insert(neighbour.address.qpn());
-        ips.extend(&neighbour.ips);
+    let mut neighbours = Neighbours::new();
+    for n in parts().flat_map(|(_, d)| &d.neighbours) {
+        let ips = neighbours.entry((n.address.gid(), n.address.qpn()));
+        ips.or_default().extend(&n.ips);
     }
     let mut all: Vec<ConnectionInfo> = parts()
-        .flat_map(|(worker, d)| d.connections.iter().map(move |c| (worker, c)))
-        .map(|(worker, c)| connection(&device.name, worker, c, &peers, now))
+        .flat_map(|(worker, d)| {
+            let peers: BTreeMap<ConnectionId, Qpn> =
+                d.peers.iter().map(|(c, p)| (*c, p.address.qpn())).collect();
+            let shown = |c: &fabric::ConnectionInfo| {
+                let peer = peers.get(&c.connection).copied();
+                connection(&device.name, worker, c, peer, &neighbours, now)
+            };
+            d.connections.iter().map(shown).collect::<Vec<_>>()
+        })
         .collect();
     all.sort_by_key(|c| (c.peer_gid, c.role == ConnectionRole::Passive, c.qpn));
     all
 }
 
+/// One connection; `peer` is the UD queue pair of the interface at its other end, where that is known.
 fn connection(
     interface: &str,
     worker: usize,
     c: &fabric::ConnectionInfo,
-    peers: &Peers,
+    peer: Option<Qpn>,
+    neighbours: &Neighbours,
     now: Instant,
 ) -> ConnectionInfo {
     let milliseconds = |since| now.since(since).as_millis() as u64;
-    // Several interfaces of one partition behind one GID could each be the one.
-    let peer = peers.get(&c.remote_gid).filter(|(qpns, _)| qpns.len() == 1);
+    let ips = peer.and_then(|qpn| neighbours.get(&(c.remote_gid, qpn)));
     ConnectionInfo {
         interface: interface.to_owned(),
         worker: worker as u32,
@@ -164,10 +170,8 @@ fn connection(
         gid: c.local_gid,
         peer_qpn: known_qpn(c.remote_qpn),
         peer_gid: c.remote_gid,
-        peer_ud_qpn: peer.and_then(|(qpns, _)| qpns.first().copied()),
-        ips: peer
-            .map(|(_, ips)| ips.iter().copied().collect())
-            .unwrap_or_default(),
+        peer_ud_qpn: peer,
+        ips: ips.into_iter().flatten().copied().collect(),
         pkey: c.pkey,
         path_mtu: c.path_mtu,
         age_ms: milliseconds(c.created),
@@ -186,7 +190,7 @@ fn connection(
 
 #[cfg(test)]
 mod tests {
-    use fabric::{ConnectionId, EndpointId, PKey};
+    use fabric::{EndpointId, PKey};
 
     use super::*;
     use crate::control::REPLY_MAX;
@@ -218,28 +222,26 @@ mod tests {
     }
 
     #[test]
-    fn times_are_ages_and_the_peer_is_the_neighbour_with_its_gid() {
-        let peer: Gid = "fe80::2".parse().unwrap();
-        let ip: IpAddr = "10.9.0.2".parse().unwrap();
-        let mut peers = Peers::new();
+    fn times_are_ages_and_the_peer_is_the_interface_at_the_other_end() {
+        let gid: Gid = "fe80::2".parse().unwrap();
+        let [ip, other]: [IpAddr; 2] = ["10.9.0.2", "10.7.0.2"].map(|ip| ip.parse().unwrap());
+        // Two interfaces behind one GID.
+        let neighbours = Neighbours::from([
+            ((gid, Qpn::new(0x4a)), [ip].into()),
+            ((gid, Qpn::new(0x4b)), [other].into()),
+        ]);
         let now = Instant(5_000_000_000);
-        let shown = |peers: &Peers| connection("ib0", 1, &established(peer), peers, now);
-        let nameless = shown(&peers);
+        let shown =
+            |peer: Option<Qpn>| connection("ib0", 1, &established(gid), peer, &neighbours, now);
+        let nameless = shown(None);
         assert_eq!((nameless.age_ms, nameless.idle_ms), (4000, 1500));
         assert_eq!((nameless.peer_ud_qpn, nameless.ips.len()), (None, 0));
         assert_eq!(nameless.peer_qpn, Some(Qpn::new(0x22)));
-
-        peers.insert(peer, ([Qpn::new(0x4a)].into(), [ip].into()));
-        let named = shown(&peers);
-        assert_eq!(
-            (named.peer_ud_qpn, named.ips),
-            (Some(Qpn::new(0x4a)), vec![ip])
-        );
-
-        // It could be either of them.
-        let both = peers.get_mut(&peer).unwrap();
-        both.0.insert(Qpn::new(0x4b));
-        assert_eq!(shown(&peers), nameless);
+        for (qpn, ips) in [(0x4a, vec![ip]), (0x4b, vec![other]), (0x4c, vec![])] {
+            let qpn = Some(Qpn::new(qpn));
+            let named = shown(qpn);
+            assert_eq!((named.peer_ud_qpn, named.ips), (qpn, ips));
+        }
     }
 
     #[test]
@@ -256,8 +258,17 @@ mod tests {
             ..established(peer)
         };
         let ip = "fd09:0123:4567:89ab:cdef:0123:4567:89ab".parse().unwrap();
-        let peers: Peers = [(peer, ([Qpn::new(0xff_fffe)].into(), [ip].into()))].into();
-        let one = connection("fifteen-letters", 255, &longest, &peers, Instant(u64::MAX));
+        let qpn = Qpn::new(0xff_fffe);
+        let neighbours = Neighbours::from([((peer, qpn), [ip].into())]);
+        let end = Instant(u64::MAX);
+        let one = connection(
+            "fifteen-letters",
+            255,
+            &longest,
+            Some(qpn),
+            &neighbours,
+            end,
+        );
         let most = bounded(vec![one.clone(); CONNECTIONS_MAX]).unwrap();
         assert!(serde_json::to_vec(&most).unwrap().len() < REPLY_MAX - 64);
         let refused = bounded(vec![one; CONNECTIONS_MAX + 1]).unwrap_err();
@@ -278,7 +289,7 @@ mod tests {
             active: false,
             ..established(peer)
         };
-        let shown = connection("ib0", 0, &begun, &Peers::new(), Instant(0));
+        let shown = connection("ib0", 0, &begun, None, &Neighbours::new(), Instant(0));
         assert_eq!((shown.peer_qpn, shown.srtt_ns), (None, None));
         assert_eq!((shown.age_ms, shown.role), (0, ConnectionRole::Passive));
     }

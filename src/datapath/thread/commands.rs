@@ -205,7 +205,9 @@ impl DataThread {
             Some(connections) if tables => connections.list(),
             _ => Vec::new(),
         };
-        let devices = self.lanes.iter().flatten().map(|lane| DeviceSnapshot {
+        let lanes = self.lanes.iter().enumerate();
+        let lanes = lanes.filter_map(|(i, lane)| Some((i, lane.as_ref()?)));
+        let devices = lanes.map(|(i, lane)| DeviceSnapshot {
             id: lane.id,
             stats: lane.stats,
             core: lane.core.counters().named(),
@@ -224,6 +226,7 @@ impl DataThread {
             } else {
                 Vec::new()
             },
+            connection_count: self.connections.values().filter(|of| **of == i).count(),
             connections: connections
                 .iter()
                 .filter(|c| c.endpoint == lane.endpoint)

@@ -7,6 +7,7 @@ use ipoib::{HardwareAddress, Update};
 
 use super::super::command::Command;
 use super::super::handle::mailbox;
+use super::super::stats::DeviceSnapshot;
 use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane, udp_frame};
 use super::*;
 
@@ -36,6 +37,14 @@ impl Rig {
             commands,
             state,
         }
+    }
+
+    /// What the thread tells of its first device.
+    fn snapshot(&mut self, tables: bool) -> DeviceSnapshot {
+        let (reply, snapshot) = unbounded();
+        self.commands.send(Command::Snapshot { tables, reply });
+        self.thread.commands(now());
+        snapshot.try_recv().unwrap().devices.remove(0)
     }
 
     /// Runs until all these commands are done; then the thread has ended.
@@ -101,12 +110,14 @@ fn another_queue_pair_is_listened_for_anew_and_another_gid_is_not() {
 }
 
 fn requested(connection: u32, endpoint: EndpointId) -> ConnectionEvent {
+    let mut private_data = vec![0; 92];
+    private_data[..8].copy_from_slice(&[0, 0, 0, PEER_QPN as u8, 0, 0, 0xff, 0xf4]);
     ConnectionEvent::Requested {
         connection: ConnectionId(connection),
         endpoint,
         service: ServiceId(0x1000_0000_0000_0017),
-        peer: address(1).gid(),
-        private_data: vec![0; 92].into(),
+        peer: address(0).gid(),
+        private_data: private_data.into(),
     }
 }
 
@@ -137,6 +148,7 @@ fn which_device_a_connection_is_of_is_known_until_it_ends() {
     rig.state.lock().unwrap().events.push_back(closed);
     rig.thread.serve_connections(now);
     assert!(!rig.thread.connections.contains_key(&ConnectionId(5)));
+    assert_eq!(rig.snapshot(false).connection_count, 2, "without tables");
     let (done, _) = unbounded();
     rig.commands.send(Command::RemoveLane(DEVICE, done));
     rig.thread.commands(now);
@@ -303,15 +315,7 @@ fn a_refused_connection_is_asked_for_the_other_way_and_then_its_packets_are_answ
 fn a_peer_s_request_is_accepted_and_its_end_noticed() {
     let mut pair = Pair::new(RC);
     let connection = ConnectionId(7);
-    let mut private_data = vec![0; 92];
-    private_data[..8].copy_from_slice(&[0, 0, 0, PEER_QPN as u8, 0, 0, 0xff, 0xf4]);
-    pair.happens(ConnectionEvent::Requested {
-        connection,
-        endpoint: ENDPOINT,
-        service: ServiceId(0x1000_0000_0000_0017),
-        peer: address(0).gid(),
-        private_data: private_data.into(),
-    });
+    pair.happens(requested(7, ENDPOINT));
     assert_eq!(pair.calls(), [Call::Accept(connection)]);
     assert_eq!(pair.connection(), connection);
     pair.happens(ConnectionEvent::Closed {
@@ -338,12 +342,7 @@ fn a_peer_without_connections_has_large_packets_answered() {
         [10, 0, 0, 2],
         "from the destination"
     );
-    let now = now();
-    let (reply, snapshot) = unbounded();
-    let tables = true;
-    pair.rig.commands.send(Command::Snapshot { tables, reply });
-    pair.rig.thread.commands(now);
-    let stats = snapshot.try_recv().unwrap().devices[0].stats;
+    let stats = pair.rig.snapshot(false).stats;
     assert_eq!((stats.tx_too_big, stats.tx_packets), (1, 1));
 }
 

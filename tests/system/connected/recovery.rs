@@ -94,6 +94,23 @@ fn c102_a_stream_outlives_the_kill_of_its_receiver() {
     streams_outlive_a_kill("-R");
 }
 
+/// "Packet too big" while nobody listens would have the peers send small packets for ten minutes.
+#[test]
+fn a_restart_under_load_leaves_the_path_mtu_as_it_was() {
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_with(&PERSISTENT);
+    let (a, b) = lab.two();
+    a.connects_to(b);
+    iperf_across(b, a, "-R", |b| {
+        for _ in 0..3 {
+            b.stop();
+            b.start(&PERSISTENT);
+            heals(a, b);
+        }
+    });
+    assert_eq!(a.counter("ib0", "too_big_answered"), 0);
+}
+
 /// A clean end says goodbye, and the peer drops its ends at once.
 #[test]
 fn c103_a_daemon_that_ends_disconnects() {

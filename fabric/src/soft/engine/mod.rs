@@ -218,6 +218,9 @@ impl Engine {
         for c in self.table.iter_mut() {
             c.qp.set_path(c.pkey, self.port.send_max);
         }
+        for c in self.table.iter_mut() {
+            c.qp.set_path(c.pkey, self.port.send_max);
+        }
         self.drain_cm(now);
     }
 

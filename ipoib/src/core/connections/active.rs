@@ -58,7 +58,8 @@ impl Ipoib {
     /// asked: after a restart of ours it may send for long before it next speaks ARP.
     fn may_take_connections(&self, slot: u32) -> bool {
         let n = self.neighbours.get(slot);
-        self.config.mode == Mode::Connected && (n.address.takes_connections() || !n.confirmed)
+        let ours = self.config.mode == Mode::Connected && self.takes_connections();
+        ours && (n.address.takes_connections() || !n.confirmed)
     }
 
     fn begin(&mut self, now: Time, slot: u32) {
@@ -194,6 +195,13 @@ impl Ipoib {
         reason: CloseReason,
     ) {
         const AT_ONCE: [RejectReason; 2] = [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER];
+        // Where there was a connection: a daemon that is restarted listens no more, is not there, then
+        // does not listen yet; or the underlay's MTU is changed on one host after the other.
+        const PASSING: [CloseReason; 3] = [
+            CloseReason::TimedOut,
+            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
+            CloseReason::Rejected(RejectReason::INVALID_MTU),
+        ];
         match reason {
             CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID) if layout == Layout::Linux => {
                 self.request(now, at, Layout::Rfc4755, again);
@@ -202,12 +210,21 @@ impl Ipoib {
             CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
                 self.request(now, at, layout, true);
             }
+            passing if PASSING.contains(&passing) && self.has_failed(at) => {
+                self.wait(now, at, false, reason);
+            }
             CloseReason::Rejected(_) | CloseReason::TimedOut => self.refused(now, at, reason),
             CloseReason::Disconnected
             | CloseReason::Failed(_)
             | CloseReason::PortGone
             | CloseReason::PathMtu => self.wait(now, at, false, reason),
         }
+    }
+
+    /// Whether there was one, or nearly, that ended by itself.
+    fn has_failed(&self, at: u32) -> bool {
+        let active = self.connected.table.active(at);
+        active.is_some_and(|a| a.failures > 0)
     }
 
     pub(super) fn took_too_long(&mut self, now: Time, at: u32) {

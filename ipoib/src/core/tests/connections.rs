@@ -485,6 +485,7 @@ fn none_are_taken_where_there_may_be_none() {
     let mac = teach(&mut c, b(), IP_B);
     assert_eq!(way(&mut c, 0, mac), None);
     assert_eq!(actions(&mut c, 0), []);
+    assert_eq!(c.counters().connections_no_room, 0, "it is as configured");
 }
 
 #[test]
@@ -576,6 +577,69 @@ fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
     teach(&mut c, b(), IP_B);
     way(&mut c, 1, mac);
     asked(&mut c, 1);
+}
+
+/// A daemon that is restarted listens no more, is not there, then does not listen yet; "packet too
+/// big" in between would have the host send small packets for ten minutes. Likewise while underlays
+/// get another MTU.
+#[test]
+fn a_peer_that_had_a_connection_and_gives_none_for_now_is_soon_asked_again() {
+    for (why, layouts) in [
+        (CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID), 2),
+        (CloseReason::Rejected(RejectReason::INVALID_MTU), 1),
+        (CloseReason::TimedOut, 1),
+    ] {
+        let mut c = connected();
+        let mac = up(&mut c, 0, C1);
+        let large = data(mac, IP_B, 9000);
+        let mut now = MINUTE / 2;
+        closed(&mut c, now, C1, CloseReason::Disconnected);
+        for (n, pause) in [0, 100, 200, 400].into_iter().enumerate() {
+            wait_until(&mut c, now, now + pause);
+            now += pause;
+            let got = offer(&mut c, now, &large);
+            let expected = if n < 3 { TooBig::Held } else { TooBig::Dropped };
+            assert_eq!(got, expected);
+            for _ in 0..layouts {
+                let connection = ConnectionId(10 + n as u32);
+                begun(&mut c, now, connection);
+                closed(&mut c, now, connection, why);
+            }
+        }
+        now += 800;
+        wait_until(&mut c, now - 800, now);
+        begun(&mut c, now, C2);
+        replied(&mut c, now, C2, &THEIRS);
+        assert_eq!(way(&mut c, now, mac), Some((C2, 65520)));
+        assert_eq!(std::iter::from_fn(|| c.pop_released()).count(), 3);
+        assert_eq!(c.counters().too_big_answered, 0);
+    }
+}
+
+/// Or a host with few connections asks those that refuse with every packet.
+#[test]
+fn few_connections_do_not_mean_that_few_refusals_are_remembered() {
+    let mut c = connected_with(1);
+    let peers: Vec<Mac> = (2..10)
+        .map(|n| {
+            teach(
+                &mut c,
+                reliable(n, 0x40 + u32::from(n)),
+                [10, 0, 0, n as u8],
+            )
+        })
+        .collect();
+    for (n, mac) in peers.iter().enumerate() {
+        way(&mut c, 0, *mac);
+        let connection = ConnectionId(n as u32);
+        begun(&mut c, 0, connection);
+        let why = CloseReason::Rejected(RejectReason::NO_QP);
+        closed(&mut c, 0, connection, why);
+    }
+    for mac in peers {
+        assert_eq!(way(&mut c, 1, mac), None);
+        assert_eq!(actions(&mut c, 1), []);
+    }
 }
 
 #[test]

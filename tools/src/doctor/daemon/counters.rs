@@ -22,7 +22,7 @@ const fn sign(name: &'static str, level: Level, means: &'static str, advice: &'s
 }
 
 /// In the order in which a user should see to them.
-const SIGNS: [Sign; 21] = [
+const SIGNS: [Sign; 25] = [
     sign(
         "rx_pkey_violations",
         Level::Warn,
@@ -66,7 +66,7 @@ const SIGNS: [Sign; 21] = [
         "the interface was down or a reader too slow; ip -s link show",
     ),
     sign(
-        "tx_errors",
+        TX_ERRORS,
         Level::Warn,
         "frames that could not be sent",
         "see the log of ibtapd; the firewall's output rules and the underlay's state are the usual causes",
@@ -78,16 +78,44 @@ const SIGNS: [Sign; 21] = [
         "see the log of ibtapd; the firewall's output rules and the underlay's state are the usual causes",
     ),
     sign(
-        "tx_too_big",
+        TOO_BIG,
         Level::Note,
-        "packets larger than the link takes",
-        "an MTU was lowered while packets were on their way; persisting: the same MTU everywhere",
+        "packets larger than their way takes; unicast was answered by \"packet too big\", or did not \
+         find room to wait for a connection",
+        "usual with peers that take no connections (ibtap conn lists who does), and after a change \
+         of MTU; multicast has to be as small as datagrams are",
     ),
     sign(
         "tx_no_room",
         Level::Note,
-        "packets dropped because the underlay's queue was full",
-        "a faster underlay, or a longer queue (txqueuelen)",
+        "packets dropped because the underlay's queue was full, or a peer in connected mode \
+         acknowledged nothing for a while",
+        "a faster underlay, or a longer queue (txqueuelen); look at the peer where \
+         local_ack_timeout_err of ibtap stats grows, too",
+    ),
+    sign(
+        "connections_no_room",
+        Level::Warn,
+        "packets that went as datagrams, since there were as many connections as there may be",
+        "more --connections, or datagram mode, which keeps nothing for each peer",
+    ),
+    sign(
+        "cm_rx_rate_limited",
+        Level::Warn,
+        "requests for connections over what one host may ask for",
+        "find who asks: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
+    ),
+    sign(
+        "cm_rx_wrong_source",
+        Level::Warn,
+        "messages about a connection that are not from its peer",
+        "find who sends them: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
+    ),
+    sign(
+        "rx_not_peer",
+        Level::Warn,
+        "packets to a connection that are not from its peer",
+        "find who sends them: ibtap decode a capture of udp port 4791; keep the underlay to yourself",
     ),
     sign(
         "resp_local_length_error",
@@ -156,7 +184,7 @@ pub fn judge(stats: &InterfaceStats) -> Vec<Finding> {
     let mut findings: Vec<Finding> = SIGNS
         .iter()
         .filter_map(|sign| {
-            let count = total(stats, sign.name);
+            let count = count(stats, sign.name);
             (count != 0).then(|| {
                 Finding::new(
                     "counters",
@@ -173,6 +201,21 @@ pub fn judge(stats: &InterfaceStats) -> Vec<Finding> {
         findings.push(Finding::new("counters", Level::Ok, &stats.name, found));
     }
     findings
+}
+
+/// What is too big is an error to the kernel's counter, and told apart here.
+const TX_ERRORS: &str = "tx_errors";
+const TOO_BIG: &str = "tx_too_big";
+
+/// What a sign counts.
+fn count(stats: &InterfaceStats, name: &str) -> u64 {
+    match name {
+        TX_ERRORS => {
+            let too_big = stats.device.get(TOO_BIG).unwrap_or_default();
+            stats.tx_errors.saturating_sub(too_big)
+        }
+        _ => total(stats, name),
+    }
 }
 
 /// The sum of all counters of this name.
@@ -203,6 +246,43 @@ mod tests {
         };
         let found = judge(&stats);
         assert_eq!((found.len(), found[0].level), (1, Level::Ok));
+    }
+
+    /// In a network where some take no connections, "packet too big" is no trouble.
+    #[test]
+    fn what_was_answered_by_packet_too_big_is_no_error() {
+        let judged = |tx_errors| {
+            judge(&InterfaceStats {
+                name: "ib0".into(),
+                tx_errors,
+                device: Counters(vec![("tx_too_big".into(), 7)]),
+                ..InterfaceStats::default()
+            })
+        };
+        let found = judged(7);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].found.starts_with("tx_too_big is 7"));
+        assert_eq!(found[0].level, Level::Note);
+        let found = judged(9);
+        assert_eq!((found.len(), found[0].level), (2, Level::Warn));
+        assert!(found[0].found.starts_with("tx_errors is 2"));
+    }
+
+    #[test]
+    fn strangers_on_the_fabric_are_told_of() {
+        for name in ["rx_not_peer", "cm_rx_wrong_source", "cm_rx_rate_limited"] {
+            let stats = InterfaceStats {
+                name: "ib0".into(),
+                workers: vec![WorkerStats {
+                    counters: Counters(vec![(name.into(), 3)]),
+                    ..WorkerStats::default()
+                }],
+                ..InterfaceStats::default()
+            };
+            let found = judge(&stats);
+            assert_eq!((found.len(), found[0].level), (1, Level::Warn), "{name}");
+            assert!(found[0].found.starts_with(&format!("{name} is 3")));
+        }
     }
 
     #[test]

@@ -1,0 +1,246 @@
+use std::os::fd::OwnedFd;
+
+use fabric::worker::Part;
+use fabric::{ConnectionEvent, ConnectionId, Qpn, ServiceId};
+use ipoib::ConnectionAction;
+use netdev::vnet::VNET_HEADER_LEN;
+
+use super::super::testing::{ENDPOINT, address, lane, udp_frame};
+use super::*;
+
+const NOW: Time = Time(1000);
+const CONNECTION: ConnectionId = ConnectionId(7);
+const PEER_QPN: u8 = 0x99;
+const IPV4: [u8; 4] = [8, 0, 0, 0];
+
+/// One poll's arrivals, as a provider has them in its memory.
+#[derive(Default)]
+struct Arrivals {
+    arrived: Vec<u8>,
+    kept: Vec<u8>,
+    datagrams: Vec<UdReceived>,
+    messages: Vec<RcReceived>,
+    parts: Vec<Part>,
+}
+
+impl Arrivals {
+    fn datagram(mut self, payload: &[u8]) -> Arrivals {
+        let own = address(0x17);
+        let start = self.arrived.len();
+        self.arrived.extend(payload);
+        self.datagrams.push(UdReceived {
+            endpoint: ENDPOINT,
+            src_qpn: Qpn::new(PEER_QPN.into()),
+            src_gid: address(0).gid(),
+            dst_gid: own.gid(),
+            multicast: false,
+            pkey: fabric::PKey::DEFAULT,
+            range: start..self.arrived.len(),
+        });
+        self
+    }
+
+    /// A message in parts of these lengths and one for the rest; every second part was kept.
+    fn message_over(mut self, over: ConnectionId, payload: &[u8], cuts: &[usize]) -> Arrivals {
+        let first = self.parts.len();
+        let mut rest = payload;
+        for (i, len) in cuts.iter().chain([&usize::MAX]).enumerate() {
+            let (part, behind) = rest.split_at(rest.len().min(*len));
+            rest = behind;
+            if part.is_empty() {
+                continue;
+            }
+            let memory = [&mut self.arrived, &mut self.kept];
+            let memory = memory.into_iter().nth(i % 2).unwrap();
+            let range = memory.len()..memory.len() + part.len();
+            memory.extend(part);
+            self.parts.push(match i % 2 {
+                0 => Part::Arrived(range),
+                _ => Part::Kept(range),
+            });
+        }
+        self.messages.push(RcReceived {
+            endpoint: ENDPOINT,
+            connection: over,
+            immediate: None,
+            len: payload.len(),
+            parts: first..self.parts.len(),
+        });
+        self
+    }
+
+    fn message(self, payload: &[u8], cuts: &[usize]) -> Arrivals {
+        self.message_over(CONNECTION, payload, cuts)
+    }
+}
+
+struct Rig {
+    lanes: Vec<Option<Lane>>,
+    host: OwnedFd,
+    coalescer: Coalescer,
+    unserved: u64,
+}
+
+impl Rig {
+    /// A device with a connection that the peer asked for.
+    fn new() -> Rig {
+        let (mut lane, host) = lane(16);
+        let mut private_data = [0; 92];
+        private_data[..8].copy_from_slice(&[0, 0, 0, PEER_QPN, 0, 0, 0xff, 0xf4]);
+        let event = ConnectionEvent::Requested {
+            connection: CONNECTION,
+            endpoint: ENDPOINT,
+            service: ServiceId(0x1000_0000_0000_0017),
+            peer: address(0).gid(),
+            private_data: private_data.into(),
+        };
+        lane.core.connection_event(NOW, &event);
+        let action = lane.core.poll_connection(NOW);
+        assert!(matches!(action, Some(ConnectionAction::Accept { .. })));
+        Rig {
+            lanes: vec![None, Some(lane)],
+            host,
+            coalescer: Coalescer::new(CoalesceConfig::default()),
+            unserved: 0,
+        }
+    }
+
+    fn take(&mut self, arrivals: &Arrivals) -> bool {
+        let batch = Batch::new(&arrivals.arrived, &arrivals.datagrams).with_messages(
+            &arrivals.kept,
+            &arrivals.messages,
+            &arrivals.parts,
+        );
+        Receiver {
+            lanes: &mut self.lanes,
+            coalescer: &mut self.coalescer,
+            translated: &mut Vec::new(),
+            linear: &mut Vec::new(),
+            siblings: &[],
+            now: NOW,
+            unserved: &mut self.unserved,
+        }
+        .batch(&batch)
+    }
+
+    /// What the host reads next, without the virtio-net header.
+    fn read(&self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 1 << 17];
+        let len = rustix::io::read(&self.host, &mut frame).ok()?;
+        Some(frame[VNET_HEADER_LEN..len].to_vec())
+    }
+
+    fn stats(&self) -> LaneStats {
+        self.lanes[1].as_ref().unwrap().stats
+    }
+}
+
+/// An IPv4 packet of `len` bytes, encapsulated.
+fn packet(len: usize) -> Vec<u8> {
+    [&IPV4[..], &udp_frame(len - 28)[ETHERNET_LEN..]].concat()
+}
+
+const ETHERNET_LEN: usize = 14;
+
+#[test]
+fn a_message_is_one_frame_however_it_was_cut() {
+    let cuts: [&[usize]; 6] = [
+        &[],
+        &[1024; 60],
+        &[4096, 4096],
+        &[1, 1, 1],
+        &[127, 5000],
+        &[128, 1],
+    ];
+    for len in [28, 100, 4092, 4093, 9000, 65_507] {
+        for cut in cuts {
+            let mut rig = Rig::new();
+            let sent = packet(len);
+            rig.take(&Arrivals::default().message(&sent, cut));
+            let frame = rig.read().unwrap();
+            assert_eq!(frame[12..14], [8, 0], "{len} {cut:?}");
+            assert!(frame[14..] == sent[4..], "{len} {cut:?}");
+            assert_eq!(rig.read(), None);
+            let stats = rig.stats();
+            let counted = (stats.rx_packets, stats.rx_bytes, stats.rx_dropped);
+            assert_eq!(counted, (1, len as u64, 0), "{len} {cut:?}");
+        }
+    }
+}
+
+#[test]
+fn messages_keep_their_order_and_come_behind_datagrams() {
+    let mut rig = Rig::new();
+    let lengths = [100, 9000, 200, 60_000, 300];
+    let arrivals = lengths
+        .iter()
+        .fold(Arrivals::default(), |all, len| {
+            all.message(&packet(*len), &[4096; 15])
+        })
+        .datagram(&packet(50));
+    rig.take(&arrivals);
+    let read: Vec<usize> = std::iter::from_fn(|| rig.read()).map(|f| f.len()).collect();
+    let expected = [50, 100, 9000, 200, 60_000, 300].map(|len| ETHERNET_LEN + len);
+    assert_eq!(read, expected);
+    assert_eq!(rig.stats().rx_packets, 6);
+}
+
+/// The peer counts with its queue pair, whichever way it sends.
+#[test]
+fn a_peer_is_one_ethernet_address_in_datagrams_and_in_messages() {
+    let mut rig = Rig::new();
+    let (small, large) = (packet(100), packet(9000));
+    let arrivals = Arrivals::default()
+        .datagram(&small)
+        .message(&small, &[])
+        .message(&large, &[4096]);
+    rig.take(&arrivals);
+    let macs: Vec<Vec<u8>> = std::iter::from_fn(|| rig.read())
+        .map(|f| f[..12].to_vec())
+        .collect();
+    assert_eq!(macs.len(), 3);
+    assert!(macs.iter().all(|m| *m == macs[0]), "{macs:x?}");
+    assert_eq!(macs[0][..6], [2, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn what_no_connection_or_no_device_stands_for_is_counted_and_not_written() {
+    let mut rig = Rig::new();
+    let (small, large) = (packet(100), packet(9000));
+    let unknown = ConnectionId(8);
+    let arrivals = Arrivals::default()
+        .message_over(unknown, &small, &[])
+        .message_over(unknown, &large, &[4096])
+        .message(&[], &[]);
+    assert!(!rig.take(&arrivals));
+    assert_eq!((rig.read(), rig.stats().rx_dropped), (None, 3));
+    let reason = ipoib::DropReason::NotConnected;
+    let core = &rig.lanes[1].as_ref().unwrap().core;
+    assert_eq!(core.counters().rx_dropped(reason), 2);
+
+    let _removed = rig.lanes[1].take();
+    let arrivals = Arrivals::default()
+        .datagram(&small)
+        .message(&small, &[])
+        .message(&large, &[4096]);
+    rig.take(&arrivals);
+    assert_eq!((rig.read(), rig.unserved), (None, 3));
+}
+
+/// A header that promises more than came, and what lies behind the packet.
+#[test]
+fn lengths_that_lie_write_nothing_beyond_the_message() {
+    let mut rig = Rig::new();
+    let mut short = packet(9000);
+    short.truncate(8000);
+    let mut long = packet(9000);
+    long.extend([0xee; 500]);
+    let arrivals = Arrivals::default()
+        .message(&short, &[4096])
+        .message(&long, &[4096, 4096, 812]);
+    rig.take(&arrivals);
+    assert_eq!(rig.read().unwrap()[14..], packet(9000)[4..]);
+    assert_eq!(rig.read(), None);
+    let stats = rig.stats();
+    assert_eq!((stats.rx_packets, stats.rx_dropped), (1, 1));
+}
