@@ -43,8 +43,8 @@ use transmit::Gsi;
 
 pub use transmit::Run;
 
-/// How soon a window that stays full is looked at again: a peer that acknowledges nothing for so
-/// long no longer holds up the others.
+/// How soon a window that stays full is looked at again, to see whether it still may hold up the others
+/// (see [`Room`]).
 const LOOK_AT_FULL: Duration = Duration::from_millis(20);
 
 /// Half-open connections that others asked for, at most.

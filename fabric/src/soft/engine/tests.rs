@@ -411,7 +411,7 @@ fn a_full_window_is_told_and_a_stalled_one_holds_nobody_up() {
         posted += 1;
         assert!(posted < 1000);
     }
-    world.run_for(60 * MILLISECOND);
+    world.run_for(100 * MILLISECOND);
     assert!(world.nodes[0].engine.has_room(), "the others go on");
     let now = world.now;
     assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());

@@ -19,8 +19,9 @@ use crate::time::Instant;
 use crate::types::Psn;
 
 /// A full window is of a peer that is gone if nothing is acknowledged for so long, and of one that
-/// must not hold up the others if it stays full for so long.
-const STALLED_AFTER: Duration = Duration::from_millis(20);
+/// must not hold up the others if it stays full for so long. A busy machine lets an acknowledgement
+/// wait for tens of milliseconds; TCP sends again after 200.
+const STALLED_AFTER: Duration = Duration::from_millis(50);
 
 /// Packets that are worth a send of their own while others are in flight.
 const RUN_WORTH_SENDING: u64 = 8;

@@ -393,7 +393,7 @@ fn the_window_bounds_what_is_in_flight_and_the_room() {
     // A single packet at the end of the window waits for company.
     assert_eq!(a.send(true).len(), 63);
     assert_eq!(a.qp.statistics().in_flight, 63);
-    a.wait(Duration::from_millis(19));
+    a.wait(Duration::from_millis(49));
     assert_eq!(a.qp.room(a.now), Room::Full);
     a.wait(Duration::from_millis(2));
     assert_eq!(a.qp.room(a.now), Room::Stalled);
@@ -421,7 +421,7 @@ fn a_slow_peer_holds_nobody_up() {
         }
         let is_stalled = a.qp.room(a.now) == Room::Stalled;
         let full_for = a.now.since(full_since);
-        assert_eq!(is_stalled, full_for > Duration::from_millis(20));
+        assert_eq!(is_stalled, full_for > Duration::from_millis(50));
         stalled += usize::from(is_stalled);
     }
     assert!(stalled > 10, "{stalled} times of 40");
