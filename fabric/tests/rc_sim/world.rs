@@ -19,7 +19,7 @@ const HELD_MAX: usize = (1 << 20) + (64 << 10);
 /// How long no message may arrive anywhere, whatever happens.
 const STANDSTILL: Time = 60 * SECOND;
 /// After so long a full window is not one that will soon have room.
-const STALLED: Time = 20 * MILLISECOND;
+const STALLED: Time = 50 * MILLISECOND;
 
 /// What a run came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
