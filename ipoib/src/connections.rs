@@ -352,6 +352,13 @@ impl Connections {
         }
     }
 
+    /// Counts failures in a row as one: there was a connection, and more is not known.
+    pub fn forgive(&mut self, at: u32) {
+        if let Some(Side::Active(a)) = self.get_mut(at).map(|e| &mut e.side) {
+            a.failures = a.failures.min(1);
+        }
+    }
+
     /// A new request on behalf of an entry.
     pub fn ask(&mut self, at: u32) -> u32 {
         self.last_request = self.last_request.wrapping_add(1);

@@ -371,6 +371,8 @@ fn guests_outlive_a_daemon_that_is_killed_and_started_again() {
     let (a, _, c) = net.lab.three();
     let [one, _] = &net.left;
     let [three, _] = &net.right;
+    three.reaches_all(&[one.v4(), one.v6()]);
+    one.reaches_all(&[c.v4()]);
     let watching = [one.v4(), one.v6()].map(|address| Pinging::start(three, &address));
     let outwards = Pinging::start(one, &c.v4());
     for _ in 0..2 {

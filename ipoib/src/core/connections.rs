@@ -229,13 +229,16 @@ impl Ipoib {
         }
     }
 
-    /// A neighbour is there again, so that no pause from before holds.
+    /// A neighbour is there again, so that no pause from before holds, and what failed before does not
+    /// count against what is under way.
     pub(super) fn ask_again(&mut self, slot: u32) {
         let at = self.neighbours.get(slot).connection;
-        if let Some(State::Waiting { .. } | State::Refused { .. }) =
-            self.connected.table.active(at).map(|a| a.state)
-        {
-            self.drop_entry(at, Ended::Dropped);
+        match self.connected.table.active(at).map(|a| a.state) {
+            Some(State::Waiting { .. } | State::Refused { .. }) => {
+                self.drop_entry(at, Ended::Dropped);
+            }
+            Some(State::Connecting { .. }) => self.connected.table.forgive(at),
+            Some(State::Up { .. }) | None => {}
         }
     }
 

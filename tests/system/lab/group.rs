@@ -133,7 +133,8 @@ pub fn is_full_member(host: &Host, group: &Group) -> bool {
 /// One packet that nobody waits for makes the sender's daemon resolve the group first.
 pub fn heard(sender: &(UdpSocket, SocketAddr), receiver: &UdpSocket, what: &str) {
     eventually(SOON, what, || {
-        sender.0.send_to(b"hello", sender.1).expect("sent");
+        // While thousands of groups come and go, the kernel has no way to one of them for a moment.
+        sender.0.send_to(b"hello", sender.1).ok()?;
         receive(receiver)
     });
     while receive(receiver).is_some() {}
