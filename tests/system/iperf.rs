@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::lab::{Host, Lab, SOON, arrives_whole, eventually, iperf};
+use crate::lab::{Host, Lab, arrives_whole, iperf, udp_arrives};
 
 /// Far below what any machine reaches with super-frames, far above what it reaches without them
 /// and with a fault: a floor that only a broken data path misses.
@@ -52,17 +52,7 @@ fn udp_of_one_packet_and_of_several_fragments_arrives() {
         return;
     };
     let (a, b) = lab.two();
-    for address in [b.v4(), b.v6()] {
-        for length in [64, 1400, 12_000] {
-            // A machine that is busy elsewhere overruns the TAP's ring now and then; a fault of
-            // ours loses in every run.
-            eventually(SOON, &format!("{length} bytes to {address} unlost"), || {
-                let report = iperf(a, b, &address, &format!("-u -b 10M -l {length} -t 1"));
-                let lost = report.lost_percent.expect("iperf3 counts UDP losses");
-                (lost < 1.0).then_some(())
-            });
-        }
-    }
+    udp_arrives(a, b, 10, &[64, 1400, 12_000]);
 }
 
 #[test]

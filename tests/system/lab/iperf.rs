@@ -68,3 +68,19 @@ pub fn iperf(client: &Station, server: &Station, address: &str, options: &str) -
         lost_percent,
     }
 }
+
+/// UDP datagrams of each of the lengths in bytes arrive over both families, sent at a rate in Mbit/s.
+pub fn udp_arrives(from: &Host, to: &Host, rate: u32, lengths: &[usize]) {
+    for address in [to.v4(), to.v6()] {
+        for length in lengths {
+            // A machine that is busy elsewhere overruns the TAP's ring now and then; a fault of
+            // ours loses in every run.
+            eventually(SOON, &format!("{length} bytes to {address} unlost"), || {
+                let options = format!("-u -b {rate}M -l {length} -t 1");
+                let report = iperf(from, to, &address, &options);
+                let lost = report.lost_percent.expect("iperf3 counts UDP losses");
+                (lost < 1.0).then_some(())
+            });
+        }
+    }
+}

@@ -27,7 +27,7 @@ pub use bridge::{Bridged, Guest};
 pub use daemon::Daemon;
 pub use follow::Follow;
 pub use host::Host;
-pub use iperf::{iperf, iperf_across};
+pub use iperf::{iperf, iperf_across, udp_arrives};
 pub use loss::Loss;
 pub use namespace::Namespace;
 pub use pinging::Pinging;
