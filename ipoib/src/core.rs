@@ -271,7 +271,7 @@ impl Ipoib {
     }
 
     /// A frame whose destination is known now, or can be asked for again: to be given to
-    /// [`Ipoib::from_tap`].
+    /// [`Ipoib::from_released`].
     pub fn pop_released(&mut self) -> Option<HeldFrame> {
         self.resolver
             .pop_released()

@@ -36,7 +36,7 @@ pub const ASK_HOST_SIDE: Manner = Manner {
 /// Memory that all held frames together may take.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// A frame that waited for its destination; to be given to [`crate::Ipoib::from_tap`] again.
+/// A frame that waited for its destination; to be given to [`crate::Ipoib::from_released`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeldFrame {
     /// The virtio-net header that came with it.

@@ -348,9 +348,7 @@ impl DataThread {
             return;
         };
         while let Some(held) = lane.core.pop_released() {
-            let mut raw = held.prefix.to_vec();
-            raw.extend_from_slice(&held.frame);
-            transmit::frame(lane, &mut *self.fabric, &mut self.train, now, &raw);
+            transmit::released(lane, &mut *self.fabric, &mut self.train, now, &held);
         }
     }
 

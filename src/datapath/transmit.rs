@@ -1,7 +1,7 @@
 //! From the TAP to the fabric.
 
 use fabric::{ConnectionId, Worker};
-use ipoib::{Outgoing, Target, Time, TooBig};
+use ipoib::{HeldFrame, Outgoing, Target, Time, TooBig};
 use netdev::segment::{LinkHeader, SegmentError, Segmenter};
 use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 
@@ -71,10 +71,32 @@ pub fn frame(
         lane.stats.tx_bad_frame += 1;
         return dropped(lane);
     };
-    match step(lane, fabric, train, now, prefix, ethernet) {
+    match step(lane, fabric, train, now, prefix, ethernet, Came::FromTap) {
         Step::Done(fate) => fate,
         Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
     }
+}
+
+/// Sends one frame that the core no longer holds.
+pub fn released(
+    lane: &mut Lane,
+    fabric: &mut dyn Worker,
+    train: &mut OpenTrain,
+    now: Time,
+    held: &HeldFrame,
+) -> Fate {
+    let (prefix, ethernet) = (&held.prefix, &held.frame);
+    match step(lane, fabric, train, now, prefix, ethernet, Came::Released) {
+        Step::Done(fate) => fate,
+        Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
+    }
+}
+
+/// Where a frame is from.
+#[derive(Clone, Copy)]
+enum Came {
+    FromTap,
+    Released,
 }
 
 /// Asks the core what to do, and sends what it has rewritten.
@@ -85,9 +107,14 @@ fn step(
     now: Time,
     prefix: &[u8; VNET_HEADER_LEN],
     ethernet: &[u8],
+    came: Came,
 ) -> Step {
     let mut scratch = [0; REWRITTEN_MAX];
-    let (to, len) = match lane.core.from_tap(now, prefix, ethernet) {
+    let outgoing = match came {
+        Came::FromTap => lane.core.from_tap(now, prefix, ethernet),
+        Came::Released => lane.core.from_released(now, prefix, ethernet),
+    };
+    let (to, len) = match outgoing {
         Outgoing::Forward { to, encap } => {
             return Step::Send(Way {
                 to,

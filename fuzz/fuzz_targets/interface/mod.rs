@@ -70,7 +70,7 @@ pub fn drain(ipoib: &mut Ipoib, now: Time) {
         assert!(frame.len() >= 34, "an Ethernet header and one of IP or ARP");
     }
     while let Some(held) = ipoib.pop_released() {
-        let _ = ipoib.from_tap(now, &held.prefix, &held.frame);
+        let _ = ipoib.from_released(now, &held.prefix, &held.frame);
     }
     let _ = ipoib.drain_updates().count();
     while ipoib.pop_event().is_some() {}

@@ -195,7 +195,7 @@ impl Ipoib {
         tap: &Tap<'_>,
         ethertype: u16,
     ) -> Result<(), DropReason> {
-        if tap.source() == self.config.mac && !self.serves_guests() {
+        if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
             return Ok(());
         }
         self.hear_guest_ip(now, tap, ethertype)
@@ -242,7 +242,7 @@ impl Ipoib {
         ethertype: u16,
         arp: &Arp<Mac>,
     ) -> Result<(), DropReason> {
-        if tap.source() == self.config.mac && !self.serves_guests() {
+        if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
             return Ok(());
         }
         if ethertype != TYPE_ARP {

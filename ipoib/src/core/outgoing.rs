@@ -25,6 +25,8 @@ const NEEDS_CHECKSUM: u8 = 1;
 pub(super) struct Tap<'f> {
     pub(super) prefix: &'f [u8; 12],
     frame: &'f [u8],
+    /// It has waited: what it says was heard when it came.
+    pub(super) waited: bool,
 }
 
 impl<'f> Tap<'f> {
@@ -70,7 +72,33 @@ impl Ipoib {
     /// Decides on a frame that the host sent: `frame` from the Ethernet destination on, as large as
     /// the TAP gives it. `prefix` is its virtio-net header, given back with a held frame.
     pub fn from_tap(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
-        match self.step(now, Tap { prefix, frame }) {
+        let waited = false;
+        self.decide(
+            now,
+            Tap {
+                prefix,
+                frame,
+                waited,
+            },
+        )
+    }
+
+    /// Decides once more on a frame from [`Ipoib::pop_released`]. Nothing is learned from it again:
+    /// two frames that release each other would go round for ever.
+    pub fn from_released(&mut self, now: Time, prefix: &[u8; 12], frame: &[u8]) -> Outgoing<'_> {
+        let waited = true;
+        self.decide(
+            now,
+            Tap {
+                prefix,
+                frame,
+                waited,
+            },
+        )
+    }
+
+    fn decide(&mut self, now: Time, tap: Tap<'_>) -> Outgoing<'_> {
+        match self.step(now, tap) {
             Ok(Step::Forward(to, ethertype)) => self.way(now, to, ethertype),
             Ok(Step::Datagram(to, ethertype)) => Outgoing::Forward {
                 to,
