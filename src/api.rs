@@ -5,11 +5,16 @@
 //! daemon and read by `ibtap`, whose `--json` prints the arrays in them. The description in the
 //! interface definition language of varlink is `control/org.ibtap.Daemon.varlink`.
 
+mod child;
 mod event;
 mod ping;
 mod reply;
 mod scalar;
 
+pub use child::{
+    ChildAddRequest, ChildDelRequest, ChildInfo, Moderation, ModerationRequest, MtuRequest,
+    PkeyTable, PkeysRequest, UmcastRequest,
+};
 pub use event::{Event, Happening};
 pub use ping::{
     EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
@@ -47,6 +52,20 @@ pub enum Request {
     Connections(Selection),
     /// How an interface's packets travel; with a mode, that from now on.
     Mode(ModeRequest),
+    /// Make a child interface of another partition beside an interface.
+    ChildAdd(ChildAddRequest),
+    /// Remove a child interface.
+    ChildDel(ChildDelRequest),
+    /// The children of all interfaces, or of the one named.
+    Children(Selection),
+    /// The P_Key tables of ports; with a table, that from now on.
+    Pkeys(PkeysRequest),
+    /// An interface's IP MTU; with one, that from now on.
+    Mtu(MtuRequest),
+    /// Whether groups are left to programs of the user's (umcast); with a value, that from now on.
+    Umcast(UmcastRequest),
+    /// Completion moderation (`ethtool -C`); with values, those from now on.
+    Moderation(ModerationRequest),
     /// Queue pairs, completion queues and group attachments of all ports.
     Resources,
     /// Log this from now on.
@@ -149,6 +168,35 @@ pub enum Reply {
         /// The interface's mode now.
         mode: Mode,
     },
+    /// To [`Request::ChildAdd`].
+    ChildAdd {
+        /// The child's name.
+        interface: String,
+    },
+    /// To [`Request::ChildDel`].
+    ChildDel {},
+    /// To [`Request::Children`].
+    Children {
+        /// In the order of their creation.
+        children: Vec<ChildInfo>,
+    },
+    /// To [`Request::Pkeys`].
+    Pkeys {
+        /// One for each port.
+        tables: Vec<PkeyTable>,
+    },
+    /// To [`Request::Mtu`].
+    Mtu {
+        /// The IP MTU in bytes.
+        mtu: u32,
+    },
+    /// To [`Request::Umcast`].
+    Umcast {
+        /// Whether it is on.
+        umcast: bool,
+    },
+    /// To [`Request::Moderation`].
+    Moderation(Moderation),
     /// To [`Request::Resources`].
     Resources {
         /// One for each port.
@@ -194,6 +242,14 @@ pub enum ApiError {
     /// It cannot do that; the text is a whole sentence.
     #[error("{message}")]
     Refused {
+        /// Why.
+        message: String,
+    },
+    /// The kernel's IPoIB refuses the same with this error number; the text is a whole sentence.
+    #[error("{message}")]
+    Errno {
+        /// Such as EINVAL, ENOTUNIQ, ENODEV, EPERM, EBUSY, EEXIST (errno(3)).
+        errno: i32,
         /// Why.
         message: String,
     },

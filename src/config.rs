@@ -121,6 +121,12 @@ impl PortConfig {
 pub struct DeviceConfig {
     /// Name of the TAP interface.
     pub name: String,
+    /// The device that it is a child of, which is before it in the list.
+    pub parent: Option<String>,
+    /// The network namespace of `ip netns` that it goes to; `None`: the daemon's, or its parent's.
+    pub netns: Option<String>,
+    /// 802.1Q tags on its frames select partitions: VLAN n is P_Key 0x8000 | n.
+    pub vlan_pkey: bool,
     /// Name of the interface below.
     pub underlay: String,
     /// Transport mode.
@@ -152,6 +158,9 @@ impl DeviceConfig {
     pub fn new(name: &str, underlay: &str) -> DeviceConfig {
         DeviceConfig {
             name: name.into(),
+            parent: None,
+            netns: None,
+            vlan_pkey: false,
             underlay: underlay.into(),
             mode: Mode::Datagram,
             connections: values::CONNECTIONS,

@@ -1,9 +1,13 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod children;
 mod front;
 mod mode;
 mod mtu;
+mod place;
+mod settings;
+mod vlan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -27,6 +31,7 @@ use crate::pinger::Pingers;
 use crate::port::PortRuntime;
 use crate::reload::Running;
 use crate::watch::{Subject, Watchers};
+pub use place::Place;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +63,8 @@ pub enum DaemonError {
 pub struct PortSpec {
     /// The fabric port.
     pub soft: SoftConfig,
+    /// The P_Key table holds what its devices ask for, no less and no more.
+    pub automatic_pkeys: bool,
     /// How long data threads look for the next packet before they sleep.
     pub busy_poll: Duration,
     /// Devices to make.
@@ -160,6 +167,7 @@ impl Daemon {
         let runtime = PortRuntime::start(
             underlay,
             Box::new(port),
+            spec.automatic_pkeys,
             spec.busy_poll,
             &self.reports_sender,
             &self.reports_wake,
@@ -197,7 +205,7 @@ impl Daemon {
             port.port.attributes().name,
             device.mode_word(),
             device.endpoint.qpn,
-            device.endpoint.pkey,
+            device.spec.pkey,
             device.address.gid(),
             device.mtu,
             device.queues
@@ -276,6 +284,7 @@ impl Daemon {
             match report {
                 Report::TapGone(id) => self.forget(id),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
+                Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
@@ -586,7 +595,7 @@ impl Daemon {
                 self.announce_all(at);
             }
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
-            PortEvent::PKeyChange => log::info!("{name}: the P_Key table changed"),
+            PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
         }
     }
 
@@ -665,7 +674,7 @@ fn told(event: &PortEvent) -> Happening {
         PortEvent::MtuChange(link_mtu) => Happening::LinkMtuChanged {
             link_mtu: *link_mtu,
         },
-        PortEvent::PKeyChange => Happening::PkeysChanged,
+        PortEvent::PKeyChange(_) => Happening::PkeysChanged,
     }
 }
 

@@ -14,6 +14,7 @@ use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
+use crate::daemon::Place;
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
 use crate::fdstore::{self, Inherited, Stored};
 pub use mtu::{CONNECTED_MTU, MtuLimits};
@@ -29,6 +30,12 @@ pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
 pub struct DeviceSpec {
     /// Interface name.
     pub name: String,
+    /// The configured name of the device that it is a child of.
+    pub parent: Option<String>,
+    /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
+    pub netns: Option<String>,
+    /// 802.1Q tags on its frames select partitions.
+    pub vlan_pkey: bool,
     /// How unicast IP packets travel at first.
     pub mode: Mode,
     /// How many connections it may have, asked for by us or by peers; 0: none.
@@ -79,6 +86,10 @@ pub enum DeviceError {
 pub struct Device {
     /// Its name here.
     pub id: DeviceId,
+    /// What it is a child of.
+    pub parent: Option<DeviceId>,
+    /// Where the interface is.
+    pub place: Place,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -187,6 +198,8 @@ impl Device {
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
+            parent: None,
+            place: Place::default(),
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -289,7 +302,7 @@ impl Device {
         if !alias.is_empty() && !is_our_alias(alias) {
             return Ok(());
         }
-        let (pkey, mode) = (self.endpoint.pkey, self.mode_word());
+        let (pkey, mode) = (self.spec.pkey, self.mode_word());
         netlink.set_alias(self.ifindex, &format!("{ALIAS} {port} pkey {pkey} {mode}"))
     }
 
@@ -345,6 +358,7 @@ impl Device {
                 link_mtu: self.limits.datagram as usize,
                 coalesce: self.coalesce,
                 reflect: self.spec.reflect,
+                vlan: None,
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));

@@ -22,6 +22,8 @@ pub struct PortRuntime {
     pub underlay: String,
     /// The provider's control side.
     pub port: Box<dyn Port>,
+    /// The P_Key table holds what the devices ask for, no less and no more.
+    pub automatic_pkeys: bool,
     threads: Vec<ThreadHandle>,
 }
 
@@ -33,6 +35,7 @@ impl PortRuntime {
     pub fn start(
         underlay: String,
         mut port: Box<dyn Port>,
+        automatic_pkeys: bool,
         busy_poll: Duration,
         reports: &Sender<Report>,
         reports_wake: &Arc<OwnedFd>,
@@ -68,6 +71,7 @@ impl PortRuntime {
         Ok(PortRuntime {
             underlay,
             port,
+            automatic_pkeys,
             threads,
         })
     }

@@ -165,6 +165,7 @@ pub(crate) fn port_spec(
             give_up: give_up.cloned(),
             ..SoftConfig::new(underlay)
         },
+        automatic_pkeys: port.pkeys.is_none(),
         busy_poll: port.busy_poll.duration(),
         devices,
     }
@@ -174,6 +175,9 @@ pub(crate) fn port_spec(
 pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
     DeviceSpec {
         name: device.name.clone(),
+        parent: device.parent.clone(),
+        netns: device.netns.clone(),
+        vlan_pkey: device.vlan_pkey,
         mode: device.mode.into(),
         connections: device.connections,
         pkey: device.pkey,

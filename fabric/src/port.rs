@@ -87,8 +87,9 @@ pub enum PortEvent {
     GidChange(Gid),
     /// [`PortAttributes::ud_payload_max`] changed.
     MtuChange(u32),
-    /// The P_Key table changed.
-    PKeyChange,
+    /// The P_Key table changed, and with it the entry of these endpoints: their queue pairs were
+    /// restarted, or wait for the key ([`Port::endpoint_pkey`]). All others go on undisturbed.
+    PKeyChange(Vec<EndpointId>),
     /// The device vanished; it may come back.
     Removed,
 }
@@ -113,8 +114,9 @@ pub struct UdEndpoint {
     pub id: EndpointId,
     /// The advertised queue pair number, the same in all lanes.
     pub qpn: Qpn,
-    /// The table entry in use: full or limited.
-    pub pkey: PKey,
+    /// The table entry in use: full or limited. `None` while the table lacks the partition: the queue
+    /// pair is in RESET then, and sends and receives nothing.
+    pub pkey: Option<PKey>,
 }
 
 /// What `ibtap res` lists, like `rdma resource show`.
@@ -232,11 +234,11 @@ pub trait Port: Send {
     /// Hands out the workers, once; later calls give none.
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>>;
 
-    /// Makes a UD endpoint and brings it to RTS.
+    /// Makes a UD endpoint and brings it to RTS. When the table lacks the key, the endpoint waits
+    /// for it: [`UdEndpoint::pkey`] is `None`, and [`PortEvent::PKeyChange`] tells when it has come.
     ///
     /// # Errors
-    /// [`FabricError::NoSuchPKey`] when the table lacks the key, [`FabricError::Os`] when the
-    /// operating system refuses.
+    /// [`FabricError::Os`] when the operating system refuses.
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError>;
 
     /// Ends an endpoint: its groups are left, packets for it are dropped from now on.
@@ -264,11 +266,16 @@ pub trait Port: Send {
     /// multicast becomes is decided when the port is opened.
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError>;
 
-    /// Adds an entry to the P_Key table; one that is there already is not an error.
+    /// Replaces the P_Key table. The same follows as from [`PortEvent::PKeyChange`], which is not
+    /// raised: gives the endpoints whose entry, by value or by index, is another one now. (IBA vol. 1,
+    /// 10.9.2; kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c, `update_child_pkey`.)
     ///
     /// # Errors
-    /// [`FabricError::Unusable`] when the table is not the provider's to change.
-    fn add_pkey(&mut self, pkey: PKey) -> Result<(), FabricError>;
+    /// [`FabricError::Unusable`] when the table is not ours to change: a subnet manager's.
+    fn set_pkeys(&mut self, pkeys: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError>;
+
+    /// The table entry that an endpoint uses now; `None` while it waits for one.
+    fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey>;
 
     /// Attaches an endpoint to the groups `join` and detaches it from the groups `leave`; the same
     /// as one call for each of them, at the cost of one where there are thousands. Gives the groups

@@ -16,6 +16,7 @@ pub mod inherited;
 mod ip;
 pub mod membership;
 pub mod mroute;
+pub mod netns;
 pub mod segment;
 mod sys;
 pub mod tap;

@@ -75,8 +75,16 @@ pub struct InterfaceInfo {
     pub connections: Option<u32>,
     /// How many it may have; 0: none are made nor taken.
     pub connections_max: u32,
-    /// The P_Key in use; bit 15 is full membership.
+    /// The P_Key; bit 15 is full membership. The table's entry, or while that lacks the partition
+    /// what was asked for.
     pub pkey: PKey,
+    /// The interface that it is a child of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The network namespace, where it is not the daemon's: a name of `ip netns`, or `netns:N` with
+    /// the inode number of one without a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// The Q_Key.
     pub qkey: QKey,
     /// The UD queue pair.

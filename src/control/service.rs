@@ -126,6 +126,9 @@ impl From<ApiError> for Failure {
             }
             ApiError::BadArgument { message } => ("BadArgument", json!({ "message": message })),
             ApiError::Refused { message } => ("Refused", json!({ "message": message })),
+            ApiError::Errno { errno, message } => {
+                ("Errno", json!({ "errno": errno, "message": message }))
+            }
             ApiError::Busy => ("Busy", json!({})),
         };
         Failure {

@@ -24,6 +24,15 @@ pub enum Command {
     Update(DeviceId, Update),
     /// The device's own address changed.
     SetLocal(DeviceId, HardwareAddress),
+    /// The devices of this daemon that are reached without the wire: of the same partition on the
+    /// same port, limited members only by full ones.
+    SetSiblings(DeviceId, std::sync::Arc<[Sibling]>),
+    /// Forget neighbours, paths and connections: the interface went down, or its partition changed
+    /// (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`, normal and heavy).
+    Flush(DeviceId),
+    /// Whether 802.1Q tags on the TAP select a partition: then the lane of a tag's partition, whose
+    /// [`Lane::vlan`] it is, sends the frame, and writes what comes there to this TAP with the tag.
+    SetVlans(DeviceId, bool),
     /// How unicast IP packets travel from now on.
     SetMode(DeviceId, ipoib::Mode),
     /// The TAP's MAC was changed.
@@ -50,6 +59,8 @@ pub enum Command {
     SetReflect(DeviceId, bool),
     /// How long to look for the next packet before sleeping.
     SetBusyPoll(Duration),
+    /// Completion moderation of this thread's part of the port.
+    SetModeration(crate::api::Moderation),
     /// Whether somebody wants to hear about neighbours, of any device.
     Watch(bool),
     /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.
@@ -67,6 +78,17 @@ pub enum Command {
     Stop,
 }
 
+/// A device of the same port in the same daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sibling {
+    /// Its name here.
+    pub device: DeviceId,
+    /// Its UD queue pair, which with the port's GID is its address.
+    pub qpn: fabric::Qpn,
+    /// The largest IP packet that it takes, in bytes.
+    pub mtu: u32,
+}
+
 /// One data thread's answer to [`Command::Snapshot`].
 pub struct Snapshot {
     /// The thread's own counters.
@@ -82,6 +104,8 @@ pub enum Report {
     TapGone(DeviceId),
     /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
     Event(DeviceId, Event, u64),
+    /// A frame from the TAP has a tag, by VLAN id, that no lane serves.
+    Vlan(DeviceId, u16),
     /// An echo request could not be sent: id and sequence.
     EchoRefused(DeviceId, u16, u32),
     /// The data thread cannot go on; the text says why.

@@ -32,6 +32,8 @@ pub struct Lane {
     pub reflect: bool,
     /// Whether the kernel takes coalesced UDP from us.
     pub uso: bool,
+    /// The VLAN id that frames have on the TAP, which is another device's then, and not read here.
+    pub vlan: Option<u16>,
     /// Counters.
     pub stats: LaneStats,
 }

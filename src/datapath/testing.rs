@@ -289,6 +289,7 @@ pub fn lane(connections: usize) -> (Lane, OwnedFd) {
         link_mtu: 2044,
         coalesce: true,
         reflect: false,
+        vlan: None,
         uso: false,
         stats: LaneStats::default(),
     };

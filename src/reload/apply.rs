@@ -160,7 +160,9 @@ impl Daemon {
             .is_some_and(|p| p.pkeys.is_none());
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         if table_follows {
-            let added = self.ports[at].port.add_pkey(device.pkey);
+            let mut pkeys = self.ports[at].port.attributes().pkeys;
+            pkeys.push(device.pkey);
+            let added = self.ports[at].port.set_pkeys(pkeys);
             added.map_err(|e| failed(&e))?;
         }
         let spec = run::device_spec(device);

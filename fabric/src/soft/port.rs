@@ -397,7 +397,11 @@ impl Port for SoftPort {
         self.next_endpoint += 1;
         self.endpoints.insert(id.0, Endpoint { id, qp, pkey });
         self.publish();
-        Ok(UdEndpoint { id, qpn, pkey })
+        Ok(UdEndpoint {
+            id,
+            qpn,
+            pkey: Some(pkey),
+        })
     }
 
     fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
@@ -457,12 +461,14 @@ impl Port for SoftPort {
         Ok(())
     }
 
-    fn add_pkey(&mut self, pkey: PKey) -> Result<(), FabricError> {
-        if !self.config.pkeys.contains(&pkey) {
-            self.config.pkeys.push(pkey);
-            self.publish();
-        }
-        Ok(())
+    fn set_pkeys(&mut self, pkeys: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
+        self.config.pkeys = pkeys;
+        self.publish();
+        Ok(Vec::new())
+    }
+
+    fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
+        self.endpoints.get(&id.0).map(|e| e.pkey)
     }
 
     /// The queue pairs of connections are the workers' own: [`crate::Connections::list`] has them.

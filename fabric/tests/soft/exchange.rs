@@ -38,7 +38,7 @@ pub fn train_arrives(from: &mut Node<'_>, to: &mut Node<'_>, sent: &[Vec<u8>]) {
             (d.endpoint, d.src_qpn, d.src_gid),
             (r.id, s.qpn, from.gid())
         );
-        assert_eq!((d.dst_gid, d.multicast, d.pkey), (gid, false, r.pkey));
+        assert_eq!((d.dst_gid, d.multicast, Some(d.pkey)), (gid, false, r.pkey));
     }
 }
 

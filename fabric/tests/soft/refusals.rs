@@ -55,7 +55,7 @@ fn foreign_keys_and_numbers_are_counted() {
         .unwrap();
     assert_eq!(
         other.pkey,
-        PKey::new(0x8001),
+        Some(PKey::new(0x8001)),
         "full membership is preferred"
     );
     let gid = b.gid();
@@ -248,7 +248,7 @@ fn c85_full_membership_is_preferred_in_either_order() {
             let endpoint = node.port.create_ud(init).unwrap();
             assert_eq!(
                 endpoint.pkey,
-                PKey::new(0x8001),
+                Some(PKey::new(0x8001)),
                 "{wished:#06x} of {keys:x?}"
             );
         }

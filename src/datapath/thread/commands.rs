@@ -51,6 +51,11 @@ impl DataThread {
                     lane.core.set_mac(mac);
                 }
             }
+            // Taken up by the lanes that serve them.
+            Command::SetSiblings(..)
+            | Command::Flush(_)
+            | Command::SetVlans(..)
+            | Command::SetModeration(_) => {}
             Command::SetPayloadMax(id, bytes) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.link_mtu = bytes.saturating_sub(4);

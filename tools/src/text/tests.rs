@@ -29,6 +29,8 @@ fn interface() -> InterfaceInfo {
         connections: None,
         connections_max: 4096,
         pkey: PKey::DEFAULT,
+        parent: None,
+        netns: None,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x12),
         gid: gid(),

@@ -159,15 +159,36 @@ fn events() -> Vec<Reply> {
         .collect()
 }
 
+fn child() -> ChildInfo {
+    ChildInfo {
+        name: "ib0.8001".into(),
+        parent: "ib0".into(),
+        pkey: fabric::PKey::new(0x8001),
+        entry: Some(fabric::PKey::new(0x0001)),
+        mode: Mode::Datagram,
+        mtu: 2044,
+        netns: Some("blue".into()),
+        carrier: false,
+        reason: Some("ib0 is down".into()),
+    }
+}
+
 /// What such a daemon answers.
 pub fn reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
         Request::Show(s) | Request::Stats(s) | Request::Connections(s) => s.interface.as_ref(),
         Request::Mode(request) => Some(&request.interface),
+        Request::Mtu(request) => Some(&request.interface),
+        Request::Umcast(request) => Some(&request.interface),
+        Request::Moderation(request) => Some(&request.interface),
+        Request::ChildAdd(request) => Some(&request.parent),
+        Request::ChildDel(request) => Some(&request.interface),
+        Request::Children(s) => s.interface.as_ref(),
         Request::Neighbours(i) | Request::Guests(i) | Request::Groups(i) | Request::Paths(i) => {
             Some(&i.interface)
         }
         Request::Version
+        | Request::Pkeys(_)
         | Request::Resources
         | Request::LogLevel(_)
         | Request::Reload
@@ -210,6 +231,30 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         Request::Mode(request) => Reply::Mode {
             mode: request.mode.unwrap_or_default(),
         },
+        Request::ChildAdd(_) => Reply::ChildAdd {
+            interface: "ib0.8001".into(),
+        },
+        Request::ChildDel(_) => Reply::ChildDel {},
+        Request::Children(_) => Reply::Children {
+            children: vec![child()],
+        },
+        Request::Pkeys(_) => Reply::Pkeys {
+            tables: vec![PkeyTable {
+                port: "soft/eth0".into(),
+                pkeys: vec![fabric::PKey::DEFAULT, fabric::PKey::new(0x8001)],
+                automatic: true,
+            }],
+        },
+        Request::Mtu(request) => Reply::Mtu {
+            mtu: request.mtu.unwrap_or(2044),
+        },
+        Request::Umcast(request) => Reply::Umcast {
+            umcast: request.umcast.unwrap_or_default(),
+        },
+        Request::Moderation(request) => Reply::Moderation(Moderation {
+            rx_usecs: request.rx_usecs.unwrap_or(10),
+            rx_frames: request.rx_frames.unwrap_or(16),
+        }),
         Request::Resources => Reply::Resources {
             resources: vec![resources()],
         },
@@ -258,6 +303,8 @@ fn interface() -> InterfaceInfo {
         connections: Some(2),
         connections_max: 4096,
         pkey: PKey::DEFAULT,
+        parent: None,
+        netns: None,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x4a),
         gid: gid(),

@@ -19,6 +19,8 @@ pub fn interface() -> InterfaceInfo {
         connections: None,
         connections_max: 4096,
         pkey: PKey::DEFAULT,
+        parent: None,
+        netns: None,
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x1234),
         gid: Gid([0xfe; 16]),
