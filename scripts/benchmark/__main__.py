@@ -41,6 +41,12 @@ SUITES = {
     "connections": Suite(
         "a stream beside 1,000 idle connections", "connected", "connections", forwarder=True, others="c"
     ),
+    "children": Suite("128 children of an interface", "ib0", "children"),
+    "siblings": Suite(
+        "two interfaces of one daemon, in two namespaces, against a copier between two TAPs",
+        "siblings,siblings-connected,tap-tap",
+        "tcp1,tcp4,rr",
+    ),
 }
 
 
@@ -74,7 +80,7 @@ def parse():
     suite = SUITES[args.suite]
     args.only = choice(parser, "--only", args.only or suite.only, carriers.ALL)
     args.measure = choice(parser, "--measure", args.measure or suite.measure, measures.ALL)
-    for measure in ("loss", "connections"):
+    for measure in ("loss", "connections", "children"):
         if measure in args.measure and measure not in suite.measure:
             parser.error(f"--measure {measure} needs --suite {measure}")
     if "connections" in args.measure and not {"connected", "connected-2044"}.issuperset(args.only):

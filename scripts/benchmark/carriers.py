@@ -34,10 +34,11 @@ class Carrier:
 
 
 class Device:
-    """An IPoIB interface, in a partition of its own so that several stand on one underlay."""
+    """An IPoIB interface, in a partition of its own so that several stand on one underlay. With `both` one
+    daemon has it in both namespaces."""
 
-    def __init__(self, name, pkey, **keys):
-        self.name, self.pkey, self.keys = name, pkey, keys
+    def __init__(self, name, pkey, both=False, **keys):
+        self.name, self.pkey, self.both, self.keys = name, pkey, both, keys
 
     def toml(self):
         lines = ["[[device]]", f'name = "{self.name}"', 'underlay = "eth0"', f"pkey = {self.pkey:#06x}"]
@@ -52,6 +53,8 @@ DEVICES = {
     "connected": Device("ib2", 0x8002, mode="connected"),
     "ib0-2044": Device("ib3", 0x8003, mtu=2044),
     "connected-2044": Device("ib4", 0x8004, mode="connected", mtu=2044),
+    "siblings": Device("ib5", 0x8005, both=True),
+    "siblings-connected": Device("ib6", 0x8006, both=True, mode="connected"),
 }
 
 
@@ -63,7 +66,10 @@ def daemons(lab, programs):
     devices = [DEVICES[name] for name in lab.wanted if name in DEVICES]
     for side in "ab":
         config = lab.path(f"{side}.toml")
-        config.write_text("".join(device.toml() for device in devices))
+        text = "".join(configured(lab, device, side) for device in devices)
+        if not text:
+            continue
+        config.write_text(text)
         lab.daemons[side] = lab.start(
             side, programs / "ibtapd", "--config", config, "--socket", lab.path(f"{side}.sock"), keep=True
         )
@@ -73,6 +79,13 @@ def daemons(lab, programs):
                 device.name,
                 lambda side=side, name=device.name: name in lab.run(side, "ls", "/sys/class/net").split(),
             )
+
+
+def configured(lab, device, side):
+    """What the configuration of one host's daemon says of a device."""
+    if not device.both:
+        return device.toml()
+    return device.toml() + device.toml() + f'netns = "{lab.ns("b")}"\n' if side == "a" else ""
 
 
 def plain(name, subnet):
@@ -145,6 +158,8 @@ ALL = {
     "connected": plain("connected", 6),
     "ib0-2044": plain("ib0-2044", 7),
     "connected-2044": plain("connected-2044", 8),
+    "siblings": plain("siblings", 9),
+    "siblings-connected": plain("siblings-connected", 10),
     "bridge": bridge,
     "tap-udp": tap_udp,
     "vxlan": vxlan,

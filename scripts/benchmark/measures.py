@@ -179,13 +179,20 @@ def connections(context, carrier):
     return found | {"beside_gbps": beside, "beside_kept": beside / alone}
 
 
-def ibtap(context, carrier, command):
-    """What the server's daemon says of the carrier's interface."""
-    socket = context.lab.path(f"{carrier.server}.sock")
+def ibtap(context, carrier, *command, side=None):
+    """What the daemon of a host, else of the server, says of the carrier's interface."""
+    side = side or carrier.server
+    socket = context.lab.path(f"{side}.sock")
     text = context.lab.run(
-        carrier.server, context.perf.parent / "ibtap", "--socket", socket, "--json", command, carrier.interface
+        side, context.perf.parent / "ibtap", "--socket", socket, "--json", *command, carrier.interface
     )
     return json.loads(text)
+
+
+def of_children(context, carrier):
+    import children  # It needs what is above.
+
+    return children.children(context, carrier)
 
 
 ALL = {
@@ -197,4 +204,5 @@ ALL = {
     "rr": latency,
     "loss": loss,
     "connections": connections,
+    "children": of_children,
 }
