@@ -57,6 +57,29 @@ pub enum TapError {
         /// Its name there.
         name: String,
     },
+    /// There is no such interface to take over.
+    #[error("there is no TAP interface {0}; it may have been deleted a moment ago")]
+    Missing(String),
+    /// A TAP of another namespace takes part in something that it would lose on the way.
+    #[error(
+        "the TAP interface {name} {part}; it cannot be taken over in another network namespace while that is so"
+    )]
+    TakesPart {
+        /// The name.
+        name: String,
+        /// What it takes part in, such as `is a port of bridge br0`.
+        part: String,
+    },
+    /// The network namespace of the TAP cannot be entered.
+    #[error(
+        "entering the network namespace of the TAP interface {name} failed: {source}; that takes CAP_SYS_ADMIN"
+    )]
+    Namespace {
+        /// The name.
+        name: String,
+        /// What the system call said.
+        source: std::io::Error,
+    },
     /// The kernel refused a setting.
     #[error("could not {what} of the TAP interface {name}: {errno}")]
     Setup {
