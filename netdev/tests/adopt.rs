@@ -265,10 +265,9 @@ fn what_is_no_tap_or_not_there_is_refused_here_and_elsewhere() {
             }
         };
         refused(|error| matches!(error, TapError::Missing(_)));
-        for command in ["ip link add ib0.8001 type veth peer name west"] {
-            run(command);
-            elsewhere.run(command);
-        }
+        let other_kind = "ip link add ib0.8001 type veth peer name west";
+        run(other_kind);
+        elsewhere.run(other_kind);
         refused(|error| matches!(error, TapError::NameTaken { .. }));
         assert!(!run("ip -o link").contains("tun"));
     });

@@ -159,7 +159,7 @@ impl<'a> Journey<'a> {
             .map_err(|source| TapError::Stranded {
                 name: self.link.name.clone(),
                 called: self.called.clone(),
-                source,
+                source: source.into(),
             })?;
         let index = self.there.link_by_name(&self.called)?.index;
         self.settle(index)?;

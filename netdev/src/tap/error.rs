@@ -90,7 +90,7 @@ pub enum TapError {
         /// Its name here.
         called: String,
         /// Why.
-        source: rtnl::Error,
+        source: Box<rtnl::Error>,
     },
     /// The kernel refused a setting.
     #[error("could not {what} of the TAP interface {name}: {errno}")]
