@@ -8,6 +8,7 @@ mod adopt;
 mod error;
 mod holder;
 mod queue;
+mod sysctls;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
