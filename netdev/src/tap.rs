@@ -212,11 +212,12 @@ impl Tap {
         self.control(|tun| sys::interface_name(tun))
     }
 
-    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.4). The
+    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.2). The
     /// interface may be moved again at any time; whoever keeps the answer keeps the namespace alive.
     ///
     /// # Errors
-    /// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
+    /// [`is_gone`] if the interface was deleted; EINVAL while its namespace is, and from older
+    /// kernels.
     pub fn namespace(&self) -> std::io::Result<Namespace> {
         self.control(|tun| sys::namespace(tun))
             .map(Namespace::from_fd)
