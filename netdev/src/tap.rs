@@ -96,6 +96,10 @@ impl Tap {
     /// Each [`TapError`] is a sentence for the administrator. [`TapError::Held`] may pass by itself:
     /// `ip tuntap add` holds its TAP for a moment.
     pub fn open(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
+        Tap::make_or_attach(options).map_err(TapError::with_holder)
+    }
+
+    fn make_or_attach(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
         options.check()?;
         let mut requests = Requests::new()?;
         let before = existing(&mut requests, &options.name)?;
@@ -144,7 +148,7 @@ impl Tap {
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => return Err(TapError::Elsewhere { name }),
         };
-        refuse_other_holder(&link, total)?;
+        refuse_other_holder(&link, total).map_err(TapError::with_holder)?;
         for spare in fds.split_off(most.min(total)) {
             sys::set_queue(&spare, false)
                 .map_err(|errno| TapError::setup(&name, "detach a queue", errno))?;

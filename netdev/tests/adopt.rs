@@ -212,7 +212,13 @@ fn a_held_tap_is_not_touched() {
                 .unwrap();
             let error = adopt(&elsewhere, 1).unwrap_err();
             assert!(error.is_held(), "{error}");
-            assert!(error.to_string().contains("in use by"), "{error}");
+            assert!(
+                error.to_string().contains("in use by another process"),
+                "{error}"
+            );
+            let named = elsewhere.visit(|| error.with_holder().to_string());
+            let us = format!("process {} (", std::process::id());
+            assert!(named.contains(&us), "{named}");
             assert_eq!(monitor.notices(), []);
             // Its holder lets go.
             drop(held);

@@ -29,7 +29,8 @@ impl Tap {
     /// gave it. What the kernel forgets besides (queueing disciplines, joined groups) is lost.
     ///
     /// # Errors
-    /// As [`Tap::open`]; [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
+    /// As [`Tap::open`], but of a held TAP it does not say by whom ([`TapError::with_holder`] does):
+    /// `ip tuntap add` holds each one for a moment. [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
     /// port or has others on top, in another namespace, and [`TapError::Namespace`] without
     /// CAP_SYS_ADMIN. It is as it was then, but for [`TapError::Stranded`], which takes that the
     /// administrator gave one of its names away meanwhile.
