@@ -352,6 +352,8 @@ impl Daemon {
                 self.membership_changed.extend(self.by_index(ifindex));
             }
             Event::MulticastRouting => self.routes_changed = true,
+            // The data threads find out that its interfaces are gone.
+            Event::NamespaceGone { .. } => {}
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
                 ids.into_iter().for_each(|id| self.reread(id));
