@@ -27,7 +27,7 @@ fn view(gid: Gid) -> PortView {
         path_mtu: Some(IbMtu::B1024),
         send_max: 65000,
         reserved: Vec::new(),
-        pkey: PKey::DEFAULT,
+        pkeys: Arc::default(),
     }
 }
 
@@ -116,7 +116,8 @@ impl Node {
     fn packet(&mut self, now: Instant, p: &Packet, at: usize) -> Result<(), Refusal> {
         if p.bytes.first() == Some(&opcode::UD_SEND_ONLY) {
             let mad: [u8; MAD_LEN] = p.bytes[HEAD..][..MAD_LEN].try_into().unwrap();
-            self.engine.mad(now, p.from, &mad);
+            let pkey = PKey::new(u16::from_be_bytes([p.bytes[2], p.bytes[3]]));
+            self.engine.mad(now, p.from, pkey, &mad);
             return Ok(());
         }
         let path = Path {
@@ -320,6 +321,108 @@ fn a_closed_connection_ends_on_both_sides_and_leaves_nothing() {
         assert_eq!(node.engine.table.lingering(), 0, "TIMEWAIT is over");
         assert!(node.engine.list().is_empty());
         assert_eq!(node.engine.next_deadline(), None, "nothing is left to do");
+    }
+}
+
+/// The P_Keys of the management datagrams that both have sent since they were asked last.
+fn management_keys(world: &mut World) -> Vec<(Gid, u16)> {
+    let mut keys = Vec::new();
+    for _ in 0..8 {
+        world.transmit();
+        let network = world.network.iter();
+        let mads = network.filter(|p| p.bytes.first() == Some(&opcode::UD_SEND_ONLY));
+        keys.extend(mads.map(|p| (p.from, u16::from_be_bytes([p.bytes[2], p.bytes[3]]))));
+        world.deliver();
+    }
+    keys
+}
+
+fn with_pkeys(gid: Gid, pkeys: &[u16]) -> PortView {
+    let pkeys = pkeys.iter().copied().map(PKey::new).collect();
+    PortView {
+        pkeys: Arc::new(PKeyTable::new(pkeys)),
+        ..view(gid)
+    }
+}
+
+#[test]
+fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
+    let mut world = World::new();
+    let now = world.now;
+    let in_1 = Partition {
+        index: 1,
+        ..PKey::new(0x8001).into()
+    };
+    for node in &mut world.nodes {
+        let view = with_pkeys(node.gid, &[0xffff, 0x8001]);
+        node.engine.set_port(now, view);
+        node.engine.listen(ENDPOINT, in_1, SERVICE);
+    }
+    let (a, b) = (world.nodes[0].gid, world.nodes[1].gid);
+    let request = |service| ConnectRequest {
+        service,
+        peer: b,
+        private_data: &[],
+    };
+    let engine = &mut world.nodes[0].engine;
+    let ours = engine
+        .connect(now, ENDPOINT, in_1, &request(SERVICE))
+        .unwrap();
+    let made = [(a, 0x8001), (b, 0x8001), (a, 0x8001)];
+    assert_eq!(management_keys(&mut world), made, "REQ, REP, RTU");
+    // A rejection is of no connection.
+    let engine = &mut world.nodes[0].engine;
+    let unknown = request(ServiceId(1));
+    engine.connect(now, ENDPOINT, in_1, &unknown).unwrap();
+    assert_eq!(management_keys(&mut world), made[..2], "REQ, REJ");
+    // The key goes: so does the connection, and the farewell is not in a partition that is left.
+    let theirs = world.nodes[1].accepted[0];
+    let engine = &mut world.nodes[1].engine;
+    engine.set_port(now, with_pkeys(b, &[0xffff]));
+    engine.follow_endpoints(now, |_| Standing::Waiting);
+    world.nodes[0].closed.clear();
+    assert_eq!(
+        management_keys(&mut world),
+        [(b, 0xffff), (a, 0x8001)],
+        "DREQ, DREP"
+    );
+    assert_eq!(world.nodes[1].closed, [(theirs, CloseReason::PKeyChange)]);
+    assert_eq!(world.nodes[0].closed, [(ours, CloseReason::Disconnected)]);
+    // Whoever waits is not there for others, until there is an entry again.
+    let reason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
+    for standing in [Standing::Waiting, in_1.into(), Standing::Gone] {
+        let engine = &mut world.nodes[1].engine;
+        engine.follow_endpoints(now, |_| standing);
+        let engine = &mut world.nodes[0].engine;
+        let asked = engine
+            .connect(now, ENDPOINT, in_1, &request(SERVICE))
+            .unwrap();
+        management_keys(&mut world);
+        let refused = world.nodes[0].closed.contains(&(asked, reason));
+        assert_eq!(refused, standing != in_1.into(), "{standing:?}");
+    }
+    assert!(world.nodes[1].engine.listeners.is_empty());
+}
+
+#[test]
+fn a_connection_stands_on_one_start_of_its_endpoint() {
+    let mut world = World::new();
+    let first = Partition::from(PKey::DEFAULT);
+    for (other, ends) in [
+        (first, false),
+        (Partition { index: 1, ..first }, true),
+        (Partition { starts: 1, ..first }, true),
+        (PKey::new(0x7fff).into(), true),
+    ] {
+        let (_, theirs) = world.connected();
+        let now = world.now;
+        let node = &mut world.nodes[1];
+        node.engine.follow_endpoints(now, |_| other.into());
+        node.events(now);
+        let ended = node.closed.contains(&(theirs, CloseReason::PKeyChange));
+        assert_eq!(ended, ends, "{other:?}");
+        node.engine.follow_endpoints(now, |_| first.into());
+        world.run_for(10 * MILLISECOND);
     }
 }
 
@@ -718,7 +821,8 @@ proptest! {
                 let id = world.nodes[1].engine.table.iter().next().map(|c| c.cm.0);
                 mad[28..32].copy_from_slice(&id.unwrap_or(1).to_be_bytes());
             }
-            world.nodes[1].engine.mad(world.now, from, &mad);
+            let engine = &mut world.nodes[1].engine;
+            engine.mad(world.now, from, PKey::DEFAULT, &mad);
             world.run_for(MILLISECOND);
         }
         world.run_for(Duration::from_secs(2));
