@@ -43,6 +43,8 @@ fn interface() -> InterfaceInfo {
         persist: false,
         dhcp: DhcpMode::Broadcast,
         reflect: false,
+        umcast: false,
+        vlan_pkey: false,
         pid: 99,
         version: "0.1.0".into(),
     }
