@@ -65,7 +65,7 @@ struct Port {
     peers: Option<Spanned<Vec<Value<Peer>>>>,
     link_mtu: Option<Value<LinkMtu>>,
     busy_poll: Option<Value<BusyPoll>>,
-    pkeys: Option<Vec<Value<PKey>>>,
+    pkeys: Option<Spanned<Vec<Value<PKey>>>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -138,8 +138,12 @@ fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Faul
         pkeys: raw
             .pkeys
             .as_ref()
-            .map(|keys| keys.iter().map(|key| key.0).collect()),
+            .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
     };
+    if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
+        let what = "pkeys is empty; list some, or leave it out to have what the devices ask for";
+        return Err(Fault::at(pkeys, what));
+    }
     port.check().map_err(|what| {
         // A bad mix of families is the list's fault, a missing list is the GID's.
         match (&raw.peers, &raw.gid) {

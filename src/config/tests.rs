@@ -445,6 +445,10 @@ fn ports_fit_their_devices() {
         parse(&format!("{DEVICE}[port.eth1]")).unwrap_err(),
         "t.toml:4:7: no device has the underlay \"eth1\"; add one, or take [port.eth1] out"
     );
+    assert_eq!(
+        port_fault("pkeys = []"),
+        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the devices ask for"
+    );
     // A device whose partition the table lacks waits for it.
     assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
     assert_eq!(
