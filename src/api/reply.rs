@@ -109,10 +109,26 @@ pub struct InterfaceInfo {
     pub dhcp: DhcpMode,
     /// Whether frames for guests and groups go back to the TAP, too.
     pub reflect: bool,
+    /// The flag that programs set on the kernel's IPoIB to join groups themselves; without effect
+    /// here.
+    pub umcast: bool,
+    /// Whether 802.1Q tags on its frames select partitions.
+    pub vlan_pkey: bool,
     /// The daemon's process.
     pub pid: u32,
     /// The daemon's version.
     pub version: String,
+}
+
+impl InterfaceInfo {
+    /// What requests about it name it, so that it is this one wherever others are called so:
+    /// `NETNS/NAME` in another network namespace than the daemon's.
+    pub fn qualified_name(&self) -> String {
+        match &self.netns {
+            Some(netns) => format!("{netns}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// An interface's counters. The first eight are those of `ethtool -S` on the kernel's IPoIB
