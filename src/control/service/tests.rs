@@ -1,4 +1,5 @@
 mod idl;
+mod properties;
 pub mod samples;
 
 use std::collections::BTreeSet;
