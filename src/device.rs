@@ -1,23 +1,26 @@
 //! One device: a TAP interface, its UD endpoint, and what the control thread keeps about it.
 
+mod alias;
 mod mtu;
+mod opened;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
-use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, TapError, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::daemon::Place;
+use crate::daemon::{Left, Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
-use crate::fdstore::{self, Inherited, Stored};
+use crate::fdstore::{self, Inherited};
+pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
+use opened::Opened;
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -80,6 +83,9 @@ pub enum DeviceError {
     /// The port does not serve the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
+    /// The network namespace is not there or cannot be entered; the text is a whole sentence.
+    #[error("{0}")]
+    Netns(String),
 }
 
 /// A device in service.
@@ -90,6 +96,8 @@ pub struct Device {
     pub parent: Option<DeviceId>,
     /// Where the interface is.
     pub place: Place,
+    /// The same for as long as that namespace lives; `None`: the daemon's own.
+    pub namespace: Option<NamespaceId>,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -152,6 +160,10 @@ pub struct Site<'a> {
     pub netlink: &'a mut rtnl::Requests,
     /// Queues that a service manager has kept.
     pub inherited: &'a mut Inherited,
+    /// The network namespace where the interface is to be, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+    /// Its interface, which a daemon has left behind under another name or in another namespace.
+    pub(crate) left: Option<Left>,
 }
 
 impl Device {
@@ -185,10 +197,7 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = match site.inherited.of(&spec.name) {
-            Some(stored) => Opened::take_over(spec, queues, stored)?,
-            None => Opened::new(spec, queues)?,
-        };
+        let opened = Opened::find(spec, queues, site)?;
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
             true => spec.connections,
@@ -199,7 +208,8 @@ impl Device {
         let mut device = Device {
             id,
             parent: None,
-            place: Place::default(),
+            place: Place::HOME,
+            namespace: None,
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -234,9 +244,17 @@ impl Device {
             device.set_carrier(false);
         }
         let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
-        let prepared = device
-            .prepare_link(site.netlink, &attributes.name)
-            .and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
+        let prepared = match &opened.namespace {
+            None => device.prepare_link(site.netlink, &attributes.name),
+            Some(there) => {
+                device.namespace = there.id().ok();
+                visit(there, |netlink| {
+                    device.prepare_link(netlink, &attributes.name)
+                })
+                .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
+            }
+        };
+        let prepared = prepared.and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
@@ -244,7 +262,7 @@ impl Device {
         device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
         device.set_carrier(active);
-        fdstore::keep(&spec.name, &device.tap);
+        fdstore::keep(spec, &device.tap);
         Ok(device)
     }
 
@@ -258,9 +276,14 @@ impl Device {
         let step = |what: &str, done: Result<(), rtnl::Error>| {
             done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
-        let link = netlink
-            .link_by_index(self.ifindex)
-            .map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        // Its index may be another one where it was moved to.
+        let link = match self.namespace {
+            None => netlink.link_by_index(self.ifindex),
+            Some(_) => netlink.link_by_name(&name),
+        };
+        let link =
+            link.map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        self.ifindex = link.index;
         if link.address != Some(self.mac) && !self.tap.existed() {
             step("MAC address", netlink.set_mac(self.ifindex, self.mac))?;
         } else if let Some(mac) = link.address {
@@ -271,7 +294,8 @@ impl Device {
             && link
                 .alias
                 .as_deref()
-                .is_some_and(|a| is_our_alias(a) && a.ends_with(&self.mode_word()));
+                .and_then(Alias::parse)
+                .is_some_and(|alias| alias.mode == self.mode.into());
         let allowed = self.limits.allowed(self.mode);
         if served_before && self.spec.mtu.is_none() && allowed.contains(&link.mtu) {
             self.mtu = link.mtu;
@@ -298,12 +322,18 @@ impl Device {
         port: &str,
         link: &rtnl::Link,
     ) -> Result<(), rtnl::Error> {
-        let alias = link.alias.as_deref().unwrap_or_default();
-        if !alias.is_empty() && !is_our_alias(alias) {
+        let alias = Alias {
+            port: port.to_owned(),
+            gid: self.namespace.map(|_| self.address.gid()),
+            parent: self.spec.parent.clone(),
+            pkey: self.spec.pkey,
+            mode: self.mode.into(),
+        };
+        let (old, new) = (link.alias.as_deref(), alias.to_string());
+        if !alias::is_ours(old) || old == Some(&new) {
             return Ok(());
         }
-        let (pkey, mode) = (self.spec.pkey, self.mode_word());
-        netlink.set_alias(self.ifindex, &format!("{ALIAS} {port} pkey {pkey} {mode}"))
+        netlink.set_alias(self.ifindex, &new)
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
@@ -441,91 +471,6 @@ fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> Hardw
 /// connections of its own, so each may have one at least.
 fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
-}
-
-/// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
-const ALIAS: &str = "ibtap:";
-
-fn is_our_alias(alias: &str) -> bool {
-    alias.starts_with(ALIAS)
-}
-
-/// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
-/// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
-const HELD_PATIENCE: Duration = Duration::from_secs(2);
-const HELD_RETRY: Duration = Duration::from_millis(50);
-
-/// A TAP, new or taken over.
-struct Opened {
-    tap: Tap,
-    queues: Vec<TapQueue>,
-    name: String,
-    /// Its queues were open all the time.
-    inherited: bool,
-}
-
-impl Opened {
-    fn new(spec: &DeviceSpec, queues: usize) -> Result<Opened, TapError> {
-        let (tap, queues) = open_tap(&TapOptions {
-            name: spec.name.clone(),
-            queues,
-            persist: spec.persist,
-        })?;
-        Ok(Opened {
-            tap,
-            queues,
-            name: spec.name.clone(),
-            inherited: false,
-        })
-    }
-
-    /// Goes on with the queues that the service manager has kept, `most` of them.
-    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, TapError> {
-        let (label, name) = (stored.label, stored.interface);
-        let kept = stored.fds.len();
-        // The label goes where it says something wrong from now on.
-        if label != fdstore::label(&spec.name) || kept > most {
-            fdstore::remove(&label);
-        }
-        let (tap, queues) = match Tap::from_fds(stored.fds, most, spec.persist) {
-            Err(e @ TapError::Elsewhere { .. }) => {
-                log::warn!(
-                    "{e}; its stored queues are closed, and {} is made",
-                    spec.name
-                );
-                fdstore::remove(&label);
-                return Opened::new(spec, most);
-            }
-            taken => taken?,
-        };
-        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
-        if kept != most {
-            let used = queues.len();
-            log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");
-        }
-        Ok(Opened {
-            tap,
-            queues,
-            name,
-            inherited: true,
-        })
-    }
-}
-
-fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
-    let end = Instant::now() + HELD_PATIENCE;
-    let mut told = false;
-    loop {
-        match Tap::open(options) {
-            Err(e) if e.is_held() && Instant::now() < end => {
-                if !std::mem::replace(&mut told, true) {
-                    log::info!("waiting: {e}");
-                }
-                thread::sleep(HELD_RETRY);
-            }
-            opened => return opened,
-        }
-    }
 }
 
 fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
