@@ -6,9 +6,10 @@ mod opened;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, Qpn, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
 use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue};
@@ -16,7 +17,7 @@ use netdev::tap::{Tap, TapError, TapQueue};
 use crate::behind::Behind;
 use crate::config::QpnChoice;
 use crate::daemon::{Left, Place, visit};
-use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
+use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
 use crate::fdstore::{self, Inherited};
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
@@ -80,6 +81,15 @@ pub enum DeviceError {
     /// The MTU does not fit; the text is a whole sentence.
     #[error("{0}")]
     Mtu(String),
+    /// It is to be a child of a device that is not there; with the configured name of that.
+    #[error("there is no interface {0} on its underlay to be a child of")]
+    NoParent(String),
+    /// The port's P_Key table could not take its partition in; the text is a whole sentence.
+    #[error("{0}")]
+    Pkeys(String),
+    /// The interface that was to be taken over is gone, or another one now.
+    #[error("the interface {0} is gone")]
+    Vanished(String),
     /// The port does not serve the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
@@ -94,6 +104,8 @@ pub struct Device {
     pub id: DeviceId,
     /// What it is a child of.
     pub parent: Option<DeviceId>,
+    /// The name of that now.
+    pub parent_name: Option<String>,
     /// Where the interface is.
     pub place: Place,
     /// The same for as long as that namespace lives; `None`: the daemon's own.
@@ -124,8 +136,10 @@ pub struct Device {
     pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
-    /// Whether the interface is administratively up.
+    /// Whether the interface is administratively up. While it is not, it holds no groups.
     pub up: bool,
+    /// Devices of this daemon that it reaches without the wire, as last told.
+    pub siblings: Arc<[Sibling]>,
     /// Carrier as last set.
     pub carrier: bool,
     /// Receive coalescing as last seen (`ethtool -K gro`).
@@ -150,8 +164,20 @@ pub struct Device {
     pub addresses: BTreeSet<IpAddr>,
 }
 
+/// An interface that nobody serves and that a device takes over.
+pub struct Stray<'a> {
+    /// What it is like.
+    pub link: &'a rtnl::Link,
+    /// The network namespace that it is in, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+}
+
 /// Where a device is made.
 pub struct Site<'a> {
+    /// What it becomes a child of, and the name of that.
+    pub parent: Option<(DeviceId, String)>,
+    /// The interface that it takes over; none is made then, and one that is held is not waited for.
+    pub found: Option<Stray<'a>>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
     /// The port's data threads.
@@ -207,7 +233,8 @@ impl Device {
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
-            parent: None,
+            parent: site.parent.as_ref().map(|(id, _)| *id),
+            parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             place: Place::HOME,
             namespace: None,
             spec: spec.clone(),
@@ -224,6 +251,7 @@ impl Device {
             limits,
             bridge: None,
             up: false,
+            siblings: Arc::default(),
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),
@@ -237,13 +265,11 @@ impl Device {
             created: now(),
             addresses: BTreeSet::new(),
         };
-        let active = attributes.state == PortState::Active;
         // An interface that was never without a queue keeps its carrier: to lose it would flush what
         // bridges have learned and, with some network managers, the addresses.
-        if !(opened.inherited && active) {
+        if !opened.inherited {
             device.set_carrier(false);
         }
-        let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
         let prepared = match &opened.namespace {
             None => device.prepare_link(site.netlink, &attributes.name),
             Some(there) => {
@@ -254,16 +280,24 @@ impl Device {
                 .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
             }
         };
-        let prepared = prepared.and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
+        let prepared = prepared.and_then(|()| Ok(device.join_broadcast(site.port)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
         }
-        device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
-        device.set_carrier(active);
         fdstore::keep(spec, &device.tap);
         Ok(device)
+    }
+
+    /// Attaches to the broadcast group, without which there is no link, unless it is to stay down.
+    fn join_broadcast(&mut self, port: &mut dyn Port) -> Result<(), FabricError> {
+        if self.endpoint.pkey.is_some() && (self.up || self.spec.up) {
+            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, self.spec.scope);
+            port.attach(self.endpoint.id, broadcast)?;
+            self.joined.insert(broadcast);
+        }
+        Ok(())
     }
 
     /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train.
@@ -289,15 +323,8 @@ impl Device {
         } else if let Some(mac) = link.address {
             self.mac = mac;
         }
-        // What a daemon left behind in this mode may have another MTU by the administrator's wish.
-        let served_before = self.tap.existed()
-            && link
-                .alias
-                .as_deref()
-                .and_then(Alias::parse)
-                .is_some_and(|alias| alias.mode == self.mode.into());
-        let allowed = self.limits.allowed(self.mode);
-        if served_before && self.spec.mtu.is_none() && allowed.contains(&link.mtu) {
+        let keeps_mtu = self.spec.mtu.is_none() && self.has_wished_mtu(&link);
+        if keeps_mtu && self.limits.allowed(self.mode).contains(&link.mtu) {
             self.mtu = link.mtu;
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
@@ -309,6 +336,17 @@ impl Device {
         }
         self.up = link.up;
         Ok(())
+    }
+
+    /// Whether the MTU of an interface that was there is the administrator's wish: a daemon left it
+    /// behind in this mode, or it is another one than a TAP begins with.
+    fn has_wished_mtu(&self, link: &rtnl::Link) -> bool {
+        let served = link.alias.as_deref().and_then(Alias::parse);
+        self.tap.existed()
+            && match served {
+                Some(served) => ipoib::Mode::from(served.mode) == self.mode,
+                None => self.parent.is_some() && link.mtu != TAP_MTU,
+            }
     }
 
     /// Says in the alias of `link` what the interface is, unless the administrator has written
@@ -325,15 +363,15 @@ impl Device {
         let alias = Alias {
             port: port.to_owned(),
             gid: self.namespace.map(|_| self.address.gid()),
-            parent: self.spec.parent.clone(),
+            parent: self.parent_name.clone(),
             pkey: self.spec.pkey,
             mode: self.mode.into(),
         };
-        let (old, new) = (link.alias.as_deref(), alias.to_string());
-        if !alias::is_ours(old) || old == Some(&new) {
+        let alias = alias.to_string();
+        if !Alias::is_free(link.alias.as_deref()) || link.alias.as_ref() == Some(&alias) {
             return Ok(());
         }
-        netlink.set_alias(self.ifindex, &new)
+        netlink.set_alias(self.ifindex, &alias)
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
@@ -413,6 +451,12 @@ impl Device {
         }
     }
 
+    /// Whether it may be attached to groups: it is up, and its partition is there (kernel
+    /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO).
+    pub fn holds_groups(&self) -> bool {
+        self.up && self.endpoint.pkey.is_some()
+    }
+
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
     /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
     /// interface have.
@@ -472,6 +516,10 @@ fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> Hardw
 fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
 }
+
+/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
+/// tun_net_initialize: ETH_DATA_LEN).
+const TAP_MTU: u32 = 1500;
 
 fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
     let wish = match spec.qpn {

@@ -101,6 +101,6 @@ impl Daemon {
         self.inside(id, |device, netlink| {
             device.set_gso_max(netlink, device.behind.is_stacked());
         });
-        self.show_alias(id);
+        self.renew_alias(id);
     }
 }

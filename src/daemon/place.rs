@@ -97,21 +97,15 @@ impl Daemon {
     /// [`DeviceError::Netns`].
     pub(super) fn namespace_for(
         &self,
-        at: usize,
         spec: &DeviceSpec,
+        parent: Option<DeviceId>,
     ) -> Result<Option<Namespace>, DeviceError> {
         if let Some(name) = &spec.netns {
             let there = Namespace::named(name).map_err(|e| no_namespace(name, &e))?;
             let id = there.id().map_err(|e| no_namespace(name, &e))?;
             return Ok((id != self.home).then_some(there));
         }
-        let is_parent = |(port, device): &&(usize, Device)| {
-            *port == at
-                && device.parent.is_none()
-                && Some(&device.spec.name) == spec.parent.as_ref()
-        };
-        let parent = self.devices.values().find(is_parent);
-        Ok(parent.and_then(|(_, parent)| self.namespace_of(parent.id)))
+        Ok(parent.and_then(|parent| self.namespace_of(parent)))
     }
 
     /// Attaches and detaches so that these devices' groups are those that their hosts have joined.
@@ -124,36 +118,21 @@ impl Daemon {
             }
         }
         for (place, ids) in by_place {
-            let joined = match self.at_place(place, |_| membership::read_all()) {
-                Some(Ok(joined)) => joined,
-                Some(Err(e)) => {
-                    log::warn!("cannot read the group memberships: {e}");
-                    continue;
-                }
-                None => continue,
-            };
+            let joined = self.at_place(place, |_| membership::read_all());
+            if let Some(Err(e)) = &joined {
+                log::warn!("cannot read the group memberships: {e}");
+            }
             for id in ids {
-                if let Some((_, device)) = self.devices.get(&id) {
-                    let host = joined.get(&device.ifindex).cloned();
-                    self.attach_groups(id, host.unwrap_or_default());
-                }
+                let Some((_, device)) = self.devices.get(&id) else {
+                    continue;
+                };
+                let host = match &joined {
+                    Some(Ok(joined)) => joined.get(&device.ifindex).cloned().unwrap_or_default(),
+                    _ => device.host_groups.clone(),
+                };
+                self.attach_groups(id, host);
             }
         }
-    }
-
-    /// Has the alias of a device's interface say what it is now.
-    pub(super) fn show_alias(&mut self, id: DeviceId) {
-        let Some((at, _)) = self.devices.get(&id) else {
-            return;
-        };
-        let port = self.ports[*at].port.attributes();
-        self.inside(id, |device, netlink| {
-            let link = netlink.link_by_index(device.ifindex);
-            let set = link.and_then(|link| device.set_alias(netlink, &port.name, &link));
-            if let Err(e) = set {
-                log::warn!("{}: cannot set the alias: {e}", device.name);
-            }
-        });
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
-use super::{DeviceError, DeviceSpec, Site};
+use super::{DeviceError, DeviceSpec, Site, Stray};
 use crate::daemon::{Left, visit};
 use crate::fdstore::{self, Stored};
 
@@ -42,6 +42,9 @@ impl Opened {
         if let Some(stored) = site.inherited.of(&fdstore::label(spec), &spec.name, place) {
             return Opened::take_over(spec, queues, stored);
         }
+        if let Some(stray) = site.found.take() {
+            return Opened::adopt(stray, queues);
+        }
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(&spec.name);
         let found = match &namespace {
             None => read(site.netlink),
@@ -54,7 +57,7 @@ impl Opened {
         };
         if !exists
             && let Some(left) = site.left.take()
-            && let Some(opened) = Opened::adopt(spec, queues, left)?
+            && let Some(opened) = Opened::adopt_left(spec, queues, left)?
         {
             return Ok(opened);
         }
@@ -112,7 +115,11 @@ impl Opened {
 
     /// Takes over what a daemon has left behind, wherever it is now. `None` if somebody else has it
     /// by now.
-    fn adopt(spec: &DeviceSpec, queues: usize, left: Left) -> Result<Option<Opened>, DeviceError> {
+    fn adopt_left(
+        spec: &DeviceSpec,
+        queues: usize,
+        left: Left,
+    ) -> Result<Option<Opened>, DeviceError> {
         let described = left.to_string();
         let name = left.link.name;
         let adopted = match left.namespace {
@@ -130,6 +137,31 @@ impl Opened {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Attaches to a TAP that is there, and that stays persistent or not as it is.
+    fn adopt(stray: Stray<'_>, queues: usize) -> Result<Opened, DeviceError> {
+        let link = stray.link;
+        let options = TapOptions {
+            name: link.name.clone(),
+            queues,
+            persist: false,
+        };
+        let (tap, queues) = match &stray.namespace {
+            None => Tap::open(&options)?,
+            there => Tap::adopt(&options, there.as_ref())?,
+        };
+        // It may have gone meanwhile, and its name to another.
+        if !tap.existed() || (stray.namespace.is_none() && tap.ifindex() != link.index) {
+            return Err(DeviceError::Vanished(link.name.clone()));
+        }
+        Ok(Opened {
+            tap,
+            queues,
+            name: link.name.clone(),
+            inherited: false,
+            namespace: stray.namespace,
+        })
     }
 
     fn adopt_in(

@@ -42,7 +42,7 @@ impl Daemon {
                 Ok(done)
             }
             Step::AddDevice(device) => {
-                let done = self.make_device(device, running)?;
+                let done = self.make_device(device)?;
                 running.devices.push(device.clone());
                 Ok(done)
             }
@@ -151,20 +151,10 @@ impl Daemon {
         Ok(format!("{underlay}: port opened"))
     }
 
-    fn make_device(&mut self, device: &DeviceConfig, running: &Config) -> Outcome {
+    fn make_device(&mut self, device: &DeviceConfig) -> Outcome {
         let name = &device.name;
         let at = self.port_at(&device.underlay)?;
-        let table_follows = running
-            .ports
-            .get(&device.underlay)
-            .is_some_and(|p| p.pkeys.is_none());
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        if table_follows {
-            let mut pkeys = self.ports[at].port.attributes().pkeys;
-            pkeys.push(device.pkey);
-            let added = self.ports[at].port.set_pkeys(pkeys);
-            added.map_err(|e| failed(&e))?;
-        }
         let spec = run::device_spec(device);
         self.add_device(at, &spec).map_err(|e| failed(&e))?;
         let (_, _, made) = self.configured(name)?;

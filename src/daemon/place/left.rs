@@ -4,12 +4,13 @@
 use std::fmt;
 use std::io;
 
-use fabric::{Gid, PKey};
+use fabric::Gid;
 use netdev::netns::{self, Namespace, NamespaceId};
 use rtnl::{Link, Requests};
 
 use super::visit;
 use crate::daemon::Daemon;
+use crate::datapath::DeviceId;
 use crate::device::{Alias, DeviceSpec};
 
 /// A TAP that a daemon on one of our ports served before.
@@ -79,11 +80,16 @@ impl Left {
         all
     }
 
-    /// Whether it is the interface that is asked for, on a port with this GID. Of those without a
-    /// parent there may be several in one partition: they have their MAC or their name still.
-    fn is(&self, spec: &DeviceSpec, gid: Gid) -> bool {
-        let partition = |pkey: PKey| pkey.full();
-        if partition(self.alias.pkey) != partition(spec.pkey) || self.alias.parent != spec.parent {
+    /// Whether it is the interface that is asked for, on a port with this GID, whose parent is called
+    /// so now. Of those without a parent there may be several in one partition: they have their MAC
+    /// or their name still.
+    fn is(&self, spec: &DeviceSpec, parent: Option<&str>, gid: Gid) -> bool {
+        let called = self.alias.parent.as_deref();
+        if self.alias.pkey.full() != spec.pkey.full()
+            || called.is_some() != spec.parent.is_some()
+            || called
+                .is_some_and(|name| Some(name) != parent && Some(name) != spec.parent.as_deref())
+        {
             return false;
         }
         let mac = ipoib::local_mac(gid, spec.pkey, &spec.name);
@@ -112,9 +118,17 @@ impl Daemon {
     }
 
     /// The interface that is asked for, if it was left behind.
-    pub(in crate::daemon) fn take_left(&mut self, at: usize, spec: &DeviceSpec) -> Option<Left> {
+    pub(in crate::daemon) fn take_left(
+        &mut self,
+        at: usize,
+        spec: &DeviceSpec,
+        parent: Option<DeviceId>,
+    ) -> Option<Left> {
         let gid = self.ports[at].port.attributes().gid;
-        let found = self.left.iter().position(|left| left.is(spec, gid))?;
+        let parent = parent.and_then(|id| self.devices.get(&id));
+        let parent = parent.map(|(_, parent)| parent.name.as_str());
+        let is_it = |left: &Left| left.is(spec, parent, gid);
+        let found = self.left.iter().position(is_it)?;
         Some(self.left.swap_remove(found))
     }
 }

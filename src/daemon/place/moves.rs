@@ -144,7 +144,7 @@ impl Daemon {
                 Names::read().of(there)
             ),
         }
-        self.show_alias(id);
+        self.renew_alias(id);
         true
     }
 }
