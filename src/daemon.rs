@@ -24,7 +24,7 @@ use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{FabricError, PortEvent, PortState};
 use log::Level;
 use netdev::ethtool::Features;
-use netdev::netns::{self, Namespace, NamespaceId};
+use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Event, Group, Monitor, Notice};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -325,14 +325,9 @@ impl Daemon {
         found: Option<Stray<'_>>,
     ) -> Result<Device, DeviceError> {
         let namespace = self.namespace_for(spec, parent)?;
-        let mut spec = spec.clone();
-        let stray = found.as_ref().map(|found| &found.namespace);
-        if let Some(there) = stray.unwrap_or(&namespace) {
-            spec.netns = spec.netns.or_else(|| netns::name_of(there));
-        }
         let left = match found {
             Some(_) => None,
-            None => self.take_left(at, &spec, parent),
+            None => self.take_left(at, spec, parent),
         };
         let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
         let port = &mut self.ports[at];
@@ -346,7 +341,7 @@ impl Daemon {
             namespace,
             left,
         };
-        Device::create(id, &spec, &mut site)
+        Device::create(id, spec, &mut site)
     }
 
     /// Takes over what children of ours there are already, at the start.

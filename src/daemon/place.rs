@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use netdev::membership;
-use netdev::netns::Namespace;
+use netdev::netns::{self, Namespace};
 use rtnl::Requests;
 
 use super::Daemon;
@@ -88,6 +88,11 @@ impl Daemon {
         let (_, device) = self.devices.get(&id)?;
         let there = device.tap.namespace().ok()?;
         (device.place != Place::HOME && there.id().ok() == device.namespace).then_some(there)
+    }
+
+    /// What `ip netns` calls that namespace, if it does.
+    pub(super) fn netns_of(&self, id: DeviceId) -> Option<String> {
+        self.namespace_of(id).as_ref().and_then(netns::name_of)
     }
 
     /// The network namespace where a device is to be made, if it is another one than the daemon's:

@@ -224,6 +224,7 @@ impl Daemon {
                 false => 1,
             },
             persist: tun.persist,
+            netns: self.netns_of(id),
             ..child_spec(parent, &link.name, pkey)
         };
         Verdict::Child(id, Box::new(spec))

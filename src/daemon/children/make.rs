@@ -31,7 +31,8 @@ impl Daemon {
             mode: request.mode.map_or(device.spec.mode, Into::into),
             mtu: request.mtu,
             queues: asked_queues(request.queues).map_err(|e| errno(Errno::INVAL, e))?,
-            netns: request.netns.clone(),
+            // Beside its parent, wherever that is.
+            netns: request.netns.clone().or_else(|| self.netns_of(parent)),
             ..child_spec(device, &name, pkey)
         };
         if let Some(fault) = rtnl::name_fault(&name) {
