@@ -135,6 +135,7 @@ impl Daemon {
             Group::Ipv6MulticastRoute,
             Group::Ipv4Netconf,
             Group::Ipv6Netconf,
+            Group::Namespace,
         ])?;
         let home = Namespace::current()
             .and_then(|home| home.id())
@@ -488,6 +489,7 @@ impl Daemon {
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);
             }
+            Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
                 for id in ids {

@@ -36,7 +36,7 @@ pub use address::{Address, Scope};
 pub use arguments::{NAME_MAX, name_fault};
 pub use error::Error;
 pub use ethtool::{EthtoolEvent, EthtoolMonitor};
-pub use link::{Bridge, Link, MacvlanMode, OperState, Tun};
+pub use link::{Bridge, Link, MacvlanMode, OperState, Tun, Vlan};
 pub use monitor::{Event, Group, Monitor, Notice};
 pub use requests::Requests;
 pub use saved::Saved;

@@ -9,12 +9,14 @@ use crate::Error;
 use crate::address::{self, Address};
 use crate::link::{self, Link};
 use crate::listener::{Listener, Reach};
+use crate::nsid;
 use crate::transport::Message;
 
 // Message types of kernel include/uapi/linux/rtnetlink.h; those for groups are of 2025.
 const RTM_NEWMULTICAST: u16 = 56;
 const RTM_DELMULTICAST: u16 = 57;
 const RTM_DELNETCONF: u16 = 81;
+const RTM_DELNSID: u16 = 89;
 
 /// Families of multicast routes (kernel include/uapi/linux/rtnetlink.h, RTNL_FAMILY_IPMR and
 /// RTNL_FAMILY_IP6MR).
@@ -42,6 +44,8 @@ pub enum Group {
     Ipv4Netconf,
     /// IPv6 settings of interfaces, multicast forwarding among them.
     Ipv6Netconf,
+    /// Namespaces with a number: gone.
+    Namespace,
 }
 
 impl Group {
@@ -56,11 +60,15 @@ impl Group {
             Group::Ipv6MulticastRoute => libc::RTNLGRP_IPV6_MROUTE,
             Group::Ipv4Netconf => libc::RTNLGRP_IPV4_NETCONF,
             Group::Ipv6Netconf => libc::RTNLGRP_IPV6_NETCONF,
+            Group::Namespace => libc::RTNLGRP_NSID,
         }
     }
 
     fn is_optional(self) -> bool {
-        !matches!(self, Group::Link | Group::Ipv4Address | Group::Ipv6Address)
+        !matches!(
+            self,
+            Group::Link | Group::Ipv4Address | Group::Ipv6Address | Group::Namespace
+        )
     }
 }
 
@@ -98,6 +106,12 @@ pub enum Event {
     },
     /// A multicast route was added or removed, or an interface forwards multicast now or no longer.
     MulticastRouting,
+    /// A namespace that this one had a number for is no more. The interfaces in it go in the next
+    /// moments, and are not told of any more.
+    NamespaceGone {
+        /// What it was called here. The number may soon be another one's.
+        nsid: i32,
+    },
     /// Notifications were lost: read everything again.
     Overrun,
 }
@@ -216,6 +230,7 @@ fn event(message: &Message<'_>) -> Option<Event> {
             .first()
             .filter(|family| matches!(**family, FAMILY_IPMR | FAMILY_IP6MR))
             .map(|_| Event::MulticastRouting),
+        RTM_DELNSID => nsid::decode(payload).map(|nsid| Event::NamespaceGone { nsid }),
         libc::RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::MulticastRouting),
         _ => None,
     }

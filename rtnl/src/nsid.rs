@@ -80,7 +80,7 @@ fn number_in(message: &Message<'_>) -> Option<i32> {
     decode(message.payload)
 }
 
-/// Decodes the payload of RTM_NEWNSID: the number, if it is one.
+/// Decodes the payload of RTM_NEWNSID or RTM_DELNSID: the number, if it is one.
 pub(crate) fn decode(payload: &[u8]) -> Option<i32> {
     attributes(payload.get(HEADER_LEN..)?)
         .find(|&(kind, _)| kind == NETNSA_NSID)

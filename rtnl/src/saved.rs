@@ -3,15 +3,12 @@
 //! The kernel's own messages are kept and sent back, as `ip address save` and `ip route save` do, so
 //! that nothing is lost that this crate does not know of.
 
+use libc::{RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::attributes::{attributes, u8_of, u32_of};
-use crate::transport::{Message, Raw};
+use crate::transport::Raw;
 use crate::{Error, Requests};
-
-const RTM_NEWADDR: u16 = libc::RTM_NEWADDR;
-const RTM_NEWROUTE: u16 = libc::RTM_NEWROUTE;
-const RTM_NEWNEIGH: u16 = libc::RTM_NEWNEIGH;
 
 const INET: u8 = libc::AF_INET as u8;
 const INET6: u8 = libc::AF_INET6 as u8;
@@ -85,7 +82,7 @@ impl Requests {
     /// left of their lifetimes. Those that it has are left alone.
     ///
     /// # Errors
-    /// The first refusal, after all were tried.
+    /// The first refusal that stays, after all were tried.
     pub fn restore_addresses(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
         self.restore("put an address back", ifindex, &saved.addresses)
     }
@@ -100,66 +97,60 @@ impl Requests {
         routes.and(neighbours)
     }
 
+    /// A route may need another one, which the kernel listed later; so what is refused is tried
+    /// again as long as others are not.
     fn restore(&mut self, what: &str, ifindex: u32, messages: &[Raw]) -> Result<(), Error> {
         let what = format!("{what} on interface {ifindex}");
-        let mut outcome = Ok(());
-        for message in messages {
-            let message = with_index(message.clone(), ifindex);
-            let done = self
-                .transport
-                .change(&what, message, NLM_F_CREATE | NLM_F_REPLACE);
-            if outcome.is_ok() {
-                outcome = done;
+        let mut waiting: Vec<&Raw> = messages.iter().collect();
+        loop {
+            let (mut refused, mut first) = (Vec::new(), None);
+            for &message in &waiting {
+                let request = with_index(message.clone(), ifindex);
+                let flags = NLM_F_CREATE | NLM_F_REPLACE;
+                if let Err(e) = self.transport.change(&what, request, flags) {
+                    refused.push(message);
+                    first.get_or_insert(e);
+                }
+            }
+            match first {
+                None => return Ok(()),
+                Some(e) if refused.len() == waiting.len() => return Err(e),
+                Some(_) => waiting = refused,
             }
         }
-        outcome
     }
 
     fn addresses_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
-        let mut payload = vec![0; ADDRESS_HEADER];
-        payload[0] = family;
-        payload[INDEX_AT..].copy_from_slice(&ifindex.to_ne_bytes());
-        let query = raw(libc::RTM_GETADDR, payload);
-        self.list("list addresses to keep", query, move |message| {
-            message.kind == RTM_NEWADDR
-                && message.payload.first() == Some(&family)
-                && is_given_address(message.payload, ifindex)
-        })
+        let mut query = vec![0; ADDRESS_HEADER];
+        query[INDEX_AT..].copy_from_slice(&ifindex.to_ne_bytes());
+        self.list(RTM_GETADDR, query, family, ifindex)
     }
 
     fn routes_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
-        let mut payload = vec![0; ROUTE_HEADER];
-        payload[0] = family;
-        // A kernel without strict checking lists them all.
-        payload.extend(u32_attribute(RTA_OIF, ifindex));
-        let query = raw(libc::RTM_GETROUTE, payload);
-        self.list("list routes to keep", query, move |message| {
-            message.kind == RTM_NEWROUTE
-                && message.payload.first() == Some(&family)
-                && is_given_route(message.payload, ifindex)
-        })
+        let mut query = vec![0; ROUTE_HEADER];
+        query.extend(u32_attribute(RTA_OIF, ifindex));
+        self.list(RTM_GETROUTE, query, family, ifindex)
     }
 
     fn neighbours_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
-        let mut payload = vec![0; NEIGHBOUR_HEADER];
-        payload[0] = family;
-        payload.extend(u32_attribute(NDA_IFINDEX, ifindex));
-        let query = raw(libc::RTM_GETNEIGH, payload);
-        self.list("list neighbours to keep", query, move |message| {
-            message.kind == RTM_NEWNEIGH
-                && message.payload.first() == Some(&family)
-                && is_permanent_neighbour(message.payload, ifindex)
-        })
+        let mut query = vec![0; NEIGHBOUR_HEADER];
+        query.extend(u32_attribute(NDA_IFINDEX, ifindex));
+        self.list(RTM_GETNEIGH, query, family, ifindex)
     }
 
     fn list(
         &mut self,
-        what: &str,
-        query: Raw,
-        wanted: impl Fn(&Message<'_>) -> bool,
+        kind: u16,
+        mut query: Vec<u8>,
+        family: u8,
+        ifindex: u32,
     ) -> Result<Vec<Raw>, Error> {
-        let found = self.transport.dump(what, query, |message| {
-            wanted(message).then(|| raw(message.kind, message.payload.to_vec()))
+        query[0] = family;
+        let what = format!("list what interface {ifindex} has");
+        let found = self.transport.dump(&what, raw(kind, query), |message| {
+            // Without IPv6, or without strict checking, the kernel lists more than was asked for.
+            restorable(message.kind, message.payload, ifindex)
+                .filter(|found| found.payload[0] == family)
         });
         match found {
             // A kernel with strict checking says so instead of listing nothing.
@@ -167,6 +158,17 @@ impl Requests {
             other => other,
         }
     }
+}
+
+/// The message, if it is about something that someone gave the interface.
+pub(crate) fn restorable(kind: u16, payload: &[u8], ifindex: u32) -> Option<Raw> {
+    let given = match kind {
+        RTM_NEWADDR => is_given_address(payload, ifindex),
+        RTM_NEWROUTE => is_given_route(payload, ifindex),
+        RTM_NEWNEIGH => is_permanent_neighbour(payload, ifindex),
+        _ => false,
+    };
+    given.then(|| raw(kind, payload.to_vec()))
 }
 
 fn raw(kind: u16, payload: Vec<u8>) -> Raw {
@@ -183,7 +185,7 @@ fn u32_attribute(kind: u16, value: u32) -> [u8; 8] {
 
 /// Whether an address of the interface was not made by the kernel. Kernels before 5.18 do not say;
 /// to give back an address of the kernel's own does no harm.
-pub(crate) fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
+fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
     let Some(rest) = payload.get(ADDRESS_HEADER..) else {
         return false;
     };
@@ -195,7 +197,7 @@ pub(crate) fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
 
 /// Whether someone gave a route out of the interface: not the kernel, which makes those of addresses
 /// and of router advertisements.
-pub(crate) fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
+fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
     let Some(rest) = payload.get(ROUTE_HEADER..) else {
         return false;
     };
@@ -209,14 +211,14 @@ pub(crate) fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
         && attributes(rest).any(|(kind, value)| kind == RTA_OIF && u32_of(value) == Some(ifindex))
 }
 
-pub(crate) fn is_permanent_neighbour(payload: &[u8], ifindex: u32) -> bool {
+fn is_permanent_neighbour(payload: &[u8], ifindex: u32) -> bool {
     payload.len() >= NEIGHBOUR_HEADER
         && u32_of(&payload[INDEX_AT..]) == Some(ifindex)
         && payload[NEIGHBOUR_STATE_AT] & NUD_PERMANENT != 0
 }
 
 /// The message about another index, and without what a kernel says and does not take.
-fn with_index(mut message: Raw, ifindex: u32) -> Raw {
+pub(crate) fn with_index(mut message: Raw, ifindex: u32) -> Raw {
     let payload = &mut message.payload;
     if message.kind != RTM_NEWROUTE {
         payload[INDEX_AT..INDEX_AT + 4].copy_from_slice(&ifindex.to_ne_bytes());

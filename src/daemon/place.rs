@@ -32,6 +32,9 @@ pub struct Place {
 impl Place {
     /// The daemon's own namespace.
     pub const HOME: Place = Place { nsid: None };
+
+    /// A namespace that is no more; the kernel gives no such number.
+    const NOWHERE: Place = Place { nsid: Some(-1) };
 }
 
 impl Daemon {

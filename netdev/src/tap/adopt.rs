@@ -27,7 +27,9 @@ impl Tap {
     ///
     /// # Errors
     /// As [`Tap::open`]; [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
-    /// port or has others on top, in another namespace. It is as it was then.
+    /// port or has others on top, in another namespace, and [`TapError::Namespace`] without
+    /// CAP_SYS_ADMIN. It is as it was then, but for [`TapError::Stranded`], which takes that the
+    /// administrator gave one of its names away in the same milliseconds.
     pub fn adopt(
         options: &TapOptions,
         namespace: Option<&Namespace>,
@@ -153,20 +155,31 @@ impl<'a> Journey<'a> {
         self.here
             .move_link(index, self.place, None, Some(self.link.index))
             // The index may be taken by now.
-            .or_else(|_| self.here.move_link(index, self.place, None, None))?;
+            .or_else(|_| self.here.move_link(index, self.place, None, None))
+            .map_err(|source| TapError::Stranded {
+                name: self.link.name.clone(),
+                called: self.called.clone(),
+                source: source.into(),
+            })?;
         let index = self.there.link_by_name(&self.called)?.index;
         self.settle(index)?;
         Ok(index)
     }
 
-    /// Gives the TAP in its place its name, addresses, state and routes again.
+    /// Gives the TAP in its place its name, addresses, state and routes again. What it can do
+    /// without is only told.
     fn settle(&mut self, index: u32) -> Result<(), TapError> {
-        let there = &mut self.there;
-        there.set_name(index, &self.link.name)?;
-        there.restore_addresses(index, &self.saved)?;
+        let (there, name) = (&mut self.there, &self.link.name);
+        let told = |outcome: Result<(), rtnl::Error>| {
+            if let Err(e) = outcome {
+                log::warn!("{name} is back in its network namespace, but: {e}");
+            }
+        };
+        there.set_name(index, name)?;
+        told(there.restore_addresses(index, &self.saved));
         if self.link.up {
             there.set_up(index)?;
-            there.restore_routes(index, &self.saved)?;
+            told(there.restore_routes(index, &self.saved));
         }
         Ok(())
     }
@@ -193,9 +206,12 @@ fn refuse_held(link: &Link) -> Result<(), TapError> {
 /// What a move would end without a way to put it back.
 fn refuse_taking_part(there: &mut Requests, link: &Link) -> Result<(), TapError> {
     let part = match there.stacking(link.index)? {
-        _ if link.master.is_some() => "is a port of another interface".to_owned(),
         Stacking::Bond(above) | Stacking::Bridge(above) => format!("is a port of {above}"),
         Stacking::Macvlan(above) | Stacking::Other(above) => format!("has {above} on top"),
+        // Of the kinds of master, stacking leaves out a routing domain.
+        Stacking::None | Stacking::Promiscuous if link.master.is_some() => {
+            "is part of a VRF".to_owned()
+        }
         Stacking::None | Stacking::Promiscuous => return Ok(()),
     };
     Err(TapError::TakesPart {

@@ -80,6 +80,18 @@ pub enum TapError {
         /// What the system call said.
         source: std::io::Error,
     },
+    /// A TAP that came here to be opened could not go back.
+    #[error(
+        "the TAP interface {name} could not go back to its network namespace and is here now, with the name {called}: {source}"
+    )]
+    Stranded {
+        /// Its name there.
+        name: String,
+        /// Its name here.
+        called: String,
+        /// Why.
+        source: Box<rtnl::Error>,
+    },
     /// The kernel refused a setting.
     #[error("could not {what} of the TAP interface {name}: {errno}")]
     Setup {

@@ -75,6 +75,12 @@ impl Strangers {
         self.left_alone.remove(&(place, index));
     }
 
+    /// A namespace is gone, with all that was in it.
+    pub(in crate::daemon) fn place_gone(&mut self, place: Place) {
+        self.candidates.retain(|(at, _), _| *at != place);
+        self.left_alone.retain(|(at, _), _| *at != place);
+    }
+
     /// How long until one is to be looked at.
     pub(in crate::daemon) fn wait(&self) -> Option<Duration> {
         let next = self.candidates.values().map(|c| c.next).min()?;

@@ -32,6 +32,15 @@ impl Daemon {
         self.reread(id);
     }
 
+    /// A namespace is gone. Its number may be another one's soon; the data threads find out that the
+    /// interfaces go with it.
+    pub(in crate::daemon) fn place_gone(&mut self, place: Place) {
+        self.strangers.place_gone(place);
+        for (_, device) in self.devices.values_mut().filter(|(_, d)| d.place == place) {
+            device.place = Place::NOWHERE;
+        }
+    }
+
     /// Finds a device's interface, wherever it is now, and gives what it is like; `None` if it
     /// cannot be seen. If it was deleted, the device is forgotten.
     ///
