@@ -426,9 +426,7 @@ impl Daemon {
             Event::LinkGone { index, name, .. } => {
                 self.strangers.gone(place, index);
                 if let Some(id) = self.by_index(place, index) {
-                    log::warn!(
-                        "{name}: the interface was deleted or moved; its endpoint is closed"
-                    );
+                    log::debug!("{name}: the interface was deleted or moved");
                     self.forget(id);
                 }
                 self.note_stacking(None);
@@ -716,6 +714,7 @@ impl Daemon {
             return;
         };
         let at = *at;
+        log::info!("{}: out of service, its endpoint is closed", device.name);
         fdstore::forget(&device.spec.name);
         self.tell_child_removed(id);
         self.close(id);

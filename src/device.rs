@@ -134,6 +134,9 @@ pub struct Device {
     pub up: bool,
     /// Devices of this daemon that it reaches without the wire, as last told.
     pub siblings: Arc<[Sibling]>,
+    /// What `umcast` was set to. Without effect: a software fabric has no group that only a program
+    /// of the user's could join.
+    pub umcast: bool,
     /// Carrier as last set.
     pub carrier: bool,
     /// Receive coalescing as last seen (`ethtool -K gro`).
@@ -237,6 +240,7 @@ impl Device {
             bridge: None,
             up: false,
             siblings: Arc::default(),
+            umcast: false,
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),
