@@ -751,6 +751,7 @@ impl Daemon {
             return;
         };
         let at = *at;
+        log::info!("{}: out of service, its endpoint is closed", device.name);
         fdstore::forget(&device.spec);
         self.tell_child_removed(id);
         self.close(id);

@@ -75,7 +75,7 @@ impl Daemon {
             }
             self.ports[at].tell(|| Command::Flush(id));
         }
-        self.sync_groups(id);
+        self.membership_changed.insert(id);
         self.announce(id);
         self.set_carriers(at);
     }

@@ -124,10 +124,7 @@ impl Daemon {
 
     /// Deletes a child's interface, whoever made it, and forgets the child.
     fn remove_child(&mut self, id: DeviceId) {
-        let deleted = self.inside(id, |device, netlink| {
-            log::info!("{}: removed", device.name);
-            netlink.delete_link(device.ifindex)
-        });
+        let deleted = self.inside(id, |device, netlink| netlink.delete_link(device.ifindex));
         if let Some(Err(e)) = deleted
             && !e.is_not_found()
         {

@@ -1,16 +1,13 @@
 //! The P_Key tables of ports, and what follows them (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c,
 //! `__ipoib_ib_dev_flush`, heavy).
 
+use fabric::pkeys::keep_places;
 use fabric::{EndpointId, PKey};
 
 use super::Daemon;
 use crate::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
 use crate::datapath::{Command, DeviceId};
 use crate::watch::Subject;
-
-/// An entry that is not in use (IBA vol. 1, 10.9.2): what comes behind it keeps its index, and so is
-/// not disturbed.
-const UNUSED: PKey = PKey::new(0);
 
 impl Daemon {
     /// Tells or replaces P_Key tables.
@@ -102,11 +99,11 @@ impl Daemon {
         }
     }
 
-    /// The table that a port's devices ask for, with what is in `before` already at its place.
+    /// The table that a port's devices ask for; what is in `before` already stays at its place.
     fn asked_pkeys(&self, at: usize, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
         let devices = self.devices.values().filter(|(port, _)| *port == at);
         let asked = devices.map(|(_, device)| device.spec.pkey).chain(coming);
-        arrange(before, &asked.collect::<Vec<_>>())
+        keep_places(before, &asked.collect::<Vec<_>>())
     }
 
     fn replace_pkeys(&mut self, at: usize, table: Vec<PKey>) -> Result<(), String> {
@@ -135,6 +132,7 @@ impl Daemon {
             }
         }
         self.set_carriers(at);
+        self.sync_siblings();
     }
 
     fn pkey_changed(&mut self, at: usize, id: DeviceId) {
@@ -162,83 +160,5 @@ impl Daemon {
         port.tell(|| Command::Flush(id));
         self.sync_groups(id);
         self.announce(id);
-    }
-}
-
-/// `before` with what is no longer asked for taken out, and what is new put into the first places
-/// that are free.
-fn arrange(before: &[PKey], asked: &[PKey]) -> Vec<PKey> {
-    let keep = |pkey: &PKey| match asked.contains(pkey) {
-        true => *pkey,
-        false => UNUSED,
-    };
-    let mut table: Vec<PKey> = before.iter().map(keep).collect();
-    for pkey in asked {
-        if table.contains(pkey) {
-            continue;
-        }
-        match table.iter_mut().find(|entry| **entry == UNUSED) {
-            Some(free) => *free = *pkey,
-            None => table.push(*pkey),
-        }
-    }
-    while table.last() == Some(&UNUSED) {
-        table.pop();
-    }
-    table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn keys(keys: &[u16]) -> Vec<PKey> {
-        keys.iter().copied().map(PKey::new).collect()
-    }
-
-    #[test]
-    fn a_table_holds_what_is_asked_for_no_less_and_no_more() {
-        for (before, asked, after) in [
-            (&[][..], &[0xffff, 0x8001][..], &[0xffff, 0x8001][..]),
-            (&[0xffff], &[0xffff, 0x8001, 0x8001], &[0xffff, 0x8001]),
-            // What stays does not move.
-            (
-                &[0xffff, 0x8001, 0x8002],
-                &[0xffff, 0x8002],
-                &[0xffff, 0, 0x8002],
-            ),
-            (
-                &[0xffff, 0, 0x8002],
-                &[0xffff, 0x8002, 0x8003],
-                &[0xffff, 0x8003, 0x8002],
-            ),
-            (&[0xffff, 0x8001], &[0xffff], &[0xffff]),
-            (&[0xffff, 0, 0x8002], &[0xffff], &[0xffff]),
-            (&[0xffff], &[], &[]),
-            // Limited and full membership are two entries.
-            (&[0x8001], &[0x8001, 0x0001], &[0x8001, 0x0001]),
-        ] {
-            assert_eq!(arrange(&keys(before), &keys(asked)), keys(after));
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn who_stays_is_not_disturbed(
-            before in proptest::collection::vec(1..20u16, 0..12),
-            asked in proptest::collection::vec(1..20u16, 0..12),
-        ) {
-            // No key twice in a table, as it comes to be.
-            let before = arrange(&[], &keys(&before));
-            let asked = keys(&asked);
-            let after = arrange(&before, &asked);
-            for (index, pkey) in before.iter().enumerate() {
-                prop_assert_eq!(asked.contains(pkey), after.get(index) == Some(pkey));
-            }
-            let used = |pkey: &&PKey| **pkey != UNUSED;
-            prop_assert!(asked.iter().all(|pkey| after.contains(pkey)));
-            prop_assert!(after.iter().filter(used).all(|pkey| asked.contains(pkey)));
-        }
     }
 }

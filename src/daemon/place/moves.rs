@@ -64,7 +64,7 @@ impl Daemon {
             }
             Found::Gone => {
                 let name = &self.devices.get(&id)?.1.name;
-                log::warn!("{name}: the interface was deleted; its endpoint is closed");
+                log::debug!("{name}: the interface was deleted");
                 self.forget(id);
                 None
             }
