@@ -191,8 +191,10 @@ impl Daemon {
         let at = self.ports.len() - 1;
         self.look_for_left(at);
         let made = devices.iter().try_for_each(|d| self.add_device(at, d));
-        self.left.clear();
-        made
+        let left = std::mem::take(&mut self.left);
+        made?;
+        left.into_iter().for_each(|left| self.adopt_left(at, left));
+        Ok(())
     }
 
     /// Opens a port and makes its devices.
@@ -737,6 +739,7 @@ impl Daemon {
                     device.address = address;
                     self.ports[at].tell(|| Command::SetLocal(*id, address));
                 }
+                self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
             }
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),

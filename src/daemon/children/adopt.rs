@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use fabric::PKey;
 use ipoib::Mode;
+use netdev::netns::{self, Namespace};
 
-use super::super::{Daemon, DaemonError, Place};
+use super::super::{Daemon, DaemonError, Left, Place};
 use super::make::{child_spec, cut_name};
 use crate::datapath::DeviceId;
-use crate::device::{Alias, DeviceError, DeviceSpec, Stray};
+use crate::device::{Alias, Device, DeviceError, DeviceSpec, Stray};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -195,8 +196,49 @@ impl Daemon {
         let alias = Alias::parse(link.alias.as_deref()?)?;
         let id = self.parent_called(place, alias.parent.as_deref()?)?;
         let (at, _) = self.devices.get(&id)?;
-        let port = self.ports[*at].port.attributes().name;
-        (alias.port == port).then(|| (id, alias.pkey, alias.mode.into()))
+        let port = self.ports[*at].port.attributes();
+        let ours = alias.port == port.name && alias.gid.is_none_or(|gid| gid == port.gid);
+        ours.then(|| (id, alias.pkey, alias.mode.into()))
+    }
+
+    /// A child that somebody made and that a former daemon of ours served in another namespace than
+    /// its parent's is taken over there.
+    pub(in crate::daemon) fn adopt_left(&mut self, at: usize, left: Left) {
+        let (described, alias, link) = (left.to_string(), left.alias, left.link);
+        let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
+            return;
+        };
+        let verdict = self.judge_child(parent, alias.pkey, alias.mode.into(), &link);
+        let Verdict::Child(_, mut spec) = verdict else {
+            return;
+        };
+        spec.netns = left.namespace.as_ref().and_then(netns::name_of);
+        let stray = Stray {
+            link: &link,
+            namespace: left.namespace,
+        };
+        if let Err(e) = self.bring_in(at, &spec, Some(parent), Some(stray)) {
+            log::info!("{described}: left alone: {e}");
+        }
+    }
+
+    /// The parent on a port that is called so, unless it is in that same namespace: then the child is
+    /// found beside it.
+    fn parent_of_left(
+        &self,
+        at: usize,
+        name: Option<&str>,
+        namespace: &Option<Namespace>,
+    ) -> Option<DeviceId> {
+        let there = namespace.as_ref().and_then(|there| there.id().ok());
+        let is_it = |device: &Device| {
+            let names = [device.name.as_str(), device.spec.name.as_str()];
+            device.parent.is_none() && name.is_some_and(|name| names.contains(&name))
+        };
+        let mut on_port = self.devices.iter().filter(|(_, (port, _))| *port == at);
+        on_port
+            .find(|(_, (_, device))| is_it(device) && device.namespace != there)
+            .map(|(id, _)| *id)
     }
 
     /// By its name, what the user wants to be a child.

@@ -9,6 +9,7 @@ use rtnl::Link;
 use super::{Names, Place, visit};
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::device::Device;
 
 /// How often an interface is looked for that moves on, or gets another name, just then.
 const TRIES: usize = 16;
@@ -117,6 +118,16 @@ impl Daemon {
             }
         }
         Some(Found::Unknown(last))
+    }
+
+    /// The GID of a port, which is in the aliases of its interfaces in other namespaces, is another one.
+    pub(in crate::daemon) fn renew_aliases_elsewhere(&mut self, at: usize) {
+        let elsewhere =
+            |(port, device): &(usize, Device)| *port == at && device.namespace.is_some();
+        let devices = self.devices.iter().filter(|(_, device)| elsewhere(device));
+        for id in devices.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.renew_alias(id);
+        }
     }
 
     /// Notes where a device's interface is, and says so if that is news.

@@ -55,6 +55,41 @@ fn a_persistent_interface_is_found_where_it_was_moved_to() {
 }
 
 #[test]
+fn a_child_that_was_made_and_moved_by_hand_is_found_too() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (beside("blue"), beside("green"));
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--persist"]);
+        host.ok("ip tuntap add dev ib0.8001 mode tap multi_queue");
+        await_place(host, "ib0.8001", None);
+    }
+    b.configure("ib0.8001");
+    carry("ib0.8001", a, &blue);
+    blue.ok("ip link set ib0.8001 name storage0");
+    await_place(a, "storage0", Some(&blue));
+    configure(&blue, "storage0", a);
+    meet(&blue, a, b);
+    // Its parent may be elsewhere, too.
+    for parent in [None, Some(&green)] {
+        if let Some(green) = parent {
+            carry("ib0", a, green);
+            await_place(a, "ib0", Some(green));
+        }
+        let before = state(&blue, "storage0");
+        a.stop();
+        a.start(&["--persist"]);
+        await_place(a, "ib0", parent);
+        // A parent that is down takes its children's carrier.
+        parent.unwrap_or(&**a).ok("ip link set ib0 up");
+        await_place(a, "storage0", Some(&blue));
+        assert_eq!(a.show("storage0")["parent"], "ib0");
+        assert_eq!(state(&blue, "storage0"), before);
+        meet(&blue, a, b);
+    }
+}
+
+#[test]
 fn another_hosts_interface_is_left_alone() {
     let Some(mut lab) = Lab::pair() else { return };
     let blue = beside("blue");
