@@ -471,6 +471,7 @@ impl Daemon {
                 self.note_stacking(place, None);
             }
             Event::AddressAdded(a) => {
+                self.strangers.touched(place, a.ifindex);
                 if a.is_usable() {
                     self.reached_by(place, a.ifindex)
                         .into_iter()

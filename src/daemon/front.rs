@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipoib::Event;
-use netdev::mroute;
+use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
 use super::{Daemon, Place};
@@ -156,6 +156,7 @@ impl Daemon {
                 return;
             }
         };
+        let place = device.place;
         let stacked = stacking.has_guests();
         if stacked != device.behind.is_stacked() {
             log::info!("{}: {}", device.name, describe(&stacking));
@@ -166,14 +167,24 @@ impl Daemon {
             }
             self.ports[*at].tell(|| Command::SetStacked(id, stacked));
         }
-        self.read_routes(id);
+        self.read_routes(place, &BTreeSet::from([id]));
     }
 
-    fn read_routes(&mut self, id: DeviceId) {
-        let found = self.inside(id, |device, _| {
-            mroute::routes(&device.name).unwrap_or_default()
-        });
-        let (Some(found), Some((at, device))) = (found, self.devices.get_mut(&id)) else {
+    /// Looks at what multicast routing does with interfaces that are in one namespace.
+    fn read_routes(&mut self, place: Place, ids: &BTreeSet<DeviceId>) {
+        let Some(Ok(tables)) = self.at_place(place, |_| mroute::Tables::read()) else {
+            return;
+        };
+        for id in ids {
+            if let Some((_, device)) = self.devices.get(id) {
+                let found = tables.of(&device.name);
+                self.routes_seen(*id, found);
+            }
+        }
+    }
+
+    fn routes_seen(&mut self, id: DeviceId, found: MulticastRoutes) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
             return;
         };
         let was_routing = device.behind.is_routing();
@@ -232,9 +243,8 @@ impl Daemon {
             }
         }
         for place in std::mem::take(&mut self.routes_changed) {
-            for id in self.devices_at(place) {
-                self.read_routes(id);
-            }
+            let ids = self.devices_at(place).into_iter().collect();
+            self.read_routes(place, &ids);
         }
     }
 }

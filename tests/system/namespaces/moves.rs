@@ -208,3 +208,28 @@ fn a_namespace_that_is_deleted_goes_with_the_interface_in_it() {
         );
     }
 }
+
+#[test]
+fn packets_are_carried_on_where_the_daemon_may_not_look() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    b.start(&[]);
+    b.configure("ib0");
+    let socket = a.socket();
+    let daemon = a.spawn(&format!(
+        "setpriv --bounding-set=-sys_admin,-net_broadcast {} --socket {} --underlay eth0",
+        env!("CARGO_BIN_EXE_ibtapd"),
+        socket.to_str().expect("an ASCII path")
+    ));
+    await_place(a, "ib0", None);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    configure(&blue, "ib0", a);
+    blue.reaches_all(&[b.v4()]);
+    blue.ok("ip link del ib0");
+    eventually(SOON, "the device to go", || {
+        a.ask("show").is_empty().then_some(())
+    });
+    drop(daemon);
+}
