@@ -359,6 +359,7 @@ impl Device {
                 coalesce: self.coalesce,
                 reflect: self.spec.reflect,
                 vlan: None,
+                priorities: Default::default(),
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));

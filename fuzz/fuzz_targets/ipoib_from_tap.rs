@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
             Outgoing::Forward { encap, .. } | Outgoing::Message { encap, .. } => {
                 assert_eq!(encap[2..], [0, 0])
             }
-            Outgoing::Held | Outgoing::Dropped(_) => {}
+            Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
         }
         interface::drain(&mut ipoib, Time(now));
     }

@@ -53,7 +53,7 @@ fn from_tap(ipoib: &mut Ipoib, now: Time, flags: u8, frame: &[u8]) {
         Outgoing::Forward { encap, .. } | Outgoing::Message { encap, .. } => {
             assert_eq!(encap[2..], [0, 0])
         }
-        Outgoing::Held | Outgoing::Dropped(_) => {}
+        Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
     }
 }
 

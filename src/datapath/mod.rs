@@ -7,6 +7,7 @@ mod command;
 mod handle;
 mod lane;
 mod message;
+mod priority;
 mod receive;
 mod stats;
 #[cfg(test)]
@@ -16,8 +17,9 @@ mod train;
 mod transmit;
 mod wait;
 
-pub use command::{Command, DeviceId, Report, Snapshot};
+pub use command::{Command, DeviceId, Report, Snapshot, VlanLane};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use lane::Lane;
+pub use priority::Priorities;
 pub use stats::{DeviceSnapshot, LaneStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};

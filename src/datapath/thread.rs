@@ -2,8 +2,10 @@
 
 mod commands;
 mod connections;
+mod moderation;
+mod vlans;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use crossbeam_channel::Sender;
 use fabric::{ConnectionId, Worker};
 use ipoib::{Event, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer};
-use netdev::vnet::VNET_HEADER_LEN;
+use netdev::tap::READ_MAX;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -23,14 +25,13 @@ use super::receive;
 use super::train::OpenTrain;
 use super::transmit::{self, Fate};
 use super::wait::Waiter;
+use moderation::Moderated;
+use vlans::Trunk;
 
 /// Epoll data words.
 const WAKE: u64 = 0;
 const FABRIC: u64 = 1;
 const LANES: u64 = 2;
-
-/// The largest read from a TAP: virtio-net header, Ethernet header, 64 KiB.
-const FRAME_MAX: usize = 12 + 14 + 65536;
 
 /// Frames read from one TAP queue before others get their turn.
 const BURST: usize = 64;
@@ -62,8 +63,12 @@ pub struct DataThread {
     has_connections: bool,
     /// Which lane a connection is of.
     connections: HashMap<ConnectionId, usize>,
+    /// What tags on lanes' TAPs select, where they do.
+    trunks: BTreeMap<usize, Trunk>,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
+    /// How arrivals are gathered, where they are.
+    moderation: Option<Moderated>,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
@@ -121,12 +126,14 @@ impl DataThread {
             reports: parts.reports,
             reports_wake: parts.reports_wake,
             train: OpenTrain::default(),
-            buffer: vec![0; FRAME_MAX].into_boxed_slice(),
+            buffer: vec![0; READ_MAX].into_boxed_slice(),
             translated: Vec::with_capacity(2048),
             linear: Vec::new(),
             coalescer: Coalescer::new(CoalesceConfig::default()),
             has_connections,
             connections: HashMap::new(),
+            trunks: BTreeMap::new(),
+            moderation: None,
             paused: false,
             busy: false,
             stop: false,
@@ -189,7 +196,12 @@ impl DataThread {
             self.serve_connections(now);
         }
         self.fabric.flush();
-        self.pause(!self.fabric.has_room())
+        let has_room = self.fabric.has_room();
+        if !has_room {
+            // What makes room comes from there.
+            self.waiter.release();
+        }
+        self.pause(!has_room)
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
@@ -215,9 +227,10 @@ impl DataThread {
         }
         self.paused = pause;
         for (i, lane) in self.lanes.iter().enumerate() {
-            if let Some(lane) = lane {
-                epoll::modify(
-                    self.waiter.epoll(),
+            if let Some(lane) = lane
+                && lane.vlan.is_none()
+            {
+                self.waiter.modify(
                     lane.tap.as_fd(),
                     lane_token(i),
                     lane_interest(pause || !lane.reads),
@@ -245,15 +258,11 @@ impl DataThread {
                         now,
                         &self.buffer[..len],
                     );
-                    if lane.reflect
-                        && lane.core.is_reflected(
-                            self.buffer[..len]
-                                .get(VNET_HEADER_LEN..)
-                                .unwrap_or_default(),
-                        )
-                    {
-                        receive::write_raw(lane, &self.buffer[..len]);
+                    if fate == Fate::Tagged {
+                        self.tagged(i, now, len);
+                        continue;
                     }
+                    receive::reflect(lane, &self.buffer[..len]);
                     let news = lane.core.has_updates() || lane.core.has_events();
                     if fate != Fate::Sent {
                         self.after_unsent(i, now);
@@ -283,9 +292,22 @@ impl DataThread {
         self.service(i, now);
     }
 
-    /// Receives one batch and writes it to the TAPs.
+    /// Takes what the fabric has, as much as moderation says.
     fn receive(&mut self, now: Time) -> io::Result<()> {
-        let batch = self.fabric.poll(if self.busy { DEPTH } else { 1 })?;
+        if self.moderation.is_some() {
+            return self.receive_moderated(now);
+        }
+        let depth = if self.busy { DEPTH } else { 1 };
+        self.receive_batch(now, depth).map(drop)
+    }
+
+    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
+    fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
+        let batch = self.fabric.poll(depth)?;
+        let arrived = match self.moderation {
+            Some(_) => batch.datagrams().count() + batch.messages().count(),
+            None => 0,
+        };
         let mut receiver = receive::Receiver {
             lanes: &mut self.lanes,
             coalescer: &mut self.coalescer,
@@ -303,7 +325,7 @@ impl DataThread {
                 self.service(i, now);
             }
         }
-        Ok(())
+        Ok(arrived)
     }
 
     /// Sends what a core wants sent, and frames that it no longer holds.

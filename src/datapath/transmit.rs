@@ -20,6 +20,8 @@ pub enum Fate {
     Sent,
     /// Kept by the core until its destination is known.
     Held,
+    /// It has a tag, and tags select partitions: nothing was done with it.
+    Tagged,
     /// Dropped and counted.
     Dropped,
 }
@@ -137,6 +139,7 @@ fn step(
             });
         }
         Outgoing::Held => return Step::Done(Fate::Held),
+        Outgoing::Tagged => return Step::Done(Fate::Tagged),
         // The core has counted why.
         Outgoing::Dropped(_) => return Step::Done(dropped(lane)),
         Outgoing::Rewritten { to, packet } => match scratch.get_mut(..packet.len()) {

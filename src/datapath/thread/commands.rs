@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
-use rustix::event::epoll;
 
 use super::super::command::{Command, DeviceId, Report, Snapshot};
 use super::super::lane::Lane;
@@ -52,10 +51,10 @@ impl DataThread {
                 }
             }
             // Taken up by the lanes that serve them.
-            Command::SetSiblings(..)
-            | Command::Flush(_)
-            | Command::SetVlans(..)
-            | Command::SetModeration(_) => {}
+            Command::SetSiblings(..) | Command::Flush(_) => {}
+            Command::SetModeration(wanted) => self.set_moderation(wanted),
+            Command::SetVlans(id, on) => self.set_vlans(id, on),
+            Command::AddVlan(vlan) => self.add_vlan(*vlan),
             Command::SetPayloadMax(id, bytes) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.link_mtu = bytes.saturating_sub(4);
@@ -142,34 +141,41 @@ impl DataThread {
         }
     }
 
-    fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
+    pub(super) fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
         self.lanes
             .iter_mut()
             .enumerate()
             .find_map(|(i, l)| l.as_mut().filter(|l| l.id == id).map(|l| (i, l)))
     }
 
-    fn add(&mut self, mut lane: Lane) {
-        let i = match self.lanes.iter().position(Option::is_none) {
+    /// A place that no lane has.
+    pub(super) fn free_lane(&mut self) -> usize {
+        match self.lanes.iter().position(Option::is_none) {
             Some(free) => free,
             None => {
                 self.lanes.push(None);
                 self.lanes.len() - 1
             }
-        };
+        }
+    }
+
+    /// Serves a lane from now on.
+    pub(super) fn take_on(&mut self, i: usize, mut lane: Lane) {
+        lane.core.watch(self.watched);
+        self.lanes[i] = Some(lane);
+        self.listen(i);
+    }
+
+    fn add(&mut self, lane: Lane) {
+        let i = self.free_lane();
         let id = lane.id;
-        let added = epoll::add(
-            self.waiter.epoll(),
+        let added = self.waiter.add(
             lane.tap.as_fd(),
             lane_token(i),
             lane_interest(self.paused || !lane.reads),
         );
         match added {
-            Ok(()) => {
-                lane.core.watch(self.watched);
-                self.lanes[i] = Some(lane);
-                self.listen(i);
-            }
+            Ok(()) => self.take_on(i, lane),
             Err(e) => {
                 log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
                 self.report(Report::TapGone(id));
@@ -185,9 +191,12 @@ impl DataThread {
 
     fn drop_lane(&mut self, i: usize) {
         self.close_all(i);
+        self.forget_vlans(i);
         if let Some(mut lane) = self.lanes[i].take() {
-            // A TAP that is gone has left the epoll instance already.
-            let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
+            if lane.vlan.is_none() {
+                self.waiter.delete(lane.tap.as_fd());
+            }
+            lane.priorities.release_all();
             lane.core.release_all();
             lane.release_ahs(&mut *self.fabric, &mut self.train);
         }
