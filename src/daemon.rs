@@ -32,6 +32,7 @@ use crate::port::PortRuntime;
 use crate::reload::Running;
 use crate::watch::{Subject, Watchers};
 pub use place::Place;
+use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +76,8 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    /// Partitions that tags on their frames select.
+    pub(crate) vlans: Vlans,
     /// Clients that monitor.
     pub(crate) watchers: Watchers,
     /// Clients that ping.
@@ -127,6 +130,7 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
             running: None,
@@ -323,6 +327,7 @@ impl Daemon {
                 if let Some(id) = self.by_index(link.index) {
                     self.link_changed(id, &link);
                 }
+                self.vlan_link_seen(&link);
                 self.note_stacking(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
@@ -626,6 +631,8 @@ impl Daemon {
     fn close(&mut self, id: DeviceId) {
         self.tell_device(id, Happening::Gone);
         self.pingers.device_gone(id);
+        // Their lanes hold the TAP open.
+        self.end_vlans(id);
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
