@@ -118,6 +118,9 @@ pub struct Device {
     pub bridge: Option<u32>,
     /// Whether the interface is administratively up.
     pub up: bool,
+    /// What `umcast` was set to. Without effect: a software fabric has no group that only a program
+    /// of the user's could join.
+    pub umcast: bool,
     /// Carrier as last set.
     pub carrier: bool,
     /// Receive coalescing as last seen (`ethtool -K gro`).
@@ -214,6 +217,7 @@ impl Device {
             limits,
             bridge: None,
             up: false,
+            umcast: false,
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),

@@ -136,6 +136,8 @@ impl Daemon {
             persist: d.spec.persist,
             dhcp: d.spec.dhcp.into(),
             reflect: d.spec.reflect,
+            umcast: d.umcast,
+            vlan_pkey: d.spec.vlan_pkey,
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
