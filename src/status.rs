@@ -148,12 +148,8 @@ impl Daemon {
             Some(name) if let Some((id, at)) = self.vlan_named(name) => {
                 (Vec::new(), vec![(name.clone(), id, at)])
             }
-            _ => {
-                let selected = self.selected(which)?;
-                let one = which.interface.as_ref().and(selected.first());
-                let vlans = self.vlans_of(one.map(|(id, ..)| *id));
-                (selected, vlans)
-            }
+            Some(_) => (self.selected(which)?, Vec::new()),
+            None => (self.selected(which)?, self.vlans()),
         };
         let snapshots = self.snapshots(false);
         let vlans = vlans.iter().map(|(name, id, at)| {

@@ -334,15 +334,14 @@ impl Daemon {
             .map(|(id, p)| (*id, p.at))
     }
 
-    /// The partitions that tags on one interface select, or on any: name, id and port.
-    pub(crate) fn vlans_of(&self, trunk: Option<DeviceId>) -> Vec<(String, DeviceId, usize)> {
+    /// The partitions that tags select: name, id and port.
+    pub(crate) fn vlans(&self) -> Vec<(String, DeviceId, usize)> {
         let all = self.vlans.partitions.iter();
-        all.filter(|(_, p)| trunk.is_none_or(|trunk| trunk == p.trunk))
-            .map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
+        all.map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
             .collect()
     }
 
-    /// The same as they are listed beside children.
+    /// Those on one interface, or on any, as they are listed beside children.
     pub(crate) fn vlan_children(&self, trunk: Option<DeviceId>) -> Vec<ChildInfo> {
         let all = self.vlans.partitions.values();
         all.filter(|p| trunk.is_none_or(|trunk| trunk == p.trunk))
