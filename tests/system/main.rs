@@ -34,3 +34,4 @@ mod restart;
 mod snooping;
 mod takeover;
 mod underlay;
+mod vlan;

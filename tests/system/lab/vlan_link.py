@@ -95,7 +95,8 @@ def main():
                 try:
                     while True:
                         move(tap, link, vid)
-                except BlockingIOError:
+                except OSError:
+                    # There is no more, or LOWER went down.
                     pass
 
 
