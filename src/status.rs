@@ -213,7 +213,9 @@ impl Daemon {
         let (_, _, device) = self.named(name)?;
         let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
-        for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
+        let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
+        // The core always knows the broadcast group, which is left while the interface is down.
+        for g in listed.filter(|g| g.send_only || device.joined.contains(&g.mgid)) {
             let info = GroupInfo {
                 mgid: g.mgid,
                 // The broadcast group is as old as the device.

@@ -11,6 +11,7 @@ mod bond;
 mod bridge;
 mod capture;
 mod checklist;
+mod children;
 mod config;
 mod connected;
 mod control;
