@@ -284,6 +284,11 @@ impl Ipoib {
             .or_else(|| self.connected.table.pop_released())
     }
 
+    /// Whether [`Ipoib::pop_released`] has something.
+    pub fn has_released(&self) -> bool {
+        self.resolver.has_released() || self.connected.table.has_released()
+    }
+
     /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`], [`Ipoib::poll_tap`],
     /// [`Ipoib::poll_connection`] and [`Ipoib::pop_released`] should be called next.
     pub fn next_deadline(&self) -> Option<Time> {
