@@ -11,7 +11,8 @@ use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::{
     BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, QpnChoice,
     check_underlay, values::CONNECTIONS, values::parse_connections, values::parse_interface,
-    values::parse_mtu, values::parse_peer, values::parse_pkey, values::parse_queues,
+    values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
+    values::parse_queues,
 };
 use crate::reload::Source;
 
@@ -141,6 +142,24 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub reflect: bool,
 
+    /// Network namespace that the interface goes to, one of `ip netns`; the underlay stays in the
+    /// daemon's [default: the daemon's]
+    #[arg(long, value_name = "NAME", value_parser = parse_netns)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub netns: Option<String>,
+
+    /// Child interfaces of these partitions, named like ib0.8001; `ibtap child` makes and removes
+    /// others later [default: none]
+    #[arg(long, value_name = "P_KEY,...", value_delimiter = ',', value_parser = parse_pkey)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub child: Vec<PKey>,
+
+    /// Have 802.1Q tags select partitions: VLAN n is P_Key 0x8000 | n [default: tagged frames are
+    /// dropped]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub vlan_pkey: bool,
+
     /// Control socket [default: /run/ibtap/ibtapd.sock]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
@@ -214,15 +233,30 @@ impl Args {
             up: !self.down,
             dhcp: self.dhcp,
             reflect: self.reflect,
+            netns: self.netns,
+            vlan_pkey: self.vlan_pkey,
             ..DeviceConfig::new(&self.name, &underlay)
         };
+        let devices = with_children(device, &self.child).map_err(ConfigError::options)?;
         Ok(Config {
             socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             log_level: self.log_level.unwrap_or_default(),
             ports: [(underlay, port)].into(),
-            devices: vec![device],
+            devices,
         })
     }
+}
+
+/// A device and its children behind it.
+fn with_children(parent: DeviceConfig, pkeys: &[PKey]) -> Result<Vec<DeviceConfig>, String> {
+    let mut devices = vec![parent.clone()];
+    for pkey in pkeys {
+        let child = parent.child(*pkey);
+        child.check_child(&parent, &devices)?;
+        child.check_name(&devices)?;
+        devices.push(child);
+    }
+    Ok(devices)
 }
 
 /// Parses a command line. `Err` holds the exit status: usage errors, `--help` and `--version` have

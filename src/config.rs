@@ -16,7 +16,8 @@ use crate::api::{DhcpMode, LogLevel, Mode};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
-/// name or a partition of a port, every device's underlay has an entry in `ports`.
+/// name in a network namespace, no two children of one device a partition, every device's underlay
+/// has an entry in `ports`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Path of the control socket.
@@ -25,7 +26,7 @@ pub struct Config {
     pub log_level: LogLevel,
     /// Fabric ports by underlay interface name; one for each underlay that a device names.
     pub ports: BTreeMap<String, PortConfig>,
-    /// Devices, in the order of the file; at least one.
+    /// Devices, in the order of the file, each with its children behind it; at least one.
     pub devices: Vec<DeviceConfig>,
 }
 
@@ -173,6 +174,85 @@ impl DeviceConfig {
             up: true,
             dhcp: DhcpMode::default(),
             reflect: false,
+        }
+    }
+
+    /// A child of this device with the defaults: what it does not have of its own, it has of its
+    /// parent. It is a full member wherever the port is one.
+    pub fn child(&self, pkey: PKey) -> DeviceConfig {
+        DeviceConfig {
+            name: values::child_name(&self.name, pkey),
+            parent: Some(self.name.clone()),
+            vlan_pkey: false,
+            pkey: pkey.full(),
+            qpn: QpnChoice::default(),
+            mtu: None,
+            queues: Some(1),
+            ..self.clone()
+        }
+    }
+
+    /// What tells it from the other devices.
+    pub fn key(&self) -> DeviceKey {
+        DeviceKey {
+            netns: self.netns.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// No two devices of a network namespace have one name.
+    pub(crate) fn check_name(&self, others: &[DeviceConfig]) -> Result<(), String> {
+        if others.iter().all(|other| other.key() != self.key()) {
+            return Ok(());
+        }
+        Err(match &self.netns {
+            Some(netns) => format!(
+                "another device in the namespace {netns:?} is named {:?} already",
+                self.name
+            ),
+            None => format!("another device is named {:?} already", self.name),
+        })
+    }
+
+    /// A child has a partition of its own (kernel ipoib_vlan.c, `is_child_unique`); `others` has the
+    /// parent's other children.
+    pub(crate) fn check_child(
+        &self,
+        parent: &DeviceConfig,
+        others: &[DeviceConfig],
+    ) -> Result<(), String> {
+        if parent.pkey.full() == self.pkey {
+            return Err(format!(
+                "{:?} has the P_Key {} itself; a child needs another one",
+                parent.name, self.pkey
+            ));
+        }
+        let sibling = |o: &&DeviceConfig| o.parent == self.parent && o.pkey == self.pkey;
+        match others.iter().find(sibling) {
+            Some(other) => Err(format!(
+                "{:?} is a child of {:?} with the P_Key {} already",
+                other.name, parent.name, self.pkey
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A device's name in the configuration, and the network namespace that it is configured for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceKey {
+    /// As [`DeviceConfig::netns`].
+    pub netns: Option<String>,
+    /// As [`DeviceConfig::name`].
+    pub name: String,
+}
+
+impl fmt::Display for DeviceKey {
+    /// `ib0`, or `blue/ib0` in the network namespace `blue`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.netns {
+            Some(netns) => write!(f, "{netns}/{}", self.name),
+            None => f.write_str(&self.name),
         }
     }
 }

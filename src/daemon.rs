@@ -1,12 +1,15 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod carrier;
 mod children;
 mod front;
 mod mode;
 mod mtu;
+mod partition;
 mod place;
 mod settings;
+mod siblings;
 mod vlan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +34,7 @@ use crate::pinger::Pingers;
 use crate::port::PortRuntime;
 use crate::reload::Running;
 use crate::watch::{Subject, Watchers};
+use children::Strangers;
 pub use place::Place;
 
 /// Why the daemon cannot start or go on.
@@ -91,6 +95,8 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
+    /// TAPs that may become children.
+    strangers: Strangers,
     stacking_changed: BTreeSet<DeviceId>,
     addresses_changed: BTreeSet<DeviceId>,
     routes_changed: bool,
@@ -139,6 +145,7 @@ impl Daemon {
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
+            strangers: Strangers::default(),
             stacking_changed: BTreeSet::new(),
             addresses_changed: BTreeSet::new(),
             routes_changed: false,
@@ -151,6 +158,7 @@ impl Daemon {
                 return Err(e);
             }
         }
+        daemon.find_children();
         daemon.inherited.discard_rest();
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
@@ -184,25 +192,69 @@ impl Daemon {
         Ok(())
     }
 
-    /// Makes a device on a port.
+    /// Makes a device on a port, as a child if its parent is named.
     pub(crate) fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
+        let parent = match &spec.parent {
+            Some(name) => Some(self.configured_parent(at, spec, name)?),
+            None => None,
+        };
+        let id = self.bring_in(at, spec, parent, None)?;
+        if parent.is_none() {
+            self.look_for_children(id);
+        }
+        Ok(())
+    }
+
+    /// The device of the same port that the configuration calls so.
+    fn configured_parent(
+        &self,
+        at: usize,
+        child: &DeviceSpec,
+        name: &str,
+    ) -> Result<DeviceId, DaemonError> {
+        let is_parent = |port: usize, device: &Device| {
+            port == at && device.parent.is_none() && device.spec.name == name
+        };
+        let mut all = self.devices.iter();
+        all.find(|(_, (port, device))| is_parent(*port, device))
+            .map(|(id, _)| *id)
+            .ok_or_else(|| DaemonError::Device {
+                name: child.name.clone(),
+                source: DeviceError::NoParent(name.to_owned()),
+            })
+    }
+
+    /// Puts a device into service on a port: a child of `parent`, with the interface `found`, if
+    /// these are given.
+    fn bring_in(
+        &mut self,
+        at: usize,
+        spec: &DeviceSpec,
+        parent: Option<DeviceId>,
+        found: Option<&rtnl::Link>,
+    ) -> Result<DeviceId, DaemonError> {
         let id = DeviceId(self.next_id);
         self.next_id += 1;
-        let port = &mut self.ports[at];
-        let mut site = Site {
-            threads: &port.mailboxes(),
-            port: &mut *port.port,
-            netlink: &mut self.netlink,
-            inherited: &mut self.inherited,
-        };
-        let device = Device::create(id, spec, &mut site).map_err(|source| DaemonError::Device {
+        let failed = |source| DaemonError::Device {
             name: spec.name.clone(),
             source,
-        })?;
+        };
+        self.follow_pkeys(at, Some(spec.pkey))
+            .map_err(|why| failed(DeviceError::Pkeys(why)))?;
+        let made = self.make_device_at(id, at, spec, parent, found);
+        let mut device = match made {
+            Ok(device) => device,
+            Err(e) => {
+                self.unfollow_pkeys(at);
+                return Err(failed(e));
+            }
+        };
+        let missing = self.no_carrier(at, &device);
+        device.set_carrier(missing.is_none());
         log::info!(
             "{}: serving on {} mode={} qpn={} pkey={} gid={} mtu={} queues={}",
             device.name,
-            port.port.attributes().name,
+            self.ports[at].port.attributes().name,
             device.mode_word(),
             device.endpoint.qpn,
             device.spec.pkey,
@@ -210,6 +262,9 @@ impl Daemon {
             device.mtu,
             device.queues
         );
+        if let Some(why) = missing {
+            log::info!("{}: no carrier: {why}", device.name);
+        }
         // What was announced while the device was made is older than what is read now, and would
         // show states that have passed: the first MAC, the first MTU, down before up.
         for event in self.monitor.drain() {
@@ -222,10 +277,47 @@ impl Daemon {
             qpn: device.endpoint.qpn,
             gid: device.address.gid(),
         };
+        let waits = device.endpoint.pkey.is_none();
+        let pkey = device.spec.pkey;
         self.devices.insert(id, (at, device));
         self.tell_device(id, created);
+        if waits {
+            self.tell_device(id, Happening::PkeyMissing { pkey });
+        }
+        self.tell_child_added(id);
         self.reread(id);
-        Ok(())
+        self.sync_siblings();
+        Ok(id)
+    }
+
+    fn make_device_at(
+        &mut self,
+        id: DeviceId,
+        at: usize,
+        spec: &DeviceSpec,
+        parent: Option<DeviceId>,
+        found: Option<&rtnl::Link>,
+    ) -> Result<Device, DeviceError> {
+        let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
+        let port = &mut self.ports[at];
+        let mut site = Site {
+            parent: parent.and_then(name_of),
+            found,
+            threads: &port.mailboxes(),
+            port: &mut *port.port,
+            netlink: &mut self.netlink,
+            inherited: &mut self.inherited,
+        };
+        Device::create(id, spec, &mut site)
+    }
+
+    /// Takes over what children of ours there are already, at the start.
+    fn find_children(&mut self) {
+        let parents = self.devices.iter().filter(|(_, (_, d))| d.parent.is_none());
+        for id in parents.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.look_for_children(id);
+        }
+        self.meet_strangers();
     }
 
     /// The descriptors to wait for.
@@ -250,6 +342,7 @@ impl Daemon {
             .into_iter()
             .chain(down)
             .chain(self.next_tick())
+            .chain(self.strangers.wait())
             .chain(ping.map(|at| at.saturating_duration_since(Instant::now())))
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
@@ -289,9 +382,11 @@ impl Daemon {
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
+        self.meet_strangers();
         self.sort_out_reports();
         self.tick();
         self.sync_changed_groups();
+        self.sync_siblings();
         self.send_pings();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
@@ -300,10 +395,11 @@ impl Daemon {
         Ok(())
     }
 
-    fn by_index(&self, ifindex: u32) -> Option<DeviceId> {
+    /// The device whose interface has this index at this place.
+    fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
         self.devices
             .iter()
-            .find(|(_, (_, d))| d.ifindex == ifindex)
+            .find(|(_, (_, d))| d.ifindex == ifindex && d.place == place)
             .map(|(id, _)| *id)
     }
 
@@ -318,18 +414,19 @@ impl Daemon {
     }
 
     fn netlink_event(&mut self, event: Event) {
+        let place = Place::default();
         match event {
             Event::LinkChanged(link) => {
-                if let Some(id) = self.by_index(link.index) {
-                    self.link_changed(id, &link);
+                match self.by_index(place, link.index) {
+                    Some(id) => self.link_changed(id, &link),
+                    None => self.strangers.seen(place, &link),
                 }
                 self.note_stacking(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
-                if let Some(id) = self.by_index(index) {
-                    log::warn!(
-                        "{name}: the interface was deleted or moved; its endpoint is closed"
-                    );
+                self.strangers.gone(place, index);
+                if let Some(id) = self.by_index(place, index) {
+                    log::debug!("{name}: the interface was deleted or moved");
                     self.forget(id);
                 }
                 self.note_stacking(None);
@@ -349,12 +446,16 @@ impl Daemon {
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                self.membership_changed.extend(self.by_index(ifindex));
+                let id = self.by_index(place, ifindex);
+                self.membership_changed.extend(id);
             }
             Event::MulticastRouting => self.routes_changed = true,
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-                ids.into_iter().for_each(|id| self.reread(id));
+                for id in ids {
+                    self.reread(id);
+                    self.look_for_children(id);
+                }
             }
         }
     }
@@ -388,17 +489,16 @@ impl Daemon {
         let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         let was = std::mem::replace(&mut device.name, link.name.clone());
         let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
-        if was != link.name {
+        let renamed = was != link.name;
+        if renamed {
             tell(Happening::Renamed { was });
         }
-        if device.up != link.up {
-            device.up = link.up;
-            log::info!("{}: {}", device.name, if link.up { "up" } else { "down" });
-            tell(if link.up {
-                Happening::Up
-            } else {
-                Happening::Down
-            });
+        let is_parent = device.parent.is_none();
+        if std::mem::replace(&mut device.up, link.up) != link.up {
+            self.up_changed(id);
+        }
+        if renamed && is_parent {
+            self.parent_renamed(id, &link.name);
         }
         self.mtu_seen(id, link.mtu);
         let Some((_, device)) = self.devices.get_mut(&id) else {
@@ -472,8 +572,11 @@ impl Daemon {
         if let Some((at, device)) = self.devices.get_mut(&id)
             && device.addresses.insert(ip)
         {
-            log::debug!("{}: announcing {ip}", device.name);
-            self.ports[*at].tell_first(Command::Announce(id, ip));
+            // One that is down has no link to tell; it tells when it comes up.
+            if device.up {
+                log::debug!("{}: announcing {ip}", device.name);
+                self.ports[*at].tell_first(Command::Announce(id, ip));
+            }
         }
     }
 
@@ -484,7 +587,9 @@ impl Daemon {
 
     /// Tells the link about all addresses of a device, since its own address is another one now.
     fn announce(&self, id: DeviceId) {
-        if let Some((at, device)) = self.devices.get(&id) {
+        if let Some((at, device)) = self.devices.get(&id)
+            && device.up
+        {
             for ip in &device.addresses {
                 self.ports[*at].tell_first(Command::Announce(id, *ip));
             }
@@ -515,7 +620,10 @@ impl Daemon {
                 return;
             }
         };
-        let (wanted, too_many) = device.wanted_groups(&host);
+        let (wanted, too_many) = match device.holds_groups() {
+            true => device.wanted_groups(&host),
+            false => (BTreeSet::new(), false),
+        };
         device.host_groups = host;
         if too_many && !std::mem::replace(&mut device.told_groups_full, true) {
             log::warn!(
@@ -599,27 +707,18 @@ impl Daemon {
         }
     }
 
-    fn set_carriers(&mut self, at: usize) {
-        let active = self.ports[at].port.attributes().state == PortState::Active;
-        for (_, device) in self.devices.values_mut().filter(|(p, _)| *p == at) {
-            if device.carrier != active {
-                device.set_carrier(active);
-                let what = if device.carrier {
-                    Happening::CarrierOn
-                } else {
-                    Happening::CarrierOff
-                };
-                self.watchers.tell(Subject::Interface(&device.name), what);
-            }
-        }
-    }
-
-    /// Closes a device whose TAP is gone, or is to go.
+    /// Closes a device whose TAP is gone, or is to go, and its children with their interfaces.
     pub(crate) fn forget(&mut self, id: DeviceId) {
-        if let Some((_, device)) = self.devices.get(&id) {
-            fdstore::forget(&device.spec.name);
-        }
+        self.remove_children(id);
+        let Some((at, device)) = self.devices.get(&id) else {
+            return;
+        };
+        let at = *at;
+        log::info!("{}: out of service, its endpoint is closed", device.name);
+        fdstore::forget(&device.spec.name);
+        self.tell_child_removed(id);
         self.close(id);
+        self.unfollow_pkeys(at);
     }
 
     /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.

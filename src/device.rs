@@ -1,22 +1,25 @@
 //! One device: a TAP interface, its UD endpoint, and what the control thread keeps about it.
 
+mod alias;
 mod mtu;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, Qpn, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
 use crate::daemon::Place;
-use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
+use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
 use crate::fdstore::{self, Inherited, Stored};
+pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
@@ -77,6 +80,15 @@ pub enum DeviceError {
     /// The MTU does not fit; the text is a whole sentence.
     #[error("{0}")]
     Mtu(String),
+    /// It is to be a child of a device that is not there; with the configured name of that.
+    #[error("there is no interface {0} on its underlay to be a child of")]
+    NoParent(String),
+    /// The port's P_Key table could not take its partition in; the text is a whole sentence.
+    #[error("{0}")]
+    Pkeys(String),
+    /// The interface that was to be taken over is gone, or another one now.
+    #[error("the interface {0} is gone")]
+    Vanished(String),
     /// The port does not serve the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
@@ -88,6 +100,8 @@ pub struct Device {
     pub id: DeviceId,
     /// What it is a child of.
     pub parent: Option<DeviceId>,
+    /// The name of that now.
+    pub parent_name: Option<String>,
     /// Where the interface is.
     pub place: Place,
     /// What was asked for.
@@ -116,8 +130,13 @@ pub struct Device {
     pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
-    /// Whether the interface is administratively up.
+    /// Whether the interface is administratively up. While it is not, it holds no groups.
     pub up: bool,
+    /// Devices of this daemon that it reaches without the wire, as last told.
+    pub siblings: Arc<[Sibling]>,
+    /// What `umcast` was set to. Without effect: a software fabric has no group that only a program
+    /// of the user's could join.
+    pub umcast: bool,
     /// Carrier as last set.
     pub carrier: bool,
     /// Receive coalescing as last seen (`ethtool -K gro`).
@@ -144,6 +163,10 @@ pub struct Device {
 
 /// Where a device is made.
 pub struct Site<'a> {
+    /// What it becomes a child of, and the name of that.
+    pub parent: Option<(DeviceId, String)>,
+    /// The interface that it takes over; none is made then, and one that is held is not waited for.
+    pub found: Option<&'a rtnl::Link>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
     /// The port's data threads.
@@ -185,9 +208,10 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = match site.inherited.of(&spec.name) {
-            Some(stored) => Opened::take_over(spec, queues, stored)?,
-            None => Opened::new(spec, queues)?,
+        let opened = match (site.inherited.of(&spec.name), site.found) {
+            (Some(stored), _) => Opened::take_over(spec, queues, stored)?,
+            (None, Some(link)) => Opened::adopt(link, queues)?,
+            (None, None) => Opened::new(spec, queues)?,
         };
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
@@ -198,7 +222,8 @@ impl Device {
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
-            parent: None,
+            parent: site.parent.as_ref().map(|(id, _)| *id),
+            parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             place: Place::default(),
             spec: spec.clone(),
             name: opened.name,
@@ -214,6 +239,8 @@ impl Device {
             limits,
             bridge: None,
             up: false,
+            siblings: Arc::default(),
+            umcast: false,
             carrier: false,
             coalesce: true,
             joined: BTreeSet::new(),
@@ -227,25 +254,31 @@ impl Device {
             created: now(),
             addresses: BTreeSet::new(),
         };
-        let active = attributes.state == PortState::Active;
         // An interface that was never without a queue keeps its carrier: to lose it would flush what
         // bridges have learned and, with some network managers, the addresses.
-        if !(opened.inherited && active) {
+        if !opened.inherited {
             device.set_carrier(false);
         }
-        let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
         let prepared = device
             .prepare_link(site.netlink, &attributes.name)
-            .and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
+            .and_then(|()| Ok(device.join_broadcast(site.port)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
         }
-        device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
-        device.set_carrier(active);
         fdstore::keep(&spec.name, &device.tap);
         Ok(device)
+    }
+
+    /// Attaches to the broadcast group, without which there is no link, unless it is to stay down.
+    fn join_broadcast(&mut self, port: &mut dyn Port) -> Result<(), FabricError> {
+        if self.endpoint.pkey.is_some() && (self.up || self.spec.up) {
+            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, self.spec.scope);
+            port.attach(self.endpoint.id, broadcast)?;
+            self.joined.insert(broadcast);
+        }
+        Ok(())
     }
 
     /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train.
@@ -266,14 +299,8 @@ impl Device {
         } else if let Some(mac) = link.address {
             self.mac = mac;
         }
-        // What a daemon left behind in this mode may have another MTU by the administrator's wish.
-        let served_before = self.tap.existed()
-            && link
-                .alias
-                .as_deref()
-                .is_some_and(|a| is_our_alias(a) && a.ends_with(&self.mode_word()));
-        let allowed = self.limits.allowed(self.mode);
-        if served_before && self.spec.mtu.is_none() && allowed.contains(&link.mtu) {
+        let keeps_mtu = self.spec.mtu.is_none() && self.has_wished_mtu(&link);
+        if keeps_mtu && self.limits.allowed(self.mode).contains(&link.mtu) {
             self.mtu = link.mtu;
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
@@ -287,6 +314,17 @@ impl Device {
         Ok(())
     }
 
+    /// Whether the MTU of an interface that was there is the administrator's wish: a daemon left it
+    /// behind in this mode, or it is another one than a TAP begins with.
+    fn has_wished_mtu(&self, link: &rtnl::Link) -> bool {
+        let served = link.alias.as_deref().and_then(Alias::parse);
+        self.tap.existed()
+            && match served {
+                Some(served) => ipoib::Mode::from(served.mode) == self.mode,
+                None => self.parent.is_some() && link.mtu != TAP_MTU,
+            }
+    }
+
     /// Says in the alias of `link` what the interface is, unless the administrator has written
     /// something else there.
     ///
@@ -298,12 +336,17 @@ impl Device {
         port: &str,
         link: &rtnl::Link,
     ) -> Result<(), rtnl::Error> {
-        let alias = link.alias.as_deref().unwrap_or_default();
-        if !alias.is_empty() && !is_our_alias(alias) {
+        let alias = Alias {
+            port: port.to_owned(),
+            parent: self.parent_name.clone(),
+            pkey: self.spec.pkey,
+            mode: self.mode.into(),
+        };
+        let alias = alias.to_string();
+        if !Alias::is_free(link.alias.as_deref()) || link.alias.as_ref() == Some(&alias) {
             return Ok(());
         }
-        let (pkey, mode) = (self.spec.pkey, self.mode_word());
-        netlink.set_alias(self.ifindex, &format!("{ALIAS} {port} pkey {pkey} {mode}"))
+        netlink.set_alias(self.ifindex, &alias)
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
@@ -383,6 +426,12 @@ impl Device {
         }
     }
 
+    /// Whether it may be attached to groups: it is up, and its partition is there (kernel
+    /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO).
+    pub fn holds_groups(&self) -> bool {
+        self.up && self.endpoint.pkey.is_some()
+    }
+
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
     /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
     /// interface have.
@@ -443,12 +492,9 @@ fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
 }
 
-/// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
-const ALIAS: &str = "ibtap:";
-
-fn is_our_alias(alias: &str) -> bool {
-    alias.starts_with(ALIAS)
-}
+/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
+/// tun_net_initialize: ETH_DATA_LEN).
+const TAP_MTU: u32 = 1500;
 
 /// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
@@ -475,6 +521,25 @@ impl Opened {
             tap,
             queues,
             name: spec.name.clone(),
+            inherited: false,
+        })
+    }
+
+    /// Attaches to a TAP that is there.
+    fn adopt(link: &rtnl::Link, queues: usize) -> Result<Opened, DeviceError> {
+        let (tap, queues) = Tap::open(&TapOptions {
+            name: link.name.clone(),
+            queues,
+            persist: false,
+        })?;
+        // It may have gone meanwhile, and its name to another.
+        if !tap.existed() || tap.ifindex() != link.index {
+            return Err(DeviceError::Vanished(link.name.clone()));
+        }
+        Ok(Opened {
+            tap,
+            queues,
+            name: link.name.clone(),
             inherited: false,
         })
     }

@@ -84,6 +84,11 @@ impl Inherited {
         Some(self.interfaces.swap_remove(at))
     }
 
+    /// Whether there are queues of the interface that is called so now.
+    pub fn has(&self, interface: &str) -> bool {
+        self.interfaces.iter().any(|s| s.interface == interface)
+    }
+
     /// Closes what no device has taken: an interface that is not persistent goes with it.
     pub fn discard_rest(&mut self) {
         for stored in self.interfaces.drain(..) {

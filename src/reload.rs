@@ -7,7 +7,7 @@ mod plan;
 use std::path::PathBuf;
 
 use crate::api::{ApiError, Happening, LogLevel, Reloaded};
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, DeviceKey};
 use crate::daemon::Daemon;
 use crate::watch::Subject;
 use plan::Plan;
@@ -93,9 +93,12 @@ impl Daemon {
             return Reloaded::default();
         };
         // What was deleted by hand is made again.
-        let names: Vec<&String> = self.devices.values().map(|(_, d)| &d.spec.name).collect();
+        let served = |key: DeviceKey| {
+            let mut all = self.devices.values();
+            all.any(|(_, d)| d.spec.name == key.name && d.spec.netns == key.netns)
+        };
         let config = &mut running.config;
-        config.devices.retain(|d| names.contains(&&d.name));
+        config.devices.retain(|d| served(d.key()));
         let plan = Plan::new(config, new);
         let mut reloaded = Reloaded {
             applied: Vec::new(),

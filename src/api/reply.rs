@@ -109,6 +109,11 @@ pub struct InterfaceInfo {
     pub dhcp: DhcpMode,
     /// Whether frames for guests and groups go back to the TAP, too.
     pub reflect: bool,
+    /// The flag that programs set on the kernel's IPoIB to join groups themselves; without effect
+    /// here.
+    pub umcast: bool,
+    /// Whether 802.1Q tags on its frames select partitions.
+    pub vlan_pkey: bool,
     /// The daemon's process.
     pub pid: u32,
     /// The daemon's version.

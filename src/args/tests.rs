@@ -47,7 +47,7 @@ fn the_options_say_what_a_file_can_say() {
     let config = run(
         "--underlay eth0 --name st0 --mode connected --connections 64 --pkey 0x8001 --qpn random --mtu 2044 --queues 2 \
          --gid ipv4 --peers 192.0.2.2,192.0.2.3 --link-mtu exact --busy-poll 20 --persist --down \
-         --dhcp rfc4390 --reflect \
+         --dhcp rfc4390 --reflect --netns blue --vlan-pkey --child 0x8002,3 --child 0x8004 \
          --socket /tmp/s --log-level debug",
     );
     let file = r#"
@@ -71,6 +71,9 @@ fn the_options_say_what_a_file_can_say() {
         up = false
         dhcp = "rfc4390"
         reflect = true
+        netns = "blue"
+        vlan_pkey = true
+        children = [0x8002, 0x8003, 0x8004]
     "#;
     assert_eq!(config, Config::parse(file, "file").unwrap());
 }
@@ -142,6 +145,24 @@ fn refusals_are_sentences() {
             "--underlay eth0 --gid ipv4",
             "an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; list the \
              other hosts' addresses in peers, or use an IPv6 GID",
+        ),
+        (
+            "--underlay eth0 --child 0x8001,0x8000",
+            "invalid value '0x8000' for '--child <P_KEY,...>': P_Key 0x8000 names partition 0, \
+             which is invalid; use 0x0001 to 0x7fff or 0x8001 to 0xffff",
+        ),
+        (
+            "--underlay eth0 --child 0x8001,1",
+            "\"ib0.8001\" is a child of \"ib0\" with the P_Key 0x8001 already",
+        ),
+        (
+            "--underlay eth0 --child 0xffff",
+            "\"ib0\" has the P_Key 0xffff itself; a child needs another one",
+        ),
+        (
+            "--underlay eth0 --netns a/b",
+            "invalid value 'a/b' for '--netns <NAME>': \"a/b\" cannot be the name of a network \
+             namespace",
         ),
         (
             "--underlay ib0",

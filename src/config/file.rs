@@ -1,19 +1,20 @@
 //! The TOML form of the configuration.
 
+mod children;
+mod scalar;
+
 use std::collections::BTreeMap;
-use std::fmt;
-use std::marker::PhantomData;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use fabric::{PKey, QKey};
-use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use toml::Spanned;
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 use super::{Config, DeviceConfig, PortConfig, check_underlay};
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
+use children::Child;
+use scalar::{Connections, Mtu, Name, Netns, Peer, Queues, Value};
 
 /// What is wrong, and at which byte of the text.
 #[derive(Debug)]
@@ -64,7 +65,7 @@ struct Port {
     peers: Option<Spanned<Vec<Value<Peer>>>>,
     link_mtu: Option<Value<LinkMtu>>,
     busy_poll: Option<Value<BusyPoll>>,
-    pkeys: Option<Vec<Value<PKey>>>,
+    pkeys: Option<Spanned<Vec<Value<PKey>>>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -85,6 +86,11 @@ struct Device {
     dhcp: Option<DhcpMode>,
     #[serde(default)]
     reflect: bool,
+    netns: Option<Value<Netns>>,
+    #[serde(default)]
+    vlan_pkey: bool,
+    #[serde(default)]
+    children: Vec<Spanned<Child>>,
 }
 
 /// Reads the text and checks it.
@@ -94,7 +100,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     for (underlay, port) in &file.port {
         ports.insert(underlay.get_ref().clone(), check_port(underlay, port)?);
     }
-    let devices = check_devices(&file.device, &ports)?;
+    let devices = check_devices(&file.device)?;
     if let Some(unused) = file
         .port
         .keys()
@@ -132,8 +138,12 @@ fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Faul
         pkeys: raw
             .pkeys
             .as_ref()
-            .map(|keys| keys.iter().map(|key| key.0).collect()),
+            .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
     };
+    if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
+        let what = "pkeys is empty; list some, or leave it out to have what the devices ask for";
+        return Err(Fault::at(pkeys, what));
+    }
     port.check().map_err(|what| {
         // A bad mix of families is the list's fault, a missing list is the GID's.
         match (&raw.peers, &raw.gid) {
@@ -145,10 +155,7 @@ fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Faul
     Ok(port)
 }
 
-fn check_devices(
-    raw: &[Spanned<Device>],
-    ports: &BTreeMap<String, PortConfig>,
-) -> Result<Vec<DeviceConfig>, Fault> {
+fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<DeviceConfig>, Fault> {
     if raw.is_empty() {
         return Err(Fault {
             what: "there is no [[device]]; describe at least one with a name and an underlay"
@@ -159,12 +166,36 @@ fn check_devices(
     let mut devices: Vec<DeviceConfig> = Vec::with_capacity(raw.len());
     for place in raw {
         let device = to_device(place.get_ref());
-        check_unique(place, &device, &devices)?;
+        let written = &place.get_ref().name;
+        device
+            .check_name(&devices)
+            .map_err(|what| Fault::at(written, what))?;
+        check_underlay(&device.name, &device.underlay)
+            .map_err(|what| Fault::at(&place.get_ref().underlay, what))?;
         check_qpn(place, &device, &devices)?;
-        check_table(place, &device, ports)?;
-        devices.push(device);
+        devices.push(device.clone());
+        children::check(&place.get_ref().children, &device, &mut devices)?;
     }
+    check_parents(raw, &devices)?;
     Ok(devices)
+}
+
+/// Children find their parent by its name.
+fn check_parents(raw: &[Spanned<Device>], devices: &[DeviceConfig]) -> Result<(), Fault> {
+    for place in raw {
+        let raw = place.get_ref();
+        let name = &raw.name.get_ref().0.0;
+        if let Some(first) = raw.children.first()
+            && devices.iter().filter(|d| d.name == *name).count() > 1
+        {
+            let what = format!(
+                "{name:?} has children, and another namespace has a device of that name; \
+                 give one of them another name"
+            );
+            return Err(Fault::at(first, what));
+        }
+    }
+    Ok(())
 }
 
 fn to_device(raw: &Device) -> DeviceConfig {
@@ -190,44 +221,9 @@ fn to_device(raw: &Device) -> DeviceConfig {
     }
     device.dhcp = raw.dhcp.unwrap_or_default();
     device.reflect = raw.reflect;
+    device.netns = raw.netns.as_ref().map(|netns| netns.0.0.clone());
+    device.vlan_pkey = raw.vlan_pkey;
     device
-}
-
-/// Where a device's P_Key is written, or else the device.
-fn pkey_fault(place: &Spanned<Device>, what: String) -> Fault {
-    match &place.get_ref().pkey {
-        Some(pkey) => Fault::at(pkey, what),
-        None => Fault::at(place, what),
-    }
-}
-
-/// No two devices may have one name, nor one partition of one port: both would have the same
-/// groups and would hear each other's broadcasts as their own.
-fn check_unique(
-    place: &Spanned<Device>,
-    device: &DeviceConfig,
-    others: &[DeviceConfig],
-) -> Result<(), Fault> {
-    let name = &place.get_ref().name;
-    if others.iter().any(|other| other.name == device.name) {
-        let what = format!("another device is named {:?} already", device.name);
-        return Err(Fault::at(name, what));
-    }
-    check_underlay(&device.name, &device.underlay)
-        .map_err(|what| Fault::at(&place.get_ref().underlay, what))?;
-    match others
-        .iter()
-        .find(|o| o.underlay == device.underlay && o.pkey.full() == device.pkey.full())
-    {
-        Some(other) => Err(pkey_fault(
-            place,
-            format!(
-                "{:?} and {:?} share the partition {} of {:?}; give one of them another pkey",
-                other.name, device.name, device.pkey, device.underlay
-            ),
-        )),
-        None => Ok(()),
-    }
 }
 
 /// A queue pair number that the user chose belongs to one device of a port.
@@ -248,182 +244,5 @@ fn check_qpn(
             format!("{:?} has the queue pair number {qpn} already", other.name),
         )),
         None => Ok(()),
-    }
-}
-
-/// Where the port's P_Key table is given, it must hold the device's partition.
-fn check_table(
-    place: &Spanned<Device>,
-    device: &DeviceConfig,
-    ports: &BTreeMap<String, PortConfig>,
-) -> Result<(), Fault> {
-    let Some(table) = ports.get(&device.underlay).and_then(|p| p.pkeys.as_ref()) else {
-        return Ok(());
-    };
-    if table.iter().any(|key| key.full() == device.pkey.full()) {
-        return Ok(());
-    }
-    Err(pkey_fault(
-        place,
-        format!(
-            "P_Key {} of {:?} is not in pkeys of [port.{}]",
-            device.pkey, device.name, device.underlay
-        ),
-    ))
-}
-
-/// A value that checks itself while it is read, so that errors carry its place. A number may be
-/// written as one or as a string, for the sake of hexadecimal habits.
-struct Value<T>(T);
-
-struct Name(String);
-struct Peer(IpAddr);
-struct Mtu(u32);
-struct Queues(usize);
-struct Connections(usize);
-
-trait Scalar: Sized {
-    const EXPECTED: &'static str;
-    fn from_text(text: &str) -> Result<Self, String>;
-    fn from_number(number: u64) -> Result<Self, String> {
-        Err(format!(
-            "invalid type: number {number}, expected {}",
-            Self::EXPECTED
-        ))
-    }
-}
-
-impl Scalar for Name {
-    const EXPECTED: &'static str = "the name of an interface";
-    fn from_text(text: &str) -> Result<Name, String> {
-        values::parse_interface(text).map(Name)
-    }
-}
-
-impl Scalar for Peer {
-    const EXPECTED: &'static str = "an IPv6 or IPv4 address";
-    fn from_text(text: &str) -> Result<Peer, String> {
-        values::parse_peer(text).map(Peer)
-    }
-}
-
-impl Scalar for GidChoice {
-    const EXPECTED: &'static str = "\"auto\", \"ipv4\" or an address";
-    fn from_text(text: &str) -> Result<GidChoice, String> {
-        text.parse()
-    }
-}
-
-impl Scalar for QpnChoice {
-    const EXPECTED: &'static str = "\"stable\", \"random\" or a queue pair number";
-    fn from_text(text: &str) -> Result<QpnChoice, String> {
-        text.parse()
-    }
-    fn from_number(number: u64) -> Result<QpnChoice, String> {
-        QpnChoice::from_number(number)
-    }
-}
-
-impl Scalar for LinkMtu {
-    const EXPECTED: &'static str = "\"auto\", \"exact\" or a number of bytes";
-    fn from_text(text: &str) -> Result<LinkMtu, String> {
-        text.parse()
-    }
-    fn from_number(number: u64) -> Result<LinkMtu, String> {
-        LinkMtu::from_bytes(number)
-    }
-}
-
-impl Scalar for BusyPoll {
-    const EXPECTED: &'static str = "a number of microseconds";
-    fn from_text(text: &str) -> Result<BusyPoll, String> {
-        text.parse()
-    }
-    fn from_number(number: u64) -> Result<BusyPoll, String> {
-        BusyPoll::from_micros(number)
-    }
-}
-
-impl Scalar for PKey {
-    const EXPECTED: &'static str = "a P_Key such as 0xffff";
-    fn from_text(text: &str) -> Result<PKey, String> {
-        values::parse_pkey(text)
-    }
-    fn from_number(number: u64) -> Result<PKey, String> {
-        values::pkey_from_number(number)
-    }
-}
-
-impl Scalar for QKey {
-    const EXPECTED: &'static str = "a Q_Key such as 0x0b1b";
-    fn from_text(text: &str) -> Result<QKey, String> {
-        values::parse_qkey(text)
-    }
-    fn from_number(number: u64) -> Result<QKey, String> {
-        values::qkey_from_number(number)
-    }
-}
-
-impl Scalar for Mtu {
-    const EXPECTED: &'static str = "a number of bytes";
-    fn from_text(text: &str) -> Result<Mtu, String> {
-        values::parse_mtu(text).map(Mtu)
-    }
-    fn from_number(number: u64) -> Result<Mtu, String> {
-        values::mtu_from_number(number).map(Mtu)
-    }
-}
-
-impl Scalar for Queues {
-    const EXPECTED: &'static str = "a number of queues";
-    fn from_text(text: &str) -> Result<Queues, String> {
-        values::parse_queues(text).map(Queues)
-    }
-    fn from_number(number: u64) -> Result<Queues, String> {
-        values::queues_from_number(number).map(Queues)
-    }
-}
-
-impl Scalar for Connections {
-    const EXPECTED: &'static str = "a number of connections";
-    fn from_text(text: &str) -> Result<Connections, String> {
-        values::parse_connections(text).map(Connections)
-    }
-    fn from_number(number: u64) -> Result<Connections, String> {
-        values::connections_from_number(number).map(Connections)
-    }
-}
-
-impl<'de, T: Scalar> Deserialize<'de> for Value<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read<T>(PhantomData<T>);
-
-        impl<T: Scalar> Visitor<'_> for Read<T> {
-            type Value = Value<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(T::EXPECTED)
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Value<T>, E> {
-                T::from_text(text).map(Value).map_err(E::custom)
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Value<T>, E> {
-                T::from_number(number).map(Value).map_err(E::custom)
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Value<T>, E> {
-                match u64::try_from(number) {
-                    Ok(number) => self.visit_u64(number),
-                    Err(_) => Err(E::custom(format!(
-                        "{number} is negative; expected {}",
-                        T::EXPECTED
-                    ))),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(Read(PhantomData))
     }
 }

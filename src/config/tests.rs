@@ -44,6 +44,9 @@ fn the_example_is_valid_and_shows_every_key() {
         "up",
         "dhcp",
         "reflect",
+        "netns",
+        "vlan_pkey",
+        "children",
     ] {
         assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
     }
@@ -122,7 +125,8 @@ fn unknown_keys() {
     assert_eq!(
         device_fault("mtuu = 2044"),
         "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, \
-         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`"
+         `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`, \
+         `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),
@@ -281,16 +285,157 @@ fn duplicates() {
         parse(&format!("{DEVICE}{DEVICE}pkey = 0x8001")).unwrap_err(),
         "t.toml:5:8: another device is named \"ib0\" already"
     );
-    let second = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    let in_blue = "netns = \"blue\"\n";
     assert_eq!(
-        parse(&format!("{DEVICE}pkey = 0x8001\n{second}pkey = 0x0001")).unwrap_err(),
-        "t.toml:8:8: \"ib0\" and \"ib1\" share the partition 0x0001 of \"eth0\"; give one of \
-         them another pkey"
+        parse(&format!("{DEVICE}{in_blue}{DEVICE}{in_blue}")).unwrap_err(),
+        "t.toml:6:8: another device in the namespace \"blue\" is named \"ib0\" already"
+    );
+    let config = parse(&format!("{DEVICE}{in_blue}{DEVICE}")).unwrap();
+    let keys = config.devices.iter().map(|d| d.key().to_string());
+    assert_eq!(keys.collect::<Vec<_>>(), ["blue/ib0", "ib0"]);
+}
+
+#[test]
+fn interfaces_of_one_partition_share_a_port() {
+    let second = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    let config = parse(&format!("{DEVICE}{second}")).unwrap();
+    assert_eq!(config.devices[0].pkey, config.devices[1].pkey);
+}
+
+#[test]
+fn children_are_devices_behind_their_parent() {
+    let config = parse(&format!(
+        "{DEVICE}mode = \"connected\"\nconnections = 7\nqkey = 5\npersist = true\nmtu = 9000\n\
+         queues = 2\nqpn = 0x4a\nup = false\ndhcp = \"off\"\nreflect = true\nvlan_pkey = true\n\
+         children = [1, \"0x8002\", {{ pkey = 3, name = \"storage\", mode = \"datagram\", \
+         netns = \"blue\", mtu = 2044, queues = 4, up = true }}]\n\
+         [[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n"
+    ))
+    .unwrap();
+    let names: Vec<_> = config.devices.iter().map(|d| &*d.name).collect();
+    assert_eq!(names, ["ib0", "ib0.8001", "ib0.8002", "storage", "ib1"]);
+    let plain = &config.devices[1];
+    let expected = DeviceConfig {
+        parent: Some("ib0".into()),
+        mode: Mode::Connected,
+        connections: 7,
+        // A child is a full member, however its P_Key is written.
+        pkey: PKey::new(0x8001),
+        qkey: QKey::new(5),
+        queues: Some(1),
+        persist: true,
+        up: false,
+        dhcp: DhcpMode::Off,
+        reflect: true,
+        ..DeviceConfig::new("ib0.8001", "eth0")
+    };
+    assert_eq!(*plain, expected);
+    let full = &config.devices[3];
+    let expected = DeviceConfig {
+        name: "storage".into(),
+        netns: Some("blue".into()),
+        mode: Mode::Datagram,
+        mtu: Some(2044),
+        queues: Some(4),
+        pkey: PKey::new(0x8003),
+        up: true,
+        ..expected
+    };
+    assert_eq!(*full, expected);
+    assert!(config.devices[0].vlan_pkey);
+}
+
+#[test]
+fn children_go_where_their_parent_is() {
+    let config = parse(&format!("{DEVICE}netns = \"blue\"\nchildren = [0x8001]")).unwrap();
+    assert_eq!(config.devices[1].key().to_string(), "blue/ib0.8001");
+}
+
+#[test]
+fn children_that_cannot_be() {
+    let use_these = "use 0x0001 to 0x7fff or 0x8001 to 0xffff";
+    let fault = |children: &str| device_fault(&format!("children = {children}"));
+    assert_eq!(
+        fault("[0x8001, 0x8000]"),
+        format!("t.toml:4:21: P_Key 0x8000 names partition 0, which is invalid; {use_these}")
     );
     assert_eq!(
-        parse(&format!("{DEVICE}{second}")).unwrap_err(),
-        "t.toml:4:1: \"ib0\" and \"ib1\" share the partition 0xffff of \"eth0\"; give one of \
-         them another pkey"
+        fault("[{ pkey = 0 }]"),
+        format!("t.toml:4:22: P_Key 0x0000 names partition 0, which is invalid; {use_these}")
+    );
+    assert_eq!(
+        fault("[-1]"),
+        "t.toml:4:13: -1 is negative; expected a P_Key such as 0xffff"
+    );
+    assert_eq!(
+        fault("[true]"),
+        "t.toml:4:13: invalid type: boolean `true`, expected a P_Key such as 0x8001, or a table \
+         with one"
+    );
+    assert_eq!(
+        fault("[0x8001, 1]"),
+        "t.toml:4:21: \"ib0.8001\" is a child of \"ib0\" with the P_Key 0x8001 already"
+    );
+    assert_eq!(
+        fault("[0x7fff]"),
+        "t.toml:4:13: \"ib0\" has the P_Key 0xffff itself; a child needs another one"
+    );
+    assert_eq!(
+        fault("[0x8001, { pkey = 2, name = \"ib0\" }]"),
+        "t.toml:4:40: another device is named \"ib0\" already"
+    );
+    assert_eq!(
+        fault("[{ pkey = 1, children = [2] }]"),
+        "t.toml:4:36: a child cannot have children; list them beside it"
+    );
+    assert_eq!(
+        fault("[{ name = \"x\" }]"),
+        "t.toml:4:13: missing key `pkey`"
+    );
+    assert_eq!(
+        fault("[{ pkey = 1, persist = true }]"),
+        "t.toml:4:25: unknown key `persist`, expected one of `pkey`, `name`, `mode`, `netns`, \
+         `mtu`, `queues`, `up`, `children`"
+    );
+    assert_eq!(
+        fault("[{ pkey = 1, netns = \"a/b\" }]"),
+        "t.toml:4:33: \"a/b\" cannot be the name of a network namespace"
+    );
+    let twins = format!("{DEVICE}netns = \"blue\"\n{DEVICE}children = [1]\n");
+    assert_eq!(
+        parse(&twins).unwrap_err(),
+        "t.toml:8:13: \"ib0\" has children, and another namespace has a device of that name; \
+         give one of them another name"
+    );
+}
+
+#[test]
+fn c91_names_of_children() {
+    for (parent, pkey, name) in [
+        ("ib0", 0x8001, "ib0.8001"),
+        ("ib0", 0x00ff, "ib0.80ff"),
+        ("infiniband-main", 0xfffe, "infiniband.fffe"),
+        ("012345678ä", 0x8001, "012345678.8001"),
+        ("01234567ä", 0x8001, "01234567ä.8001"),
+    ] {
+        assert_eq!(values::child_name(parent, PKey::new(pkey)), name);
+    }
+}
+
+#[test]
+fn namespaces_are_named_like_files() {
+    let netns = |name: &str| device_fault(&format!("netns = {name:?}"));
+    for name in ["", ".", "..", "a/b"] {
+        assert!(
+            netns(name).starts_with("t.toml:4:9: "),
+            "{name}: {}",
+            netns(name)
+        );
+    }
+    let long = "n".repeat(256);
+    assert_eq!(
+        netns(&long),
+        "t.toml:4:9: the name of a network namespace has 256 bytes; a file name has at most 255"
     );
 }
 
@@ -301,9 +446,11 @@ fn ports_fit_their_devices() {
         "t.toml:4:7: no device has the underlay \"eth1\"; add one, or take [port.eth1] out"
     );
     assert_eq!(
-        parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).unwrap_err(),
-        "t.toml:3:1: P_Key 0xffff of \"ib0\" is not in pkeys of [port.eth0]"
+        port_fault("pkeys = []"),
+        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the devices ask for"
     );
+    // A device whose partition the table lacks waits for it.
+    assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
     assert_eq!(
         parse("log_level = \"info\"").unwrap_err(),
         "t.toml: there is no [[device]]; describe at least one with a name and an underlay"

@@ -258,6 +258,39 @@ pub fn parse_interface(name: &str) -> Result<String, String> {
     }
 }
 
+/// The name of a network namespace, as ip-netns(8) has them: that of a file in `/run/netns`.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_netns(name: &str) -> Result<String, String> {
+    let bad = |c: char| c == '/' || c.is_control();
+    if name.is_empty() {
+        Err("the name of a network namespace cannot be empty".into())
+    } else if matches!(name, "." | "..") || name.contains(bad) {
+        Err(format!(
+            "{name:?} cannot be the name of a network namespace"
+        ))
+    } else if name.len() > 255 {
+        Err(format!(
+            "the name of a network namespace has {} bytes; a file name has at most 255",
+            name.len()
+        ))
+    } else {
+        Ok(name.into())
+    }
+}
+
+/// The name of a child of `parent` unless another one is asked for (kernel
+/// drivers/infiniband/ulp/ipoib/ipoib_vlan.c, `ipoib_vlan_add`): ten bytes of the parent's, a dot,
+/// and the P_Key with bit 15 set in four hexadecimal digits.
+pub fn child_name(parent: &str, pkey: PKey) -> String {
+    let cut = (0..=parent.len().min(10))
+        .rev()
+        .find(|at| parent.is_char_boundary(*at))
+        .unwrap_or(0);
+    format!("{}.{:04x}", &parent[..cut], pkey.full().get())
+}
+
 /// A P_Key of 0x0001 to 0xffff but 0x8000, from text.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! A blocking client with a time limit.
 
+mod children;
 mod replies;
 
 use std::io::{self, Read, Write};
@@ -63,6 +64,14 @@ pub enum ClientError {
     /// It refuses; the text is a whole sentence.
     #[error("{0}")]
     Refused(String),
+    /// It refuses as the kernel's IPoIB does; the text is a whole sentence.
+    #[error("{message}")]
+    Errno {
+        /// The kernel's error number (errno(3)).
+        errno: i32,
+        /// Why.
+        message: String,
+    },
     /// What it says is not what this client understands.
     #[error("ibtapd answers in a way that this program does not understand: {0}")]
     Protocol(String),
@@ -110,6 +119,7 @@ struct Parameters<P> {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ErrorDetails {
+    errno: i32,
     interface: String,
     message: String,
     method: String,
@@ -396,6 +406,10 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
             interface: details.interface,
         },
         Some(".BadArgument") => ClientError::BadArgument(details.message),
+        Some(".Errno") => ClientError::Errno {
+            errno: details.errno,
+            message: details.message,
+        },
         Some(".Refused" | ".BadRequest") => ClientError::Refused(details.message),
         Some(".Busy") => ClientError::Refused("ibtapd is busy; try again".into()),
         _ => match error.strip_prefix("org.varlink.service") {

@@ -1,12 +1,13 @@
 //! The protocol without sockets: a call's bytes in, a reply's bytes out. Never panics, whatever
 //! the bytes are.
 
+mod requests;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{
-    ApiError, INTERFACE, Interface, Level, ModeRequest, PingRequest, Reply, Request, Selection,
-};
+use crate::api::{ApiError, INTERFACE, Reply, Request};
+use requests::{Parameters, request};
 
 /// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -190,7 +191,7 @@ fn dispatch(call: Call, stream: StreamId, handler: &mut dyn Handler) -> Result<A
     if call.upgrade {
         return Err(Failure::invalid("upgrade"));
     }
-    let mut parameters = Parameters(call.parameters.unwrap_or_default());
+    let mut parameters = Parameters::new(call.parameters.unwrap_or_default());
     let Some((interface, method)) = call.method.rsplit_once('.') else {
         return Err(Failure::unknown_method(&call.method));
     };
@@ -224,55 +225,6 @@ fn dispatch(call: Call, stream: StreamId, handler: &mut dyn Handler) -> Result<A
     }
 }
 
-/// `None`: there is no such method.
-fn request(method: &str, parameters: &mut Parameters) -> Option<Result<Request, Failure>> {
-    let selection = |p: &mut Parameters| {
-        let interface = p.optional("interface")?;
-        Ok(Selection { interface })
-    };
-    let interface = |p: &mut Parameters| {
-        let interface = p.string("interface")?;
-        Ok(Interface { interface })
-    };
-    Some(match method {
-        "Version" => Ok(Request::Version),
-        "Show" => selection(parameters).map(Request::Show),
-        "Stats" => selection(parameters).map(Request::Stats),
-        "Neighbours" => interface(parameters).map(Request::Neighbours),
-        "Guests" => interface(parameters).map(Request::Guests),
-        "Groups" => interface(parameters).map(Request::Groups),
-        "Paths" => interface(parameters).map(Request::Paths),
-        "Connections" => selection(parameters).map(Request::Connections),
-        "Mode" => mode(parameters).map(Request::Mode),
-        "Resources" => Ok(Request::Resources),
-        "LogLevel" => parameters
-            .value("level")
-            .map(|level| Request::LogLevel(Level { level })),
-        "Reload" => Ok(Request::Reload),
-        "Monitor" => selection(parameters).map(Request::Monitor),
-        "Ping" => ping(parameters).map(Request::Ping),
-        _ => return None,
-    })
-}
-
-fn mode(parameters: &mut Parameters) -> Result<ModeRequest, Failure> {
-    Ok(ModeRequest {
-        interface: parameters.string("interface")?,
-        mode: parameters.optional("mode")?,
-    })
-}
-
-fn ping(parameters: &mut Parameters) -> Result<PingRequest, Failure> {
-    Ok(PingRequest {
-        interface: parameters.string("interface")?,
-        target: parameters.string("target")?,
-        count: parameters.optional("count")?,
-        size: parameters.optional("size")?,
-        interval_ms: parameters.optional("interval_ms")?,
-        timeout_ms: parameters.optional("timeout_ms")?,
-    })
-}
-
 /// The interface that every varlink service has.
 fn introspect(full: &str, method: &str, mut parameters: Parameters) -> Result<Vec<u8>, Failure> {
     let reply = match method {
@@ -303,35 +255,6 @@ fn introspect(full: &str, method: &str, mut parameters: Parameters) -> Result<Ve
     Ok(encode(&json!({ "parameters": reply })))
 }
 
-/// A call's parameters, taken out one by one; what is left over is an error.
-struct Parameters(Map<String, Value>);
-
-impl Parameters {
-    fn optional<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<Option<T>, Failure> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => serde_json::from_value(value)
-                .map(Some)
-                .map_err(|_| Failure::invalid(name)),
-        }
-    }
-
-    fn value<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<T, Failure> {
-        self.optional(name)?.ok_or_else(|| Failure::invalid(name))
-    }
-
-    fn string(&mut self, name: &str) -> Result<String, Failure> {
-        self.value(name)
-    }
-
-    fn finish(&self) -> Result<(), Failure> {
-        match self.0.keys().next() {
-            Some(unknown) => Err(Failure::invalid(unknown)),
-            None => Ok(()),
-        }
-    }
-}
-
 fn encode(message: &impl Serialize) -> Vec<u8> {
     let mut bytes = serde_json::to_vec(message)
         .expect("messages hold only strings, numbers, lists, and maps with string keys");
@@ -340,4 +263,4 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

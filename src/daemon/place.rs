@@ -5,7 +5,7 @@ use crate::datapath::DeviceId;
 use crate::device::Device;
 
 /// The network namespace of an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
     /// What the daemon's own namespace calls it (RTM_NEWNSID); `None`: it is the daemon's own.
     pub nsid: Option<i32>,
@@ -15,7 +15,6 @@ impl Daemon {
     /// Asks the kernel in the namespace where a device's interface is; everything about an
     /// interface that goes through rtnetlink, ethtool or `/proc` goes through here. `None` if there
     /// is no such device, or its interface cannot be reached: it is gone, and that will be told.
-    #[expect(dead_code, reason = "until interfaces may be elsewhere")]
     pub(crate) fn inside<T>(
         &mut self,
         id: DeviceId,

@@ -1,5 +1,9 @@
 //! What sysfs and ethtool set on the kernel's IPoIB.
 
+use std::ops::RangeInclusive;
+
+use rustix::io::Errno;
+
 use super::Daemon;
 use crate::api::{ApiError, ModerationRequest, MtuRequest, Reply, UmcastRequest};
 
@@ -7,17 +11,40 @@ impl Daemon {
     /// Tells an interface's MTU, after a change where one is asked for.
     ///
     /// # Errors
-    /// [`ApiError::NoSuchInterface`], [`ApiError::Errno`] with the kernel's number.
-    pub(crate) fn mtu(&mut self, _request: &MtuRequest) -> Result<Reply, ApiError> {
-        Err(ApiError::Busy)
+    /// [`ApiError::NoSuchInterface`]; [`ApiError::Errno`] with EINVAL where the mode does not have it
+    /// (kernel ipoib_main.c, `ipoib_change_mtu`); [`ApiError::Refused`] where rtnetlink refuses.
+    pub(crate) fn mtu(&mut self, request: &MtuRequest) -> Result<Reply, ApiError> {
+        let (id, _, device) = self.named(&request.interface)?;
+        if let Some(mtu) = request.mtu {
+            let name = device.name.clone();
+            check_mtu(&name, mtu, device.limits.allowed(device.mode))?;
+            self.set_mtu(id, mtu).map_err(|e| ApiError::Refused {
+                message: format!("{name}: cannot set the MTU {mtu}: {e}"),
+            })?;
+        }
+        let (_, _, device) = self.named(&request.interface)?;
+        Ok(Reply::Mtu { mtu: device.mtu })
     }
 
-    /// Tells whether groups are left to the user's programs, after a change where one is asked for.
+    /// Tells an interface's flag `umcast`, after a change where one is asked for.
+    ///
+    /// The kernel's driver leaves groups alone that a program of the user's has joined with a queue
+    /// pair of its own (kernel ipoib_multicast.c, `ipoib_mcast_restart_task`). On a fabric that lives
+    /// in this process there are none, so the flag is kept and changes nothing.
     ///
     /// # Errors
     /// [`ApiError::NoSuchInterface`].
-    pub(crate) fn umcast(&mut self, _request: &UmcastRequest) -> Result<Reply, ApiError> {
-        Err(ApiError::Busy)
+    pub(crate) fn umcast(&mut self, request: &UmcastRequest) -> Result<Reply, ApiError> {
+        let (id, _, _) = self.named(&request.interface)?;
+        if let Some(umcast) = request.umcast
+            && let Some((_, device)) = self.devices.get_mut(&id)
+        {
+            device.umcast = umcast;
+        }
+        let (_, _, device) = self.named(&request.interface)?;
+        Ok(Reply::Umcast {
+            umcast: device.umcast,
+        })
     }
 
     /// Tells the completion moderation of an interface's port, after a change where one is asked
@@ -27,5 +54,41 @@ impl Daemon {
     /// [`ApiError::NoSuchInterface`], [`ApiError::BadArgument`].
     pub(crate) fn moderation(&mut self, _request: &ModerationRequest) -> Result<Reply, ApiError> {
         Err(ApiError::Busy)
+    }
+}
+
+fn check_mtu(name: &str, mtu: u32, allowed: RangeInclusive<u32>) -> Result<(), ApiError> {
+    if allowed.contains(&mtu) {
+        return Ok(());
+    }
+    Err(ApiError::Errno {
+        errno: Errno::INVAL.raw_os_error(),
+        message: format!(
+            "an MTU of {mtu} bytes is out of {name}'s range in its mode; use {} to {}",
+            allowed.start(),
+            allowed.end()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mtu_that_the_mode_does_not_have_is_invalid() {
+        assert_eq!(check_mtu("ib0", 72, 72..=4092), Ok(()));
+        assert_eq!(check_mtu("ib0", 4092, 72..=4092), Ok(()));
+        for mtu in [0, 71, 4093, u32::MAX] {
+            let error = check_mtu("ib0", mtu, 72..=4092).unwrap_err();
+            assert!(
+                matches!(&error, ApiError::Errno { errno: 22, .. }),
+                "{error}"
+            );
+            assert_eq!(
+                error.to_string(),
+                format!("an MTU of {mtu} bytes is out of ib0's range in its mode; use 72 to 4092")
+            );
+        }
     }
 }

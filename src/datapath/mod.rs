@@ -18,7 +18,7 @@ mod train;
 mod transmit;
 mod wait;
 
-pub use command::{Command, DeviceId, Report, Snapshot};
+pub use command::{Command, DeviceId, Report, Sibling, Snapshot};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use lane::Lane;
 pub use stats::{DeviceSnapshot, LaneStats, WorkerSnapshot};

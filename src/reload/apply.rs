@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use fabric::PKey;
+
 use super::plan::Step;
-use crate::api::Mode;
-use crate::config::{BusyPoll, Config, DeviceConfig, PortConfig};
+use crate::api::{Mode, PkeysRequest};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
@@ -29,7 +31,7 @@ impl Daemon {
                 Ok(format!("log_level {level}"))
             }
             Step::RemoveDevice(name) => {
-                running.devices.retain(|d| d.name != *name);
+                running.devices.retain(|d| d.key() != *name);
                 self.remove_device(name)
             }
             Step::RemovePort(underlay) => {
@@ -42,7 +44,7 @@ impl Daemon {
                 Ok(done)
             }
             Step::AddDevice(device) => {
-                let done = self.make_device(device, running)?;
+                let done = self.make_device(device)?;
                 running.devices.push(device.clone());
                 Ok(done)
             }
@@ -54,6 +56,11 @@ impl Daemon {
             Step::Peers(underlay, peers) => {
                 let done = self.set_peers(underlay, peers)?;
                 note_port(running, underlay, |p| p.peers.clone_from(peers));
+                Ok(done)
+            }
+            Step::Pkeys(underlay, pkeys) => {
+                let done = self.set_configured_pkeys(underlay, pkeys.as_deref())?;
+                note_port(running, underlay, |p| p.pkeys.clone_from(pkeys));
                 Ok(done)
             }
             Step::Mode(name, mode, mtu) => {
@@ -94,12 +101,12 @@ impl Daemon {
     }
 
     /// The device that the configuration calls so, whatever its interface is called now.
-    fn configured(&mut self, name: &str) -> Result<(DeviceId, usize, &mut Device), String> {
+    fn configured(&mut self, key: &DeviceKey) -> Result<(DeviceId, usize, &mut Device), String> {
         self.devices
             .iter_mut()
-            .find(|(_, (_, d))| d.spec.name == name)
+            .find(|(_, (_, d))| d.spec.name == key.name && d.spec.netns == key.netns)
             .map(|(id, (at, d))| (*id, *at, d))
-            .ok_or_else(|| format!("{name}: it is not in service"))
+            .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
     fn port_at(&self, underlay: &str) -> Result<usize, String> {
@@ -109,7 +116,7 @@ impl Daemon {
             .ok_or_else(|| format!("{underlay}: there is no port on it"))
     }
 
-    fn remove_device(&mut self, name: &str) -> Outcome {
+    fn remove_device(&mut self, name: &DeviceKey) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         if device.spec.persist
             && let Err(e) = device.tap.set_persist(false)
@@ -151,20 +158,13 @@ impl Daemon {
         Ok(format!("{underlay}: port opened"))
     }
 
-    fn make_device(&mut self, device: &DeviceConfig, running: &Config) -> Outcome {
-        let name = &device.name;
+    fn make_device(&mut self, device: &DeviceConfig) -> Outcome {
+        let name = &device.key();
         let at = self.port_at(&device.underlay)?;
-        let table_follows = running
-            .ports
-            .get(&device.underlay)
-            .is_some_and(|p| p.pkeys.is_none());
-        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        if table_follows {
-            let mut pkeys = self.ports[at].port.attributes().pkeys;
-            pkeys.push(device.pkey);
-            let added = self.ports[at].port.set_pkeys(pkeys);
-            added.map_err(|e| failed(&e))?;
+        if let Some(done) = self.made_by_hand(device) {
+            return done;
         }
+        let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         let spec = run::device_spec(device);
         self.add_device(at, &spec).map_err(|e| failed(&e))?;
         let (_, _, made) = self.configured(name)?;
@@ -176,6 +176,33 @@ impl Daemon {
             )
         } else {
             format!("{name}: created")
+        })
+    }
+
+    /// What is configured now may have been made by hand before. It stays as it is.
+    fn made_by_hand(&mut self, device: &DeviceConfig) -> Option<Outcome> {
+        let name = &device.key();
+        let parent = device.parent.clone();
+        let (_, _, made) = self.configured(name).ok()?;
+        let is_it = made.spec.parent == parent && made.spec.pkey == device.pkey;
+        Some(match is_it {
+            true => Ok(format!("{name}: was there already, and is configured now")),
+            false => Err(format!(
+                "{name}: another interface of that name was made by hand; remove that first"
+            )),
+        })
+    }
+
+    fn set_configured_pkeys(&mut self, underlay: &str, pkeys: Option<&[PKey]>) -> Outcome {
+        let request = PkeysRequest {
+            port: Some(underlay.to_owned()),
+            pkeys: Some(pkeys.unwrap_or_default().to_vec()),
+        };
+        self.pkeys(&request)
+            .map_err(|e| format!("{underlay}: {e}"))?;
+        Ok(match pkeys {
+            Some(pkeys) => format!("{underlay}: pkeys, {} of them", pkeys.len()),
+            None => format!("{underlay}: pkeys as the interfaces ask for them"),
         })
     }
 
@@ -192,7 +219,7 @@ impl Daemon {
         Ok(format!("{underlay}: peers, {} of them", peers.len()))
     }
 
-    fn set_configured_mtu(&mut self, name: &str, mtu: Option<u32>) -> Outcome {
+    fn set_configured_mtu(&mut self, name: &DeviceKey, mtu: Option<u32>) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         let mut spec = device.spec.clone();
         spec.mtu = mtu;
@@ -206,7 +233,7 @@ impl Daemon {
         Ok(format!("{name}: mtu {bytes}"))
     }
 
-    fn set_configured_mode(&mut self, name: &str, mode: Mode, mtu: Option<u32>) -> Outcome {
+    fn set_configured_mode(&mut self, name: &DeviceKey, mode: Mode, mtu: Option<u32>) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         let mut spec = device.spec.clone();
         (spec.mode, spec.mtu) = (mode.into(), mtu);
@@ -226,7 +253,7 @@ impl Daemon {
         Ok(format!("{name}: mode {mode}, mtu {}", device.mtu))
     }
 
-    fn set_up(&mut self, name: &str, up: bool) -> Outcome {
+    fn set_up(&mut self, name: &DeviceKey, up: bool) -> Outcome {
         let (_, _, device) = self.configured(name)?;
         device.spec.up = up;
         if !up {
@@ -239,7 +266,7 @@ impl Daemon {
         Ok(format!("{name}: up true"))
     }
 
-    fn set_persist(&mut self, name: &str, persist: bool) -> Outcome {
+    fn set_persist(&mut self, name: &DeviceKey, persist: bool) -> Outcome {
         let (_, _, device) = self.configured(name)?;
         device
             .tap
@@ -250,8 +277,8 @@ impl Daemon {
     }
 }
 
-fn note_device(running: &mut Config, name: &str, change: impl FnOnce(&mut DeviceConfig)) {
-    if let Some(device) = running.devices.iter_mut().find(|d| d.name == name) {
+fn note_device(running: &mut Config, name: &DeviceKey, change: impl FnOnce(&mut DeviceConfig)) {
+    if let Some(device) = running.devices.iter_mut().find(|d| d.key() == *name) {
         change(device);
     }
 }

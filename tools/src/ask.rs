@@ -1,5 +1,7 @@
 //! The commands that ask the daemon.
 
+mod children;
+
 use std::time::Duration;
 
 use ibtap::api::{LogLevel, Mode, VersionInfo};
@@ -50,6 +52,9 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
             print(format, &found, text::connections)
         }
         Command::Mode { interface, mode } => self::mode(format, connect()?, interface, *mode),
+        Command::Child(args) => children::child(format, connect()?, args),
+        Command::Pkey(args) => children::pkey(format, connect()?, args),
+        Command::Coalesce(args) => children::coalesce(format, connect()?, args),
         Command::Res => print(format, &connect()?.resources()?, text::resources),
         Command::Log { level } => {
             connect()?.log_level(*level)?;

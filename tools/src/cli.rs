@@ -1,5 +1,7 @@
 //! The command line.
 
+mod children;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -8,6 +10,7 @@ use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
 use crate::doctor::DoctorArgs;
+pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
 
 pub const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or no such interface, 2 the daemon or the
@@ -18,7 +21,9 @@ doctor: 2 where something keeps ibtap from working, with a daemon or without.";
 
 /// Shows and controls the IPoIB interfaces of a running ibtapd.
 ///
-/// Commands may be abbreviated as far as they stay unambiguous; without one, `show` is meant.
+/// Commands may be abbreviated as far as they stay unambiguous; without one, `show` is meant. An
+/// interface in another network namespace than the daemon's is named NETNS/NAME where NAME alone is not
+/// unique.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtap", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(infer_subcommands = true, disable_help_subcommand = true)]
@@ -103,6 +108,9 @@ pub enum Command {
         #[arg(value_enum)]
         mode: Option<Mode>,
     },
+    Child(ChildArgs),
+    Pkey(PkeyArgs),
+    Coalesce(CoalesceArgs),
     /// Queue pairs, completion queues and multicast attachments of the fabric ports
     Res,
     /// Set what the daemon logs
@@ -221,7 +229,10 @@ mod tests {
         assert!(matches!(command("rel"), Command::Reload));
         assert!(matches!(command("mon"), Command::Monitor { .. }));
         assert!(matches!(command("mod ib0"), Command::Mode { .. }));
-        assert!(matches!(command("c"), Command::Conn { .. }));
+        assert!(matches!(command("con"), Command::Conn { .. }));
+        assert!(matches!(command("coa ib0"), Command::Coalesce(_)));
+        assert!(matches!(command("ch"), Command::Child(_)));
+        assert!(matches!(command("pk"), Command::Pkey(_)));
         assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
@@ -238,6 +249,66 @@ mod tests {
         assert_eq!(mode("mode ib0 connected"), Some(Mode::Connected));
         for wrong in ["Connected", "0", "connect", ""] {
             assert!(Cli::try_parse_from(["ibtap", "mode", "ib0", wrong]).is_err());
+        }
+    }
+
+    #[test]
+    fn children() {
+        let verb = |line: &str| match parse(line).unwrap().command.unwrap() {
+            Command::Child(args) => args.verb,
+            other => panic!("{other:?}"),
+        };
+        assert!(verb("child").is_none(), "list is the default");
+        for line in [
+            "child a ib0 0x8001 --mode connected --name st0 --mtu 9000 --queues 2 --netns blue",
+            "child add --netns=blue -n st0 --queues 2 --mtu 9000 --mode connected ib0 32769",
+        ] {
+            let Some(ChildVerb::Add(add)) = verb(line) else {
+                panic!("{line}");
+            };
+            assert_eq!((&*add.parent, add.pkey.get()), ("ib0", 0x8001));
+            assert_eq!(add.name.as_deref(), Some("st0"));
+            assert_eq!((add.mode, add.mtu), (Some(Mode::Connected), Some(9000)));
+            assert_eq!(add.queues, Some(2));
+            assert_eq!(add.netns.as_deref(), Some("blue"));
+        }
+        for line in [
+            "child del ib0 0x8001",
+            "child delete ib0 32769",
+            "child d ib0 0x8001",
+        ] {
+            let deleted = verb(line);
+            assert!(
+                matches!(&deleted, Some(ChildVerb::Del { interface, pkey: Some(key) })
+                    if interface == "ib0" && key.get() == 0x8001),
+                "{deleted:?}"
+            );
+        }
+        assert!(matches!(
+            verb("child del blue/ib0.8001"),
+            Some(ChildVerb::Del { pkey: None, .. })
+        ));
+        assert!(matches!(
+            verb("child list ib0"),
+            Some(ChildVerb::List { parent: Some(_) })
+        ));
+        for wrong in [
+            "child add ib0",
+            "child add ib0 0x8000",
+            "child add ib0 0x18001",
+            "child add ib0 0x8001 --mode rc",
+            "child add ib0 0x8001 --queues 0",
+            "child add ib0 0x8001 --name infiniband-number-0",
+            "child add ib0 0x8001 --netns a/b",
+            "child del",
+            "child frob ib0",
+            "pkey set eth0",
+            "pkey set eth0 0x8000",
+            "coalesce",
+            "coalesce ib0 --rx-usecs 65536",
+            "coalesce ib0 --rx-frames -1",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -291,14 +362,14 @@ mod tests {
         let mut program = Cli::command();
         // Commands get the program's width when it is built.
         program.build();
-        let help = std::iter::once(program.render_long_help().to_string())
-            .chain(
-                program
-                    .clone()
-                    .get_subcommands_mut()
-                    .map(|c| c.render_long_help().to_string()),
-            )
-            .collect::<String>();
+        fn help(command: &mut clap::Command) -> String {
+            let own = command.render_long_help().to_string();
+            command
+                .get_subcommands_mut()
+                .map(help)
+                .fold(own, |all, of| all + &of)
+        }
+        let help = help(&mut program);
         for line in help.lines() {
             assert!(line.chars().count() <= 80, "{line:?}");
         }

@@ -36,6 +36,9 @@ The control socket. It speaks varlink; its owner and its group may connect.
 .B ibtapd \-\-underlay eth0
 Makes ib0 over eth0.
 .TP
+.B ibtapd \-\-underlay eth0 \-\-child 0x8001,0x8002
+Makes ib0, and ib0.8001 and ib0.8002 for two more partitions.
+.TP
 .B ibtapd \-\-underlay eth1 \-\-name ib1 \-\-socket /run/ibtap/ib1.sock
 A second daemon on the same machine.
 .TP
@@ -201,6 +204,10 @@ mod tests {
             "ibtap-show.8",
             "ibtap-stats.8",
             "ibtap-log.8",
+            "ibtap-child.8",
+            "ibtap-child-add.8",
+            "ibtap-pkey-set.8",
+            "ibtap-coalesce.8",
             "ibtap-decode.8",
             "ibtap-doctor.8",
         ] {
@@ -234,8 +241,10 @@ mod tests {
         try_write(directory.path()).unwrap();
         for (file, word) in [
             ("bash-completion/completions/ibtap.bash", "stats"),
+            ("bash-completion/completions/ibtap.bash", "--rx-usecs"),
             ("bash-completion/completions/ibtapd.bash", "--underlay"),
             ("zsh/site-functions/_ibtap", "neigh"),
+            ("zsh/site-functions/_ibtap", "child"),
             ("zsh/site-functions/_ibtapd", "--link-mtu"),
             ("fish/vendor_completions.d/ibtap.fish", "mcg"),
             ("fish/vendor_completions.d/ibtapd.fish", "pkey"),

@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use crate::cli::Cli;
 
+const ENODEV: i32 = rustix::io::Errno::NODEV.raw_os_error();
+const EINVAL: i32 = rustix::io::Errno::INVAL.raw_os_error();
+
 /// Why a command fails.
 #[derive(Debug)]
 pub enum Failure {
@@ -39,6 +42,12 @@ fn client_status(error: &ClientError) -> u8 {
         | ClientError::Silent { .. }
         | ClientError::Ended { .. } => EXIT_UNREACHABLE,
         ClientError::NoSuchInterface { .. } | ClientError::BadArgument(_) => EXIT_USAGE,
+        // No such thing, and what makes no sense; the rest is refused.
+        ClientError::Errno {
+            errno: ENODEV | EINVAL,
+            ..
+        } => EXIT_USAGE,
+        ClientError::Errno { .. } => EXIT_REFUSED,
         ClientError::Refused(_) | ClientError::Protocol(_) => EXIT_REFUSED,
     }
 }

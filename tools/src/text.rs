@@ -1,5 +1,6 @@
 //! Replies as text for people. Pure functions; each result ends with a newline or is empty.
 
+mod children;
 mod connections;
 mod debugfs;
 mod follow;
@@ -9,6 +10,7 @@ use ibtap::api::{
     Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo,
 };
 
+pub use children::{children, moderation, pkeys};
 pub use connections::connections;
 pub use debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
@@ -43,6 +45,9 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
         let of_max = format!("{connections} of {}", i.connections_max);
         lines.push(("Connections", of_max));
     }
+    if let Some(parent) = &i.parent {
+        lines.push(("Parent", parent.clone()));
+    }
     lines.extend([
         ("P_Key", i.pkey.to_string()),
         ("Q_Key", i.qkey.to_string()),
@@ -53,17 +58,25 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
         ("Broadcast", i.broadcast.to_string()),
         ("MAC", i.mac.to_string()),
         ("Index", i.ifindex.to_string()),
+    ]);
+    if let Some(netns) = &i.netns {
+        lines.push(("Namespace", netns.clone()));
+    }
+    lines.extend([
         ("MTU", i.mtu.to_string()),
         ("Link MTU", i.link_mtu.to_string()),
         ("Queues", i.queues.to_string()),
         ("Persistent", yes_no(i.persist).into()),
         ("DHCP", i.dhcp.to_string()),
         ("Reflecting", yes_no(i.reflect).into()),
-        (
-            "Daemon",
-            format!("ibtapd {} (process {})", i.version, i.pid),
-        ),
     ]);
+    if i.vlan_pkey {
+        lines.push(("VLANs", "select partitions".into()));
+    }
+    lines.extend([(
+        "Daemon",
+        format!("ibtapd {} (process {})", i.version, i.pid),
+    )]);
     lines
 }
 

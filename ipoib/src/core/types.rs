@@ -258,6 +258,9 @@ impl fmt::Display for Ended {
             Ended::Closed(CloseReason::PathMtu) => {
                 f.write_str("the underlay takes smaller packets now")
             }
+            Ended::Closed(CloseReason::PKeyChange) => {
+                f.write_str("the P_Key's entry in the port's table changed")
+            }
             Ended::Idle => f.write_str("nothing used it"),
             Ended::Evicted => f.write_str("it made room for another"),
             Ended::Dropped => f.write_str("it is of no use any more"),

@@ -9,7 +9,11 @@ use rustix::event::{PollFd, PollFlags};
 use tempfile::TempDir;
 
 use super::*;
-use crate::api::{ApiError, Event, GroupInfo, Happening, LogLevel, Reply, Request, VersionInfo};
+use crate::api::{
+    ApiError, ChildAddRequest, ChildDelRequest, Event, GroupInfo, Happening, LogLevel, Mode,
+    Moderation, ModerationRequest, PkeysRequest, Reply, Request, VersionInfo,
+};
+use crate::control::service::tests::samples;
 use crate::control::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -76,9 +80,10 @@ impl Handler for Daemon {
                     interface: of.interface,
                 }),
             },
-            _ => Err(ApiError::Refused {
+            Request::LogLevel(_) => Err(ApiError::Refused {
                 message: "not today".into(),
             }),
+            other => samples::reply(&other),
         }
     }
 
@@ -721,6 +726,54 @@ fn the_client_speaks_with_the_server() {
     );
     let error = client.log_level(LogLevel::Debug).unwrap_err();
     assert!(matches!(error, ClientError::Refused(message) if message == "not today"));
+}
+
+#[test]
+fn the_client_asks_for_children_and_settings() {
+    let rig = Rig::new();
+    let path = rig.server.path().to_owned();
+    let _running = Running::start(rig);
+    let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
+    let mut add = ChildAddRequest {
+        parent: "ib0".into(),
+        pkey: 0x8001,
+        name: None,
+        mode: Some(Mode::Connected),
+        mtu: Some(9000),
+        queues: Some(2),
+        netns: Some("blue".into()),
+    };
+    assert_eq!(client.child_add(&add).unwrap(), "ib0.8001");
+    add.pkey = 0xffff;
+    let error = client.child_add(&add).unwrap_err();
+    assert!(
+        matches!(&error, ClientError::Errno { errno: 76, message } if message.contains("itself")),
+        "{error}"
+    );
+    assert_eq!(error.to_string(), "ib0 has this P_Key itself");
+    let del = |interface: &str| ChildDelRequest {
+        interface: interface.into(),
+        pkey: Some(0x8001),
+    };
+    client.child_del(&del("ib0")).unwrap();
+    let error = client.child_del(&del("ib7")).unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchInterface { .. }));
+    let children = client.children(Some("ib0")).unwrap();
+    assert_eq!((children.len(), &*children[0].parent), (1, "ib0"));
+    let tables = client.pkeys(&PkeysRequest::default()).unwrap();
+    assert_eq!((tables.len(), tables[0].pkeys.len()), (1, 2));
+    assert_eq!(client.mtu("ib0", Some(1500)).unwrap(), 1500);
+    assert!(client.umcast("ib0", Some(true)).unwrap());
+    let request = ModerationRequest {
+        interface: "ib0".into(),
+        rx_usecs: Some(3),
+        rx_frames: None,
+    };
+    let expected = Moderation {
+        rx_usecs: 3,
+        rx_frames: 16,
+    };
+    assert_eq!(client.moderation(&request).unwrap(), expected);
 }
 
 #[test]

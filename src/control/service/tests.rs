@@ -1,10 +1,14 @@
 mod idl;
-mod samples;
+pub mod samples;
 
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::api::{LogLevel, Mode, VersionInfo};
+use crate::api::{
+    ChildAddRequest, ChildDelRequest, Interface, Level, LogLevel, Mode, ModeRequest,
+    ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Selection, UmcastRequest,
+    VersionInfo,
+};
 use idl::Idl;
 
 const STREAM: StreamId = StreamId(7);
@@ -146,6 +150,66 @@ fn every_method_arrives_as_its_request() {
                 mode: Some(Mode::Connected),
             }),
         ),
+        (
+            "ChildAdd",
+            json!({"parent": "ib0", "pkey": -1}),
+            Request::ChildAdd(ChildAddRequest {
+                parent: "ib0".into(),
+                pkey: -1,
+                name: None,
+                mode: None,
+                mtu: None,
+                queues: None,
+                netns: None,
+            }),
+        ),
+        (
+            "ChildDel",
+            json!({"interface": "ib0.8001"}),
+            Request::ChildDel(ChildDelRequest {
+                interface: "ib0.8001".into(),
+                pkey: None,
+            }),
+        ),
+        (
+            "Children",
+            json!({}),
+            Request::Children(Selection::default()),
+        ),
+        ("Pkeys", json!({}), Request::Pkeys(PkeysRequest::default())),
+        (
+            "Pkeys",
+            json!({"port": "eth0", "pkeys": []}),
+            Request::Pkeys(PkeysRequest {
+                port: Some("eth0".into()),
+                pkeys: Some(vec![]),
+            }),
+        ),
+        (
+            "Mtu",
+            json!({"interface": "ib0"}),
+            Request::Mtu(MtuRequest {
+                interface: "ib0".into(),
+                mtu: None,
+            }),
+        ),
+        (
+            "Umcast",
+            json!({"interface": "ib0", "umcast": false}),
+            Request::Umcast(UmcastRequest {
+                interface: "ib0".into(),
+                umcast: Some(false),
+            }),
+        ),
+        (
+            "Moderation",
+            json!({"interface": "ib0", "rx_frames": 16}),
+            Request::Moderation(ModerationRequest {
+                interface: "ib0".into(),
+                rx_usecs: None,
+                rx_frames: Some(16),
+            }),
+        ),
         ("Resources", json!({}), Request::Resources),
         (
             "LogLevel",
@@ -190,6 +254,22 @@ fn what_is_wrong_with_a_call_is_said_in_varlinks_words() {
         daemon("LogLevel", json!({"level": "loud"})),
         invalid("level")
     );
+    let child = |pkey: Value| json!({"parent": "ib0", "pkey": pkey});
+    assert_eq!(daemon("ChildAdd", child("0x8001".into())), invalid("pkey"));
+    assert_eq!(daemon("ChildAdd", child(1.5.into())), invalid("pkey"));
+    assert_eq!(daemon("ChildAdd", child(Value::Null)), invalid("pkey"));
+    assert_eq!(
+        daemon("ChildAdd", json!({"pkey": 0x8001})),
+        invalid("parent")
+    );
+    assert_eq!(
+        daemon("Pkeys", json!({"port": "eth0", "pkeys": [0x10000]})),
+        invalid("pkeys")
+    );
+    assert_eq!(
+        daemon("Moderation", json!({"interface": "ib0", "rx_usecs": -1})),
+        invalid("rx_usecs")
+    );
     assert_eq!(
         reply(r#"{"method":"org.ibtap.Daemon.Version","upgrade":true}"#),
         invalid("upgrade")
@@ -225,6 +305,14 @@ fn the_daemons_own_errors_have_names() {
         })
     );
     assert_eq!(json(busy())["error"], "org.ibtap.Daemon.Busy");
+    let taken = json!({"parent": "ib0", "pkey": 0xffff});
+    assert_eq!(
+        call(&format!("{INTERFACE}.ChildAdd"), taken),
+        json!({
+            "error": "org.ibtap.Daemon.Errno",
+            "parameters": {"errno": 76, "message": "ib0 has this P_Key itself"}
+        })
+    );
 }
 
 #[test]
@@ -383,6 +471,7 @@ fn the_description_is_true() {
         "NoSuchInterface",
         "BadArgument",
         "Refused",
+        "Errno",
         "Busy",
         "BadRequest",
     ] {

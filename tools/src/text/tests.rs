@@ -1,9 +1,9 @@
 use super::*;
 use fabric::{Gid, PKey, QKey, Qpn};
 use ibtap::api::{
-    CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer, EchoTimeout, Event,
-    Happening, HardwareAddress, LinkAddress, MemberInfo, Mode, NeighbourState, PingReply,
-    PingSummary, PortState, QueuePairInfo, WorkerStats,
+    ChildInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer,
+    EchoTimeout, Event, Happening, HardwareAddress, LinkAddress, MemberInfo, Mode, Moderation,
+    NeighbourState, PingReply, PingSummary, PkeyTable, PortState, QueuePairInfo, WorkerStats,
 };
 
 const PEER: &str = "00:00:00:12:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02";
@@ -43,6 +43,8 @@ fn interface() -> InterfaceInfo {
         persist: false,
         dhcp: DhcpMode::Broadcast,
         reflect: false,
+        umcast: false,
+        vlan_pkey: false,
         pid: 99,
         version: "0.1.0".into(),
     }
@@ -74,6 +76,92 @@ ib0
     Daemon:     ibtapd 0.1.0 (process 99)
 ";
     assert_eq!(show(&[interface()]), expected);
+}
+
+#[test]
+fn a_child_elsewhere_shows_its_parent_and_its_namespace() {
+    let child = InterfaceInfo {
+        name: "ib0.8001".into(),
+        parent: Some("ib0".into()),
+        netns: Some("blue".into()),
+        vlan_pkey: true,
+        pkey: PKey::new(0x8001),
+        ..interface()
+    };
+    let text = show(&[child]);
+    for line in [
+        "    Parent:     ib0\n    P_Key:      0x8001\n",
+        "    Index:      7\n    Namespace:  blue\n    MTU:        4092\n",
+        "    Reflecting: no\n    VLANs:      select partitions\n    Daemon: ",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
+fn children_are_a_table() {
+    let child = ChildInfo {
+        name: "ib0.8001".into(),
+        parent: "ib0".into(),
+        pkey: PKey::new(0x8001),
+        entry: Some(PKey::new(0x8001)),
+        mode: Mode::Datagram,
+        mtu: 4092,
+        netns: None,
+        carrier: true,
+        reason: None,
+    };
+    let limited = ChildInfo {
+        name: "storage".into(),
+        pkey: PKey::new(0x8002),
+        entry: Some(PKey::new(2)),
+        netns: Some("blue".into()),
+        ..child.clone()
+    };
+    let waits = ChildInfo {
+        name: "ib0.8003".into(),
+        pkey: PKey::new(0x8003),
+        entry: None,
+        mode: Mode::Connected,
+        mtu: 65_520,
+        carrier: false,
+        reason: Some("P_Key 0x8003 is not in the table of soft/eth0".into()),
+        ..child.clone()
+    };
+    let expected = "\
+NAME      PARENT  P_KEY            MODE       MTU    NETNS  CARRIER
+ib0.8001  ib0     0x8001           datagram   4092   -      on
+storage   ib0     0x8002 (0x0002)  datagram   4092   blue   on
+ib0.8003  ib0     0x8003           connected  65520  -      off: P_Key 0x8003 is not in the table of soft/eth0
+";
+    assert_eq!(children(&[child, limited, waits]), expected);
+    assert_eq!(children(&[]), "");
+}
+
+#[test]
+fn pkey_tables_and_moderation() {
+    let table = PkeyTable {
+        port: "soft/eth0".into(),
+        pkeys: vec![PKey::DEFAULT, PKey::new(1)],
+        automatic: true,
+    };
+    let set = PkeyTable {
+        port: "soft/eth1".into(),
+        pkeys: vec![PKey::new(0x8002)],
+        automatic: false,
+    };
+    let expected = "\
+PORT       INDEX  P_KEY   MEMBER   TABLE
+soft/eth0  0      0xffff  full     auto
+soft/eth0  1      0x0001  limited  auto
+soft/eth1  0      0x8002  full     set
+";
+    assert_eq!(pkeys(&[table, set]), expected);
+    let values = Moderation {
+        rx_usecs: 10,
+        rx_frames: 16,
+    };
+    assert_eq!(moderation(values), "rx-usecs: 10\nrx-frames: 16\n");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 12] {
+pub fn calls() -> [(&'static str, Value); 19] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -17,10 +17,30 @@ pub fn calls() -> [(&'static str, Value); 12] {
         ("Paths", json!({"interface": "ib0"})),
         ("Connections", json!({"interface": "ib0"})),
         ("Mode", json!({"interface": "ib0", "mode": "connected"})),
+        ("ChildAdd", child_add()),
+        ("ChildDel", json!({"interface": "ib0", "pkey": 0x8001})),
+        ("Children", json!({"interface": "ib0"})),
+        (
+            "Pkeys",
+            json!({"port": "soft/eth0", "pkeys": [0xffff, 0x8001]}),
+        ),
+        ("Mtu", json!({"interface": "ib0", "mtu": 2044})),
+        ("Umcast", json!({"interface": "ib0", "umcast": true})),
+        (
+            "Moderation",
+            json!({"interface": "ib0", "rx_usecs": 10, "rx_frames": 16}),
+        ),
         ("Resources", json!({})),
         ("LogLevel", json!({"level": "trace"})),
         ("Reload", json!({})),
     ]
+}
+
+fn child_add() -> Value {
+    json!({
+        "parent": "ib0", "pkey": 0x8001, "name": "storage", "mode": "connected", "mtu": 9000,
+        "queues": 2, "netns": "blue"
+    })
 }
 
 /// Every method that is answered by a stream.
@@ -105,6 +125,20 @@ fn events() -> Vec<Reply> {
             mode: Mode::Connected,
         },
         Happening::MacChanged { mac },
+        Happening::ChildAdded {
+            child: "ib0.8001".into(),
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::ChildRemoved {
+            child: "ib0.8001".into(),
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::PkeyMissing {
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::PkeyAssigned {
+            pkey: fabric::PKey::new(0x0001),
+        },
         Happening::CarrierOn,
         Happening::CarrierOff,
         Happening::NeighbourLearned {
@@ -198,6 +232,12 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
     if let Some(interface) = named.filter(|name| *name != "ib0") {
         return Err(ApiError::NoSuchInterface {
             interface: interface.clone(),
+        });
+    }
+    if matches!(request, Request::ChildAdd(add) if add.pkey == 0xffff) {
+        return Err(ApiError::Errno {
+            errno: 76, // ENOTUNIQ
+            message: "ib0 has this P_Key itself".into(),
         });
     }
     Ok(match request {
@@ -303,8 +343,8 @@ fn interface() -> InterfaceInfo {
         connections: Some(2),
         connections_max: 4096,
         pkey: PKey::DEFAULT,
-        parent: None,
-        netns: None,
+        parent: Some("ib9".into()),
+        netns: Some("blue".into()),
         qkey: QKey::IPOIB_DEFAULT,
         qpn: Qpn::new(0x4a),
         gid: gid(),
@@ -317,6 +357,8 @@ fn interface() -> InterfaceInfo {
         persist: true,
         dhcp: DhcpMode::Broadcast,
         reflect: false,
+        umcast: false,
+        vlan_pkey: true,
         pid: 4711,
         version: "0.1.0".into(),
     }

@@ -33,6 +33,8 @@ pub fn interface() -> InterfaceInfo {
         persist: false,
         dhcp: ibtap::api::DhcpMode::default(),
         reflect: false,
+        umcast: false,
+        vlan_pkey: false,
         pid: 7,
         version: env!("CARGO_PKG_VERSION").into(),
     }

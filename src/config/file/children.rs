@@ -1,0 +1,129 @@
+//! The `children` of a device: P_Keys, or tables with a P_Key and more.
+
+use std::fmt;
+
+use fabric::PKey;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use toml::Spanned;
+
+use super::Fault;
+use super::scalar::{Mtu, Name, Netns, Queues, Scalar, Value};
+use crate::api::Mode;
+use crate::config::DeviceConfig;
+
+/// A child as it is written.
+pub(super) struct Child(Written);
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    pkey: Value<PKey>,
+    name: Option<Spanned<Value<Name>>>,
+    mode: Option<Mode>,
+    netns: Option<Value<Netns>>,
+    mtu: Option<Value<Mtu>>,
+    queues: Option<Value<Queues>>,
+    up: Option<bool>,
+    /// Only to be refused by a better sentence than that it is unknown.
+    children: Option<Spanned<IgnoredAny>>,
+}
+
+impl<'de> Deserialize<'de> for Child {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Child, D::Error> {
+        struct Read;
+
+        impl<'de> Visitor<'de> for Read {
+            type Value = Child;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a P_Key such as 0x8001, or a table with one")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Child, E> {
+                PKey::from_text(text).map(Child::of).map_err(E::custom)
+            }
+
+            fn visit_u64<E: Error>(self, number: u64) -> Result<Child, E> {
+                PKey::from_number(number).map(Child::of).map_err(E::custom)
+            }
+
+            fn visit_i64<E: Error>(self, number: i64) -> Result<Child, E> {
+                match u64::try_from(number) {
+                    Ok(number) => self.visit_u64(number),
+                    Err(_) => Err(E::custom(format!(
+                        "{number} is negative; expected {}",
+                        PKey::EXPECTED
+                    ))),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Child, A::Error> {
+                Written::deserialize(MapAccessDeserializer::new(map)).map(Child)
+            }
+        }
+
+        deserializer.deserialize_any(Read)
+    }
+}
+
+impl Child {
+    /// One of which only the P_Key is given.
+    fn of(pkey: PKey) -> Child {
+        Child(Written {
+            pkey: Value(pkey),
+            name: None,
+            mode: None,
+            netns: None,
+            mtu: None,
+            queues: None,
+            up: None,
+            children: None,
+        })
+    }
+
+    fn to_device(&self, parent: &DeviceConfig) -> DeviceConfig {
+        let written = &self.0;
+        let mut device = parent.child(written.pkey.0);
+        if let Some(name) = &written.name {
+            device.name.clone_from(&name.get_ref().0.0);
+        }
+        device.mode = written.mode.unwrap_or(device.mode);
+        if let Some(netns) = &written.netns {
+            device.netns = Some(netns.0.0.clone());
+        }
+        device.mtu = written.mtu.as_ref().map(|mtu| mtu.0.0);
+        if let Some(queues) = &written.queues {
+            device.queues = Some(queues.0.0);
+        }
+        device.up = written.up.unwrap_or(device.up);
+        device
+    }
+}
+
+/// Checks the children of `parent` and puts them behind it.
+pub(super) fn check(
+    raw: &[Spanned<Child>],
+    parent: &DeviceConfig,
+    devices: &mut Vec<DeviceConfig>,
+) -> Result<(), Fault> {
+    for place in raw {
+        let written = &place.get_ref().0;
+        if let Some(children) = &written.children {
+            let what = "a child cannot have children; list them beside it";
+            return Err(Fault::at(children, what));
+        }
+        let device = place.get_ref().to_device(parent);
+        device
+            .check_child(parent, devices)
+            .map_err(|what| Fault::at(place, what))?;
+        device
+            .check_name(devices)
+            .map_err(|what| match &written.name {
+                Some(name) => Fault::at(name, what),
+                None => Fault::at(place, what),
+            })?;
+        devices.push(device);
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+use super::*;
+
+fn config(text: &str) -> Config {
+    Config::parse(text, "t.toml").unwrap()
+}
+
+fn plan(old: &str, new: &str) -> Plan {
+    Plan::new(&config(old), &config(new))
+}
+
+fn key(name: &str) -> DeviceKey {
+    DeviceKey {
+        netns: None,
+        name: name.into(),
+    }
+}
+
+const ONE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+const TWO: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+                   [[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
+
+#[test]
+fn nothing_new_is_nothing_to_do() {
+    assert_eq!(plan(TWO, TWO), Plan::default());
+    let queues = format!("{ONE}queues = {}\n", default_queues());
+    assert_eq!(plan(ONE, &queues), Plan::default());
+    let port = format!("[port.eth0]\nbusy_poll = 100\n{ONE}");
+    assert_eq!(plan(ONE, &port), Plan::default());
+}
+
+#[test]
+fn what_a_device_can_change_while_it_runs() {
+    let new = format!(
+        "log_level = \"debug\"\n{ONE}mtu = 2044\nup = false\npersist = true\n\
+         dhcp = \"off\"\nreflect = true\n"
+    );
+    let ib0 = || key("ib0");
+    assert_eq!(
+        plan(ONE, &new).steps,
+        [
+            Step::LogLevel(LogLevel::Debug),
+            Step::Mtu(ib0(), Some(2044)),
+            Step::Up(ib0(), false),
+            Step::Persist(ib0(), true),
+            Step::Dhcp(ib0(), DhcpMode::Off),
+            Step::Reflect(ib0(), true),
+        ]
+    );
+    assert_eq!(plan(ONE, &new).refused, [""; 0]);
+    let back = plan(&new, ONE).steps;
+    assert_eq!(back[1], Step::Mtu(ib0(), None));
+}
+
+#[test]
+fn what_it_cannot_is_named() {
+    let new = "socket = \"/tmp/s\"\n[port.eth0]\ngid = \"fe80::1\"\nlink_mtu = 2048\n\
+               [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n\
+               connections = 7\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n\
+               netns = \"blue\"\n";
+    let plan = plan(ONE, new);
+    assert_eq!(plan.steps, []);
+    let restart = "cannot change while it runs; restart ibtapd";
+    let mut expected = vec!["socket cannot change while ibtapd runs; restart it".to_owned()];
+    for key in ["gid", "link_mtu"] {
+        expected.push(format!("eth0: {key} {restart}"));
+    }
+    expected.push(
+        "ib0: netns cannot change while it runs; move it by \"ip link set ib0 netns\" to \
+         blue, or restart ibtapd"
+            .to_owned(),
+    );
+    for key in ["vlan_pkey", "connections", "pkey", "qkey", "qpn", "queues"] {
+        expected.push(format!("ib0: {key} {restart}"));
+    }
+    assert_eq!(plan.refused, expected);
+}
+
+#[test]
+fn the_mode_changes_with_its_mtu() {
+    let connected = format!("{ONE}mode = \"connected\"\n");
+    let ib0 = || key("ib0");
+    let to = Step::Mode(ib0(), Mode::Connected, None);
+    assert_eq!(plan(ONE, &connected).steps, [to]);
+    let small = format!("{connected}mtu = 9000\n");
+    let both = Step::Mode(ib0(), Mode::Connected, Some(9000));
+    assert_eq!(plan(ONE, &small).steps, [both]);
+    let back = Step::Mode(ib0(), Mode::Datagram, None);
+    assert_eq!(plan(&small, ONE).steps, [back]);
+    let mtu = Step::Mtu(ib0(), Some(9000));
+    assert_eq!(plan(&connected, &small).steps, [mtu]);
+}
+
+#[test]
+fn ports_change_with_their_devices() {
+    let added = plan(ONE, TWO);
+    let ib1 = DeviceConfig::new("ib1", "eth1");
+    assert_eq!(
+        added.steps,
+        [
+            Step::AddPort("eth1".into(), PortConfig::default(), vec![ib1.clone()]),
+            Step::AddDevice(ib1),
+        ]
+    );
+    assert_eq!(
+        plan(TWO, ONE).steps,
+        [
+            Step::RemoveDevice(key("ib1")),
+            Step::RemovePort("eth1".into())
+        ]
+    );
+    let peers =
+        |list: &str| format!("[port.eth0]\ngid = \"ipv4\"\npeers = [{list}]\nbusy_poll = 5\n{ONE}");
+    assert_eq!(
+        plan(&peers("\"192.0.2.2\""), &peers("\"192.0.2.3\"")).steps,
+        [Step::Peers(
+            "eth0".into(),
+            vec!["192.0.2.3".parse().unwrap()]
+        )]
+    );
+    let busy = format!("[port.eth0]\nbusy_poll = 5\n{ONE}");
+    let five = BusyPoll::from_micros(5).unwrap();
+    assert_eq!(
+        plan(ONE, &busy).steps,
+        [Step::BusyPoll("eth0".into(), five)]
+    );
+}
+
+#[test]
+fn a_device_that_cannot_move_keeps_its_port() {
+    let moved = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\n";
+    let plan = plan(ONE, moved);
+    assert_eq!(plan.steps, []);
+    assert_eq!(
+        plan.refused,
+        ["ib0: underlay cannot change while it runs; restart ibtapd"]
+    );
+}
+
+#[test]
+fn a_partition_goes_before_another_device_takes_it() {
+    let other = ONE.replace("ib0", "st0");
+    assert_eq!(
+        plan(ONE, &other).steps,
+        [
+            Step::RemoveDevice(key("ib0")),
+            Step::AddDevice(DeviceConfig::new("st0", "eth0"))
+        ]
+    );
+}
+
+#[test]
+fn children_come_and_go_like_devices() {
+    let with = |children: &str| format!("{ONE}children = [{children}]\n");
+    let child = |pkey| DeviceConfig::new("ib0", "eth0").child(PKey::new(pkey));
+    assert_eq!(
+        plan(ONE, &with("1, 2")).steps,
+        [Step::AddDevice(child(1)), Step::AddDevice(child(2))]
+    );
+    assert_eq!(
+        plan(&with("1, 2"), &with("2")).steps,
+        [Step::RemoveDevice(key("ib0.8001"))]
+    );
+    let connected = with("{ pkey = 1, mode = \"connected\" }");
+    assert_eq!(
+        plan(&with("1"), &connected).steps,
+        [Step::Mode(key("ib0.8001"), Mode::Connected, None)]
+    );
+    // A parent takes its children with it, so they go first; then they come back with another.
+    let other = with("1").replace("ib0", "ib7");
+    let removed = [
+        Step::RemoveDevice(key("ib0.8001")),
+        Step::RemoveDevice(key("ib0")),
+    ];
+    assert_eq!(plan(&with("1"), &other).steps[..2], removed);
+    let moved = TWO.replacen(
+        "[[device]]\nname = \"ib1\"",
+        "children = [{ pkey = 1, name = \"a\" }]\n[[device]]\nname = \"ib1\"",
+        1,
+    );
+    let back = format!("{TWO}children = [{{ pkey = 1, name = \"a\" }}]\n");
+    assert_eq!(
+        plan(&moved, &back).refused,
+        [
+            "a: parent cannot change while it runs; restart ibtapd",
+            "a: underlay cannot change while it runs; restart ibtapd"
+        ]
+    );
+}
+
+#[test]
+fn a_name_means_one_device_in_each_namespace() {
+    let blue = ONE.to_owned() + "netns = \"blue\"\n";
+    let both = ONE.to_owned() + &blue;
+    let in_blue = DeviceKey {
+        netns: Some("blue".into()),
+        name: "ib0".into(),
+    };
+    let gone = plan(&both, ONE);
+    assert_eq!(gone.steps, [Step::RemoveDevice(in_blue.clone())]);
+    let gone = plan(&both, &blue);
+    assert_eq!(gone.steps, [Step::RemoveDevice(key("ib0"))]);
+    let up = format!("{ONE}{blue}up = false\n");
+    assert_eq!(plan(&both, &up).steps, [Step::Up(in_blue, false)]);
+    let home = plan(&blue, ONE);
+    assert_eq!(home.steps, []);
+    assert_eq!(
+        home.refused,
+        [
+            "blue/ib0: netns cannot change while it runs; move it by \"ip link set ib0 netns\" \
+             to the daemon's, or restart ibtapd"
+        ]
+    );
+}
+
+#[test]
+fn a_pkey_table_is_replaced() {
+    let table = |keys: &str| format!("[port.eth0]\npkeys = [{keys}]\n{ONE}");
+    let to = |keys: Option<&[u16]>| {
+        let keys = keys.map(|keys| keys.iter().map(|k| PKey::new(*k)).collect());
+        Step::Pkeys("eth0".into(), keys)
+    };
+    assert_eq!(
+        plan(&table("0xffff"), &table("0x8001, 0xffff")).steps,
+        [to(Some(&[0x8001, 0xffff]))]
+    );
+    assert_eq!(plan(&table("0xffff"), ONE).steps, [to(None)]);
+    assert_eq!(plan(ONE, &table("0xffff")).steps, [to(Some(&[0xffff]))]);
+}

@@ -1,0 +1,109 @@
+//! Asking about children, partitions and moderation.
+
+use ibtap::api::{ChildAddRequest, ChildDelRequest, Moderation, ModerationRequest, PkeysRequest};
+use ibtap::control::ControlClient;
+use serde::Serialize;
+
+use crate::cli::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
+use crate::output::{Failure, Format, print};
+use crate::text;
+
+/// `ibtap child`.
+pub fn child(format: Format, client: ControlClient, args: &ChildArgs) -> Result<(), Failure> {
+    match &args.verb {
+        Some(ChildVerb::Add(args)) => add(format, client, args),
+        Some(ChildVerb::Del { interface, pkey }) => {
+            let request = ChildDelRequest {
+                interface: interface.clone(),
+                pkey: pkey.map(|pkey| pkey.full().get().into()),
+            };
+            del(format, client, &request)
+        }
+        Some(ChildVerb::List { parent }) => list(format, client, parent.as_deref()),
+        None => list(format, client, None),
+    }
+}
+
+fn add(format: Format, mut client: ControlClient, args: &ChildAddArgs) -> Result<(), Failure> {
+    let interface = client.child_add(&ChildAddRequest {
+        parent: args.parent.clone(),
+        pkey: args.pkey.get().into(),
+        name: args.name.clone(),
+        mode: args.mode,
+        mtu: args.mtu,
+        queues: args.queues.and_then(|queues| u32::try_from(queues).ok()),
+        netns: args.netns.clone(),
+    })?;
+    print(format, &[Added { interface }], |added| {
+        added.iter().map(|a| format!("{}\n", a.interface)).collect()
+    })
+}
+
+/// The object of `ibtap child add`.
+#[derive(Serialize)]
+struct Added {
+    interface: String,
+}
+
+/// What was removed is printed as an object only: it says nothing that the user does not know.
+fn del(
+    format: Format,
+    mut client: ControlClient,
+    request: &ChildDelRequest,
+) -> Result<(), Failure> {
+    client.child_del(request)?;
+    print(format, &[request], |_| String::new())
+}
+
+fn list(format: Format, mut client: ControlClient, parent: Option<&str>) -> Result<(), Failure> {
+    print(format, &client.children(parent)?, text::children)
+}
+
+/// `ibtap pkey`. A change is printed as objects only.
+pub fn pkey(format: Format, mut client: ControlClient, args: &PkeyArgs) -> Result<(), Failure> {
+    let (request, changes) = match &args.verb {
+        None => (PkeysRequest::default(), false),
+        Some(PkeyVerb::List { port }) => {
+            let port = port.clone();
+            (PkeysRequest { port, pkeys: None }, false)
+        }
+        Some(PkeyVerb::Set { port, table }) => {
+            let (port, pkeys) = (Some(port.clone()), Some(table.0.clone()));
+            (PkeysRequest { port, pkeys }, true)
+        }
+    };
+    print(format, &client.pkeys(&request)?, |tables| match changes {
+        true => String::new(),
+        false => text::pkeys(tables),
+    })
+}
+
+/// `ibtap coalesce`. A change is printed as an object only.
+pub fn coalesce(
+    format: Format,
+    mut client: ControlClient,
+    args: &CoalesceArgs,
+) -> Result<(), Failure> {
+    let moderation = client.moderation(&ModerationRequest {
+        interface: args.interface.clone(),
+        rx_usecs: args.rx_usecs,
+        rx_frames: args.rx_frames,
+    })?;
+    let changes = args.rx_usecs.is_some() || args.rx_frames.is_some();
+    let object = ModerationOf {
+        interface: &args.interface,
+        moderation,
+    };
+    print(format, &[object], |_| match changes {
+        true => String::new(),
+        false => text::moderation(moderation),
+    })
+}
+
+/// The object of `ibtap coalesce`.
+#[derive(Serialize)]
+struct ModerationOf<'a> {
+    interface: &'a str,
+    #[serde(flatten)]
+    moderation: Moderation,
+}

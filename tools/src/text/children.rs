@@ -1,0 +1,65 @@
+//! Children, P_Key tables and moderation.
+
+use fabric::PKey;
+use ibtap::api::{ChildInfo, Moderation, PkeyTable};
+
+use super::table::columns;
+
+/// `ibtap child list`: a table.
+pub fn children(children: &[ChildInfo]) -> String {
+    let rows = children.iter().map(|c| {
+        let pkey = match c.entry {
+            // The wire carries the table's entry.
+            Some(entry) if entry != c.pkey => format!("{} ({entry})", c.pkey),
+            _ => c.pkey.to_string(),
+        };
+        let carrier = match (&c.reason, c.carrier) {
+            (_, true) => "on".to_owned(),
+            (Some(reason), false) => format!("off: {reason}"),
+            (None, false) => "off".to_owned(),
+        };
+        [
+            c.name.clone(),
+            c.parent.clone(),
+            pkey,
+            c.mode.to_string(),
+            c.mtu.to_string(),
+            c.netns.clone().unwrap_or_else(|| "-".into()),
+            carrier,
+        ]
+    });
+    columns(
+        ["NAME", "PARENT", "P_KEY", "MODE", "MTU", "NETNS", "CARRIER"],
+        rows,
+    )
+}
+
+/// `ibtap pkey`: a table.
+pub fn pkeys(tables: &[PkeyTable]) -> String {
+    let rows = tables.iter().flat_map(|table| {
+        let source = if table.automatic { "auto" } else { "set" };
+        let entries = table.pkeys.iter().enumerate();
+        entries.map(move |(index, pkey)| {
+            [
+                table.port.clone(),
+                index.to_string(),
+                pkey.to_string(),
+                membership(*pkey).to_owned(),
+                source.to_owned(),
+            ]
+        })
+    });
+    columns(["PORT", "INDEX", "P_KEY", "MEMBER", "TABLE"], rows)
+}
+
+fn membership(pkey: PKey) -> &'static str {
+    if pkey.is_full() { "full" } else { "limited" }
+}
+
+/// `ibtap coalesce`: as `ethtool -c` prints these.
+pub fn moderation(moderation: Moderation) -> String {
+    format!(
+        "rx-usecs: {}\nrx-frames: {}\n",
+        moderation.rx_usecs, moderation.rx_frames
+    )
+}
