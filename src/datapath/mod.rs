@@ -6,8 +6,10 @@
 mod command;
 mod handle;
 mod lane;
+mod lanes;
 mod message;
 mod receive;
+mod sibling;
 mod stats;
 #[cfg(test)]
 mod testing;

@@ -388,7 +388,8 @@ impl Node {
                 let (gid, qpn) = self.core.address(to);
                 return self.port.datagram(gid, qpn, &packet);
             }
-            Outgoing::Held | Outgoing::Dropped(_) => return,
+            // Nodes here have no siblings.
+            Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Dropped(_) => return,
         };
         if len > mtu {
             if let TooBig::Answer(answer) = self.core.too_big(at, to, &[0; 12], frame, len) {
