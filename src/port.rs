@@ -80,6 +80,11 @@ impl PortRuntime {
         })
     }
 
+    /// How many data threads there are.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Where the threads' commands go.
     pub fn mailboxes(&self) -> Vec<Mailbox> {
         self.threads.iter().map(|t| t.mailbox.clone()).collect()

@@ -14,7 +14,7 @@ use crate::api::{
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
 use crate::control::{Handler, StreamId, Streamed};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
 use crate::logging;
@@ -76,17 +76,6 @@ fn set_level(level: LogLevel) -> Reply {
 }
 
 impl Daemon {
-    /// The device that is called so now.
-    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.name == name)
-            .map(|(id, (at, d))| (*id, *at, d))
-            .ok_or_else(|| ApiError::NoSuchInterface {
-                interface: name.to_owned(),
-            })
-    }
-
     fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, usize, &Device)>, ApiError> {
         match &which.interface {
             Some(name) => Ok(vec![self.named(name)?]),
@@ -101,9 +90,14 @@ impl Daemon {
     fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let connections = self.connection_counts(&selected);
+        let names = Names::read();
         let interfaces = selected
             .into_iter()
-            .map(|(id, at, d)| self.interface(at, d, connections.get(&id).copied()))
+            .map(|(id, at, d)| {
+                let mut info = self.interface(at, d, connections.get(&id).copied());
+                info.netns = d.namespace.as_ref().map(|there| names.of(there));
+                info
+            })
             .collect();
         Ok(Reply::Show { interfaces })
     }
@@ -116,13 +110,13 @@ impl Daemon {
             port: port.name,
             underlay: Some(self.ports[at].underlay.clone()),
             state: port.state.into(),
-            reason: port.state_reason,
+            reason: self.no_carrier(at, d),
             carrier: d.carrier,
             mode: d.mode.into(),
             connections: connections.filter(|_| d.mode == ipoib::Mode::Connected),
             connections_max: d.connections as u32,
             pkey: d.endpoint.pkey.unwrap_or(d.spec.pkey),
-            parent: None,
+            parent: d.parent_name.clone(),
             netns: None,
             qkey: d.spec.qkey,
             qpn: d.endpoint.qpn,
@@ -227,7 +221,9 @@ impl Daemon {
         let (_, _, device) = self.named(name)?;
         let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
-        for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
+        let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
+        // The core always knows the broadcast group, which is left while the interface is down.
+        for g in listed.filter(|g| g.send_only || device.joined.contains(&g.mgid)) {
             let info = GroupInfo {
                 mgid: g.mgid,
                 // The broadcast group is as old as the device.

@@ -146,6 +146,9 @@ pub enum CloseReason {
     PortGone,
     /// The network takes no packets of the connection's path MTU any more.
     PathMtu,
+    /// The endpoint's entry of the P_Key table is another one now, or gone
+    /// ([`crate::Port::set_pkeys`]).
+    PKeyChange,
 }
 
 /// What happens to connections; from [`Connections::poll_event`].
@@ -193,6 +196,9 @@ pub enum ConnectError {
     /// The endpoint is gone.
     #[error("there is no endpoint {0:?}")]
     NoSuchEndpoint(EndpointId),
+    /// The endpoint waits for its P_Key to come into the port's table.
+    #[error("the P_Key of endpoint {0:?} is not in the port's table")]
+    NoPKey(EndpointId),
     /// The operating system refused.
     #[error(transparent)]
     Os(#[from] io::Error),
@@ -265,7 +271,8 @@ pub struct ConnectionInfo {
 /// [`Connections::accept`] and messages that come in. [`ConnectionEvent::Closed`] and
 /// [`Connections::close`] end it at any time; calls that name a connection that has ended do nothing.
 pub trait Connections {
-    /// Takes requests for `service` in the name of an endpoint.
+    /// Takes requests for `service` in the name of an endpoint. While that waits for its P_Key,
+    /// requests are rejected as if nobody listened.
     fn listen(&mut self, endpoint: EndpointId, service: ServiceId);
 
     /// Takes no more requests in the name of an endpoint, and closes its connections.

@@ -1,8 +1,8 @@
 //! The fabric side of ibtap.
 //!
-//! [`types`] holds the vocabulary (queue pair numbers, keys, GIDs), [`port`] and [`worker`] the
-//! interface that devices program against, and [`soft`] the provider that needs no hardware: a
-//! software RoCEv2 fabric over UDP.
+//! [`types`] holds the vocabulary (queue pair numbers, keys, GIDs), [`pkeys`] the P_Key table,
+//! [`port`] and [`worker`] the interface that devices program against, and [`soft`] the provider that
+//! needs no hardware: a software RoCEv2 fabric over UDP.
 //!
 //! The interface is shaped after verbs and cut where a *batch* crosses it: a worker yields a batch
 //! of received datagrams and messages, and takes a *train* of equal-sized packets to send; a part of
@@ -14,6 +14,7 @@
 pub mod cm;
 pub mod connection;
 pub mod mad;
+pub mod pkeys;
 pub mod port;
 pub mod soft;
 pub mod time;
@@ -24,6 +25,7 @@ pub use connection::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo,
     Connections, Posted, RejectReason, ServiceId, WcStatus,
 };
+pub use pkeys::PKeyTable;
 pub use port::{
     Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
     UdInit,

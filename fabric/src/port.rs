@@ -51,7 +51,8 @@ pub struct PortAttributes {
     pub guid: Guid,
     /// The LID, on an InfiniBand link layer.
     pub lid: Option<Lid>,
-    /// The P_Key table; entries may be full or limited.
+    /// The P_Key table by index; entries may be full or limited, and places may be empty
+    /// ([`crate::pkeys::EMPTY`]).
     pub pkeys: Vec<PKey>,
     /// The largest UD payload in bytes that fits now: an IB MTU, or the exact fit of the underlay.
     pub ud_payload_max: u32,
@@ -140,7 +141,7 @@ pub struct QueuePairInfo {
     pub kind: &'static str,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: &'static str,
-    /// The P_Key it uses.
+    /// The P_Key it uses, or waits for in RESET.
     pub pkey: PKey,
     /// Its Q_Key.
     pub qkey: QKey,
@@ -173,9 +174,6 @@ pub struct GroupInfo {
 /// Why the control side of a provider refused.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// The P_Key is not in the port's table.
-    #[error("P_Key {0} is not in the port's P_Key table; add it to the table or use one that is")]
-    NoSuchPKey(PKey),
     /// No such endpoint.
     #[error("there is no endpoint {0:?}")]
     NoSuchEndpoint(EndpointId),
@@ -266,9 +264,15 @@ pub trait Port: Send {
     /// multicast becomes is decided when the port is opened.
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError>;
 
-    /// Replaces the P_Key table. The same follows as from [`PortEvent::PKeyChange`], which is not
-    /// raised: gives the endpoints whose entry, by value or by index, is another one now. (IBA vol. 1,
-    /// 10.9.2; kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c, `update_child_pkey`.)
+    /// Replaces the P_Key table by these entries, in this order. The same follows as from
+    /// [`PortEvent::PKeyChange`], which is not raised: gives the endpoints whose entry, by value or by
+    /// index, is another one now. Their queue pairs were restarted and their connections have ended;
+    /// who listens on a service goes on when there is an entry again. (IBA vol. 1, 10.9.2; kernel
+    /// drivers/infiniband/ulp/ipoib/ipoib_ib.c, `update_child_pkey`.)
+    ///
+    /// Invalid keys and repeated ones are empty places, and a table without any entry is the default
+    /// partition ([`crate::PKeyTable::new`]). [`crate::pkeys::keep_places`] makes a list that leaves
+    /// alone whom the change does not concern.
     ///
     /// # Errors
     /// [`FabricError::Unusable`] when the table is not ours to change: a subnet manager's.

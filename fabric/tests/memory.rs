@@ -90,7 +90,7 @@ fn carry(now: Instant, from: (&mut Engine, Gid), to: (&mut Engine, Gid)) {
             engine.receive(now, &path, bytes, at, || Ok(())).unwrap();
         } else {
             let mad: &[u8; MAD_LEN] = bytes[UD_HEAD..][..MAD_LEN].try_into().unwrap();
-            engine.mad(now, from.1, mad);
+            engine.mad(now, from.1, PKey::DEFAULT, mad);
         }
         at += bytes.len();
     }

@@ -113,8 +113,8 @@ impl User {
             }
         }
         assert!(self.known.len() <= CONNECTIONS_MAX);
-        while let Some((_, mad)) = self.cm.poll_transmit(self.now) {
-            let mad = Mad::parse(&mad).expect("what is sent is a datagram");
+        while let Some(out) = self.cm.poll_transmit(self.now) {
+            let mad = Mad::parse(&out.datagram).expect("what is sent is a datagram");
             assert!(mad.communication_management().is_some());
         }
     }

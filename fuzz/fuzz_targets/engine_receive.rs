@@ -119,7 +119,7 @@ fn carry(now: Instant, from: &mut Side, to: &mut Side) {
             to.packet(now, from.gid, bytes);
         } else if let Ok(mad) = bytes[UD_HEAD..][..MAD_LEN].try_into() {
             to.comm_id.copy_from_slice(&bytes[UD_HEAD + 28..][..4]);
-            to.engine.mad(now, from.gid, mad);
+            to.engine.mad(now, from.gid, PKey::DEFAULT, mad);
         }
     }
 }
@@ -170,7 +170,7 @@ fuzz_target!(|data: &[u8]| {
                 if k == 4 {
                     mad[28..32].copy_from_slice(&b.comm_id);
                 }
-                b.engine.mad(now, a.gid, &mad);
+                b.engine.mad(now, a.gid, PKey::DEFAULT, &mad);
             }
             5 => {
                 let time = record.first().copied().unwrap_or(1);

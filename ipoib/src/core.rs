@@ -1,11 +1,13 @@
 //! The protocol machine.
 
 mod connections;
+mod flush;
 mod guests;
 mod incoming;
 mod learning;
 mod outgoing;
 mod services;
+mod siblings;
 mod types;
 
 use std::collections::HashMap;
@@ -27,8 +29,10 @@ use crate::too_big;
 use connections::ConnectedState;
 use guests::HostSideState;
 use services::Services;
+use siblings::Siblings;
 
 pub(crate) use learning::is_claimable;
+pub use siblings::Sibling;
 pub use types::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
     GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time, TooBig,
@@ -56,6 +60,7 @@ pub struct Ipoib {
     host_side: HostSideState,
     conflicts: Conflicts,
     connected: ConnectedState,
+    siblings: Siblings,
     updates: Vec<Update>,
     counters: Counters,
     events: Events,
@@ -80,8 +85,8 @@ pub struct Ipoib {
 }
 
 impl Ipoib {
-    /// An empty state. The neighbour and group tables' memory is reserved here; guests take some
-    /// only when there are any.
+    /// An empty state. Its tables take memory only for what is in them, so that an idle replica is
+    /// small: see `tests/memory.rs`.
     pub fn new(config: Config) -> Ipoib {
         let broadcast = broadcast_mgid(config.pkey, config.scope);
         Ipoib {
@@ -93,6 +98,7 @@ impl Ipoib {
             host_side: HostSideState::new(&config.limits),
             conflicts: Conflicts::default(),
             connected: ConnectedState::new(config.limits.connections),
+            siblings: Siblings::default(),
             updates: Vec::new(),
             counters: Counters::default(),
             events: Events::default(),
@@ -285,6 +291,11 @@ impl Ipoib {
         self.resolver
             .pop_released()
             .or_else(|| self.connected.table.pop_released())
+    }
+
+    /// Whether [`Ipoib::pop_released`] has something.
+    pub fn has_released(&self) -> bool {
+        self.resolver.has_released() || self.connected.table.has_released()
     }
 
     /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`], [`Ipoib::poll_tap`],

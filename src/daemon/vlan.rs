@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use fabric::{FabricError, PKey};
 use ipoib::Event;
-use netdev::vlan::VID_MAX;
+use netdev::vlan::{TYPE, VID_MAX};
 
-use super::Daemon;
+use super::{Daemon, Names, Place};
 use crate::api::ChildInfo;
 use crate::datapath::{Command, DeviceId, now};
 use partition::{Followed, Partition};
@@ -49,6 +49,11 @@ impl Vlans {
     pub(crate) fn pkeys(&self, at: usize) -> impl Iterator<Item = PKey> {
         let on_port = self.partitions.values().filter(move |p| p.at == at);
         on_port.map(|p| p.pkey)
+    }
+
+    /// All of them.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = (DeviceId, &mut Partition)> {
+        self.partitions.iter_mut().map(|(id, p)| (*id, p))
     }
 
     /// The one with this endpoint.
@@ -121,19 +126,14 @@ impl Daemon {
 
     /// Has an automatic P_Key table hold one more.
     fn ask_for_partition(&mut self, at: usize, pkey: PKey) -> Result<(), String> {
-        let port = &mut self.ports[at];
-        let attributes = port.port.attributes();
+        let port = &self.ports[at];
         if !port.automatic_pkeys {
             return Err(format!(
                 "the P_Key {pkey} is not in the P_Key table of {}; it waits for that",
-                attributes.name
+                port.port.attributes().name
             ));
         }
-        let mut table = attributes.pkeys;
-        table.push(pkey);
-        let changed = port.port.set_pkeys(table).map_err(|e| e.to_string())?;
-        self.pkeys_changed(at, &changed);
-        Ok(())
+        self.follow_pkeys(at, Some(pkey))
     }
 
     fn make_partition(&mut self, trunk: DeviceId, vid: u16) -> Result<(), FabricError> {
@@ -160,11 +160,12 @@ impl Daemon {
     }
 
     /// A link was seen. A VLAN on one of ours that listens only would never be served by its frames.
-    pub(super) fn vlan_link_seen(&mut self, link: &rtnl::Link) {
-        if let (Some(vid), Some(below)) = (link.vlan, link.link)
-            && let Some(id) = self.by_index(below)
+    pub(super) fn vlan_link_seen(&mut self, place: Place, link: &rtnl::Link) {
+        if let (Some(tag), Some(below)) = (link.vlan, link.link)
+            && tag.protocol == TYPE
+            && let Some(id) = self.by_index(place, below)
         {
-            self.vlan_wanted(id, vid);
+            self.vlan_wanted(id, tag.id);
         }
     }
 
@@ -184,6 +185,9 @@ impl Daemon {
             self.serve_waiting(id);
             self.vlans_follow(id);
         }
+        if !(served.is_empty() && wanted.is_empty()) {
+            self.sync_siblings();
+        }
     }
 
     fn begin_vlans(&mut self, id: DeviceId) {
@@ -191,11 +195,11 @@ impl Daemon {
             return;
         };
         self.ports[*at].tell(|| Command::SetVlans(id, true));
-        let ifindex = device.ifindex;
+        let place = device.place;
         self.vlans.trunks.insert(id, Trunk::default());
-        let links = self.netlink.links().unwrap_or_default();
-        for link in links.iter().filter(|link| link.link == Some(ifindex)) {
-            self.vlan_link_seen(link);
+        let links = self.inside(id, |_, netlink| netlink.links());
+        for link in links.and_then(Result::ok).unwrap_or_default() {
+            self.vlan_link_seen(place, &link);
         }
     }
 
@@ -209,6 +213,9 @@ impl Daemon {
         }
         for partition in trunk.partitions.into_values() {
             self.close_partition(partition);
+        }
+        if let Some((at, _)) = self.devices.get(&id) {
+            self.unfollow_pkeys(*at);
         }
     }
 
@@ -342,7 +349,7 @@ impl Daemon {
     }
 
     /// Those on one interface, or on any, as they are listed beside children.
-    pub(crate) fn vlan_children(&self, trunk: Option<DeviceId>) -> Vec<ChildInfo> {
+    pub(super) fn vlan_children(&self, trunk: Option<DeviceId>, names: &Names) -> Vec<ChildInfo> {
         let all = self.vlans.partitions.values();
         all.filter(|p| trunk.is_none_or(|trunk| trunk == p.trunk))
             .filter_map(|p| {
@@ -354,9 +361,9 @@ impl Daemon {
                     entry: p.endpoint.pkey,
                     mode: parent.mode.into(),
                     mtu: parent.mtu,
-                    netns: None,
+                    netns: parent.namespace.as_ref().map(|there| names.of(there)),
                     carrier: parent.carrier,
-                    reason: None,
+                    reason: self.no_carrier(p.at, parent),
                 })
             })
             .collect()

@@ -22,17 +22,16 @@ mod types;
 use std::collections::VecDeque;
 
 use crate::connection::RejectReason;
-use crate::mad::MAD_LEN;
 use crate::mad::cm::Answered;
 use crate::time::Instant;
-use crate::types::{Gid, Qpn};
+use crate::types::{Gid, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
 use limits::Limits;
 use messages::{Datagram, Ids};
 use table::{Connection, State, Table};
 
-pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Remote};
+pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 
 /// Datagrams that wait to be sent. What does not fit is as good as lost on the way.
 const TRANSMIT_MAX: usize = 1024;
@@ -46,7 +45,8 @@ pub struct Cm {
     limits: Limits,
     counts: Counts,
     events: VecDeque<CmEvent>,
-    transmit: VecDeque<(Gid, Datagram)>,
+    transmit: VecDeque<Outgoing>,
+    answering: Option<PKey>,
 }
 
 impl Cm {
@@ -60,6 +60,7 @@ impl Cm {
             counts: Counts::default(),
             events: VecDeque::new(),
             transmit: VecDeque::new(),
+            answering: None,
         }
     }
 
@@ -178,8 +179,14 @@ impl Cm {
         self.confirm(id);
     }
 
-    /// The next datagram to send, and the GID whose QP1 it goes to.
-    pub fn poll_transmit(&mut self, _now: Instant) -> Option<(Gid, [u8; MAD_LEN])> {
+    /// What is sent from now on answers a datagram that came with this P_Key, or with none answers
+    /// nothing.
+    pub fn answer_in(&mut self, pkey: Option<PKey>) {
+        self.answering = pkey;
+    }
+
+    /// The next datagram to send.
+    pub fn poll_transmit(&mut self, _now: Instant) -> Option<Outgoing> {
         self.transmit.pop_front()
     }
 
@@ -312,7 +319,11 @@ impl Cm {
         }
         let attribute = messages::attribute(&datagram);
         self.counts.message(Group::TxMsgs, attribute);
-        self.transmit.push_back((to, datagram));
+        self.transmit.push_back(Outgoing {
+            to,
+            answers: self.answering,
+            datagram,
+        });
     }
 
     /// An event, unless the connection's user does not want to hear of it any more. After all of

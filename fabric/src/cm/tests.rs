@@ -65,7 +65,8 @@ fn name(mad: &Datagram) -> &'static str {
 }
 
 fn drain(cm: &mut Cm) -> Vec<(Gid, Datagram)> {
-    std::iter::from_fn(|| cm.poll_transmit(Instant(0))).collect()
+    let sent = std::iter::from_fn(|| cm.poll_transmit(Instant(0)));
+    sent.map(|out| (out.to, out.datagram)).collect()
 }
 
 fn events(cm: &mut Cm) -> Vec<CmEvent> {

@@ -1,6 +1,7 @@
 //! What goes in and out of a [`super::Cm`].
 
 use crate::connection::{RejectReason, ServiceId};
+use crate::mad::MAD_LEN;
 use crate::types::{Gid, Guid, IbMtu, PKey, Psn, Qpn};
 
 /// Names a connection of a [`super::Cm`]: its local communication id. Never 0.
@@ -22,6 +23,17 @@ pub struct CmConfig {
     pub half_open_max: usize,
     /// Connections in all; requests for more are rejected.
     pub connections_max: usize,
+}
+
+/// A management datagram to be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outgoing {
+    /// The GID whose QP1 it goes to.
+    pub to: Gid,
+    /// The P_Key of the datagram that it answers, if it answers one.
+    pub answers: Option<PKey>,
+    /// The datagram.
+    pub datagram: [u8; MAD_LEN],
 }
 
 /// What we ask for in a ConnectRequest.

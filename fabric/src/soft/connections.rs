@@ -1,5 +1,6 @@
 //! The connections of a [`SoftWorker`]: its engine, with the clock and the network.
 
+use super::engine::Standing;
 use super::worker::{SoftWorker, clock};
 use crate::connection::{
     ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
@@ -11,9 +12,8 @@ use crate::worker::{Train, TrainTicket};
 impl Connections for SoftWorker {
     fn listen(&mut self, endpoint: EndpointId, service: ServiceId) {
         self.follow();
-        if let Some(e) = self.table.endpoint(endpoint) {
-            self.engine.listen(endpoint, e.pkey, service);
-        }
+        let standing = self.table.endpoints.standing(endpoint);
+        self.engine.listen(endpoint, standing, service);
     }
 
     fn close_all(&mut self, endpoint: EndpointId) {
@@ -26,9 +26,13 @@ impl Connections for SoftWorker {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         self.follow();
-        let e = self.table.endpoint(endpoint);
-        let pkey = e.ok_or(ConnectError::NoSuchEndpoint(endpoint))?.pkey;
-        self.engine.connect(clock(), endpoint, pkey, request)
+        match self.table.endpoints.standing(endpoint) {
+            Standing::Member(partition) => {
+                self.engine.connect(clock(), endpoint, partition, request)
+            }
+            Standing::Waiting => Err(ConnectError::NoPKey(endpoint)),
+            Standing::Gone => Err(ConnectError::NoSuchEndpoint(endpoint)),
+        }
     }
 
     fn accept(&mut self, connection: ConnectionId, private_data: &[u8]) {

@@ -11,6 +11,7 @@ use rtnl::{Group, Monitor, Requests};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::config::SoftConfig;
+use super::endpoint::UdQueuePair;
 use super::engine::EngineConfig;
 use super::holder::{self, Lock, Locked};
 use super::mailbox::Mailbox;
@@ -18,10 +19,11 @@ use super::membership::Memberships;
 use super::qp::{QueuePair, Service};
 use super::reception::DELIVERIES;
 use super::socket::{self, Binding};
-use super::table::{Endpoint, Shared, Sockets, Table};
+use super::table::{Endpoints, Groups, Shared, Sockets, Table};
 use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
+use crate::pkeys::PKeyTable;
 use crate::port::{
     Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
     PortEvent, PortState, QueuePairInfo, Resources, UdEndpoint, UdInit,
@@ -52,8 +54,14 @@ pub struct SoftPort {
     trouble: Option<Unusable>,
     sockets: Arc<[Sockets]>,
     memberships: Memberships,
-    endpoints: BTreeMap<u32, Endpoint>,
+    pkeys: Arc<PKeyTable>,
+    endpoints: BTreeMap<u32, UdQueuePair>,
     attachments: BTreeMap<Gid, BTreeSet<u32>>,
+    /// How many groups have two endpoints or more.
+    shared_groups: usize,
+    /// `endpoints` and `attachments` as the workers see them.
+    seen_endpoints: Arc<Endpoints>,
+    seen_groups: Arc<Groups>,
     gsi: QueuePair,
     next_endpoint: u32,
     /// What was tried last did not work for a reason that may pass without an event.
@@ -69,9 +77,7 @@ impl SoftPort {
     /// and how to get on; [`FabricError::Os`].
     pub fn open(mut config: SoftConfig) -> Result<SoftPort, FabricError> {
         config.workers = config.workers.max(1);
-        if config.pkeys.is_empty() {
-            config.pkeys.push(PKey::DEFAULT);
-        }
+        let pkeys = Arc::new(PKeyTable::new(std::mem::take(&mut config.pkeys)));
         let lock = lock(&config.underlay)?;
         let groups = [Group::Link, Group::Ipv4Address, Group::Ipv6Address];
         let mut monitor = Monitor::new(&groups).map_err(netlink)?;
@@ -84,7 +90,8 @@ impl SoftPort {
             _ => os("the RoCEv2 port cannot be bound", e),
         })?;
         let sockets = open_sockets(&binding, config.workers, false, None)?;
-        let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, 0, QKey::GSI, random_psn())?;
+        let index = pkeys.management().index;
+        let gsi = QueuePair::ready(Service::Gsi, Qpn::GSI, index, QKey::GSI, random_psn())?;
         let wakes = (0..config.workers)
             .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()
@@ -105,8 +112,12 @@ impl SoftPort {
             look_again: false,
             trouble: None,
             sockets,
+            pkeys,
             endpoints: BTreeMap::new(),
             attachments: BTreeMap::new(),
+            shared_groups: 0,
+            seen_endpoints: Arc::default(),
+            seen_groups: Arc::default(),
             gsi,
             next_endpoint: 1,
         };
@@ -133,6 +144,19 @@ impl SoftPort {
         }
     }
 
+    /// Tells the workers who the endpoints are now.
+    fn publish_endpoints(&mut self) {
+        self.seen_endpoints = Arc::new(Endpoints::of(self.endpoints.values()));
+        self.publish();
+    }
+
+    /// Brings what the workers see of groups up to date; [`SoftPort::publish`] is to follow.
+    fn see_groups(&mut self) {
+        let ids = |ids: &BTreeSet<u32>| ids.iter().copied().map(EndpointId).collect();
+        let groups = self.attachments.iter();
+        self.seen_groups = Arc::new(groups.map(|(mgid, all)| (*mgid, ids(all))).collect());
+    }
+
     /// Tells the workers how things are now.
     fn publish(&self) {
         let mut table = Table {
@@ -140,25 +164,18 @@ impl SoftPort {
             ifindex: self.usable.ifindex,
             payload_max: self.usable.ud_payload_max as usize,
             send_max: self.usable.send_max,
-            pkeys: self.config.pkeys.clone(),
-            endpoints: self.endpoints.values().copied().collect(),
+            pkeys: Arc::clone(&self.pkeys),
+            endpoints: Arc::clone(&self.seen_endpoints),
+            groups: Arc::clone(&self.seen_groups),
             peers: self.config.peers.clone(),
+            copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
-            ..Table::default()
         };
         // No copy comes home, unless an endpoint there waits for one of a sibling.
         table.peers.retain(|&p| p != self.usable.address);
         if self.needs_loopback() {
             table.peers.push(self.usable.address);
         }
-        table.copies = !self.config.peers.is_empty();
-        let place = |id: &u32| table.endpoints.binary_search_by_key(id, |e| e.id.0).ok();
-        let qpns = table.endpoints.iter().enumerate();
-        table.by_qpn = qpns.map(|(at, e)| (e.qp.qpn(), at)).collect();
-        let groups = self.attachments.iter();
-        table.groups = groups
-            .map(|(mgid, ids)| (*mgid, ids.iter().filter_map(place).collect()))
-            .collect();
         self.shared.publish(table);
     }
 
@@ -178,7 +195,7 @@ impl SoftPort {
     fn free_qpn(&self, wish: Option<Qpn>) -> Qpn {
         let first = wish.unwrap_or_else(|| Qpn::new(random() as u32));
         let taken =
-            |qpn: &Qpn| qpn.is_reserved() || self.endpoints.values().any(|e| e.qp.qpn() == *qpn);
+            |qpn: &Qpn| qpn.is_reserved() || self.endpoints.values().any(|e| e.qp().qpn() == *qpn);
         // There are fewer endpoints than numbers: a port holds them all in memory.
         std::iter::successors(Some(first), |qpn| Some(Qpn::new(qpn.get().wrapping_add(1))))
             .find(|qpn| !taken(qpn))
@@ -200,7 +217,7 @@ impl SoftPort {
         Ok(Some(group))
     }
 
-    fn endpoint(&self, id: EndpointId) -> Result<&Endpoint, FabricError> {
+    fn endpoint(&self, id: EndpointId) -> Result<&UdQueuePair, FabricError> {
         self.endpoints
             .get(&id.0)
             .ok_or(FabricError::NoSuchEndpoint(id))
@@ -221,7 +238,10 @@ impl SoftPort {
                 self.memberships.join(group).map_err(|e| os(&what(), e))?;
             }
         }
-        self.attachments.entry(mgid).or_default().insert(id.0);
+        let ids = self.attachments.entry(mgid).or_default();
+        if ids.insert(id.0) && ids.len() == 2 {
+            self.shared_groups += 1;
+        }
         Ok(())
     }
 
@@ -230,7 +250,9 @@ impl SoftPort {
         let Some(ids) = self.attachments.get_mut(&mgid) else {
             return;
         };
-        ids.remove(&id.0);
+        if ids.remove(&id.0) && ids.len() == 1 {
+            self.shared_groups -= 1;
+        }
         if ids.is_empty() {
             self.attachments.remove(&mgid);
             self.memberships.leave(mgid.to_ip());
@@ -240,7 +262,7 @@ impl SoftPort {
     /// Whether some group has two endpoints here. Only then does the host need to hear its own
     /// multicast: a packet reaches every attached queue pair but its sender (IBA vol. 1, 10.5.2).
     fn needs_loopback(&self) -> bool {
-        self.attachments.values().any(|ids| ids.len() > 1)
+        self.shared_groups > 0
     }
 
     fn update_loopback(&self, before: bool) {
@@ -333,7 +355,7 @@ impl Port for SoftPort {
             gid: self.usable.gid(),
             guid: self.usable.guid,
             lid: None,
-            pkeys: self.config.pkeys.clone(),
+            pkeys: self.pkeys.places().to_vec(),
             ud_payload_max: self.usable.ud_payload_max,
             underlay_mtu: Some(self.usable.mtu),
         }
@@ -386,34 +408,32 @@ impl Port for SoftPort {
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
-        let table = self.config.pkeys.iter().enumerate();
-        let (index, &pkey) = table
-            .filter(|(_, k)| k.is_valid() && k.full() == init.pkey.full())
-            .max_by_key(|(_, k)| k.is_full())
-            .ok_or(FabricError::NoSuchPKey(init.pkey))?;
         let qpn = self.free_qpn(init.qpn);
-        let qp = QueuePair::ready(Service::Ud, qpn, index as u16, init.qkey, random_psn())?;
         let id = EndpointId(self.next_endpoint);
         self.next_endpoint += 1;
-        self.endpoints.insert(id.0, Endpoint { id, qp, pkey });
-        self.publish();
-        Ok(UdEndpoint {
-            id,
-            qpn,
-            pkey: Some(pkey),
-        })
+        let mut ud = UdQueuePair::new(id, qpn, init.pkey, init.qkey);
+        ud.follow(self.pkeys.find(init.pkey), random_psn());
+        let pkey = ud.pkey();
+        self.endpoints.insert(id.0, ud);
+        self.publish_endpoints();
+        Ok(UdEndpoint { id, qpn, pkey })
     }
 
     fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
         self.endpoint(id)?;
         let loopback = self.needs_loopback();
-        let groups: Vec<Gid> = self.attachments.keys().copied().collect();
-        for mgid in groups {
+        let groups = self.attachments.iter();
+        let its = groups.filter(|(_, ids)| ids.contains(&id.0));
+        let its: Vec<Gid> = its.map(|(mgid, _)| *mgid).collect();
+        for &mgid in &its {
             self.leave(id, mgid);
+        }
+        if !its.is_empty() {
+            self.see_groups();
         }
         self.endpoints.remove(&id.0);
         self.update_loopback(loopback);
-        self.publish();
+        self.publish_endpoints();
         Ok(())
     }
 
@@ -445,6 +465,7 @@ impl Port for SoftPort {
             .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
             .collect();
         self.update_loopback(loopback);
+        self.see_groups();
         self.publish();
         Ok(refused)
     }
@@ -462,13 +483,34 @@ impl Port for SoftPort {
     }
 
     fn set_pkeys(&mut self, pkeys: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
-        self.config.pkeys = pkeys;
-        self.publish();
-        Ok(Vec::new())
+        let table = PKeyTable::new(pkeys);
+        if table == *self.pkeys {
+            return Ok(Vec::new());
+        }
+        let index = table.management().index;
+        if index != self.gsi.pkey_index() {
+            self.gsi.stop()?;
+            self.gsi.start(index, QKey::GSI, random_psn())?;
+        }
+        let mut changed = Vec::new();
+        for ud in self.endpoints.values_mut() {
+            if ud.follow(table.find(ud.partition()), random_psn()) {
+                changed.push(ud.id());
+            }
+        }
+        self.pkeys = Arc::new(table);
+        if changed.is_empty() {
+            self.publish();
+        } else {
+            self.publish_endpoints();
+            // Their connections end now, and not with the next packet.
+            self.wake_workers();
+        }
+        Ok(changed)
     }
 
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
-        self.endpoints.get(&id.0).map(|e| e.pkey)
+        self.endpoints.get(&id.0)?.pkey()
     }
 
     /// The queue pairs of connections are the workers' own: [`crate::Connections::list`] has them.
@@ -478,21 +520,21 @@ impl Port for SoftPort {
             qpn: Qpn::GSI,
             kind: "GSI",
             state: self.gsi.state().name(),
-            pkey: self.config.pkeys[0],
+            pkey: self.pkeys.management().pkey,
             qkey: self.gsi.qkey(),
             lanes,
             endpoint: EndpointId(0),
         };
         let endpoints = self.endpoints.values().map(|e| QueuePairInfo {
-            qpn: e.qp.qpn(),
+            qpn: e.qp().qpn(),
             kind: "UD",
-            state: e.qp.state().name(),
-            pkey: e.pkey,
-            qkey: e.qp.qkey(),
+            state: e.qp().state().name(),
+            pkey: e.pkey().unwrap_or(e.partition()),
+            qkey: e.qkey(),
             lanes,
-            endpoint: e.id,
+            endpoint: e.id(),
         });
-        let qpn = |id: &u32| self.endpoints.get(id).map(|e| e.qp.qpn());
+        let qpn = |id: &u32| self.endpoints.get(id).map(|e| e.qp().qpn());
         let groups = self.attachments.iter().flat_map(|(&mgid, ids)| {
             ids.iter()
                 .filter_map(qpn)

@@ -180,20 +180,39 @@ impl QueuePair {
         sq_psn: Psn,
     ) -> Result<QueuePair, FabricError> {
         let mut qp = QueuePair::new(service, qpn);
+        qp.start(pkey_index, qkey, sq_psn)?;
+        Ok(qp)
+    }
+
+    /// From RESET through INIT and RTR to RTS.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    pub fn start(&mut self, pkey_index: u16, qkey: QKey, sq_psn: Psn) -> Result<(), FabricError> {
         let init = Attributes {
             pkey_index: Some(pkey_index),
-            port: (service == Service::Ud).then_some(1),
+            port: (self.service == Service::Ud).then_some(1),
             qkey: Some(qkey),
             ..Attributes::default()
         };
-        qp.modify(State::Init, &init)?;
-        qp.modify(State::Rtr, &Attributes::default())?;
+        self.modify(State::Init, &init)?;
+        self.modify(State::Rtr, &Attributes::default())?;
         let rts = Attributes {
             sq_psn: Some(sq_psn),
             ..Attributes::default()
         };
-        qp.modify(State::Rts, &rts)?;
-        Ok(qp)
+        self.modify(State::Rts, &rts)
+    }
+
+    /// To RESET, by way of ERR, in which whatever is posted is flushed.
+    ///
+    /// # Errors
+    /// Those of [`QueuePair::modify`].
+    pub fn stop(&mut self) -> Result<(), FabricError> {
+        if self.state != State::Reset {
+            self.modify(State::Err, &Attributes::default())?;
+        }
+        self.modify(State::Reset, &Attributes::default())
     }
 
     /// The modify verb.

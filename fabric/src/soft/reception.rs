@@ -87,7 +87,7 @@ impl Reception<'_> {
             if d.to.is_some() {
                 full |= !note(received, counts, path, base, d);
             } else if let Some(mad) = communication(&d, bytes) {
-                engine.mad(*now, path.src, mad);
+                engine.mad(*now, path.src, d.pkey, mad);
             } else {
                 counts.rx_mads_unhandled += 1;
             }

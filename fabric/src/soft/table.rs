@@ -9,7 +9,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::endpoint::UdQueuePair;
+use super::engine::{Partition, Standing};
 use super::qp::QueuePair;
+use crate::pkeys::PKeyTable;
 use crate::port::EndpointId;
 use crate::types::{Gid, PKey, QKey, Qpn};
 
@@ -18,10 +21,88 @@ use crate::types::{Gid, PKey, QKey, Qpn};
 pub struct Endpoint {
     /// Its name.
     pub id: EndpointId,
-    /// Number, state, Q_Key.
+    /// Number, state, Q_Key, place in the P_Key table.
     pub qp: QueuePair,
     /// The P_Key table entry in use.
     pub pkey: PKey,
+    /// How often the queue pair was started: whoever knows another number knows one that is gone.
+    pub starts: u32,
+}
+
+/// The endpoints of a port.
+#[derive(Debug, Default)]
+pub struct Endpoints {
+    /// Those in service, by ascending id.
+    working: Vec<Endpoint>,
+    /// Places in `working` by queue pair number.
+    by_qpn: HashMap<Qpn, usize, foldhash::fast::RandomState>,
+    /// Those that wait for their P_Key, by ascending id.
+    waiting: Vec<(EndpointId, Qpn)>,
+}
+
+impl Endpoints {
+    /// All endpoints of a port, by ascending id.
+    pub fn of<'a>(all: impl Iterator<Item = &'a UdQueuePair>) -> Endpoints {
+        let mut endpoints = Endpoints::default();
+        for ud in all {
+            match ud.working() {
+                Some(e) => endpoints.working.push(e),
+                None => endpoints.waiting.push((ud.id(), ud.qp().qpn())),
+            }
+        }
+        let working = endpoints.working.iter().enumerate();
+        endpoints.by_qpn = working.map(|(at, e)| (e.qp.qpn(), at)).collect();
+        endpoints
+    }
+
+    /// Brings the first queue pair to another state.
+    #[cfg(test)]
+    pub fn modify_first(&mut self, state: super::qp::State) {
+        let nothing = super::qp::Attributes::default();
+        self.working[0].qp.modify(state, &nothing).unwrap();
+    }
+
+    /// Those in service, by ascending id.
+    pub fn working(&self) -> &[Endpoint] {
+        &self.working
+    }
+
+    /// An endpoint in service by its id.
+    pub fn get(&self, id: EndpointId) -> Option<&Endpoint> {
+        let at = self.working.binary_search_by_key(&id.0, |e| e.id.0).ok()?;
+        self.working.get(at)
+    }
+
+    /// What an endpoint is to its connections.
+    pub fn standing(&self, id: EndpointId) -> Standing {
+        match self.get(id) {
+            Some(e) => Standing::Member(e.partition()),
+            None if self.waits(id) => Standing::Waiting,
+            None => Standing::Gone,
+        }
+    }
+
+    fn waits(&self, id: EndpointId) -> bool {
+        let found = self.waiting.binary_search_by_key(&id.0, |(id, _)| id.0);
+        found.is_ok()
+    }
+
+    /// The numbers of all queue pairs, those that wait included.
+    pub fn qpns(&self) -> impl Iterator<Item = Qpn> {
+        let working = self.working.iter().map(|e| e.qp.qpn());
+        working.chain(self.waiting.iter().map(|(_, qpn)| *qpn))
+    }
+}
+
+impl Endpoint {
+    /// Its partition, for connections.
+    pub const fn partition(&self) -> Partition {
+        Partition {
+            pkey: self.pkey,
+            index: self.qp.pkey_index(),
+            starts: self.starts,
+        }
+    }
 }
 
 /// The sockets of one worker.
@@ -36,7 +117,11 @@ pub struct Sockets {
     pub source: SocketAddr,
 }
 
-/// Everything that the packet path reads.
+/// Who is attached to which group. Few endpoints are in one group, many groups have one endpoint.
+pub type Groups = HashMap<Gid, Box<[EndpointId]>, foldhash::fast::RandomState>;
+
+/// Everything that the packet path reads. What is large is shared from one table to the next, unless
+/// it is what has changed.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     /// The port's GID; [`Gid::UNSPECIFIED`] while there is none.
@@ -48,13 +133,11 @@ pub struct Table {
     /// The largest UDP payload that may leave in one send.
     pub send_max: usize,
     /// The P_Keys of the port; QP1 takes any of them.
-    pub pkeys: Vec<PKey>,
-    /// The endpoints, by ascending id.
-    pub endpoints: Vec<Endpoint>,
-    /// Places in `endpoints` by queue pair number.
-    pub by_qpn: HashMap<Qpn, usize, foldhash::fast::RandomState>,
-    /// Places in `endpoints` of those attached to a group.
-    pub groups: HashMap<Gid, Vec<usize>, foldhash::fast::RandomState>,
+    pub pkeys: Arc<PKeyTable>,
+    /// The endpoints.
+    pub endpoints: Arc<Endpoints>,
+    /// The endpoints that are attached to a group, those that wait included.
+    pub groups: Arc<Groups>,
     /// Where copies of multicast packets go, instead of to the group.
     pub peers: Vec<IpAddr>,
     /// Multicast goes to `peers`, even if that list is empty now.
@@ -64,29 +147,26 @@ pub struct Table {
 }
 
 impl Table {
-    /// An endpoint by its id.
+    /// An endpoint in service by its id.
     pub fn endpoint(&self, id: EndpointId) -> Option<&Endpoint> {
-        let at = self
-            .endpoints
-            .binary_search_by_key(&id.0, |e| e.id.0)
-            .ok()?;
-        self.endpoints.get(at)
+        self.endpoints.get(id)
     }
 
-    /// The endpoint with this queue pair number.
+    /// The endpoint in service with this queue pair number.
     pub fn by_qpn(&self, qpn: Qpn) -> Option<&Endpoint> {
-        self.by_qpn.get(&qpn).and_then(|&at| self.endpoints.get(at))
+        let at = *self.endpoints.by_qpn.get(&qpn)?;
+        self.endpoints.working.get(at)
     }
 
-    /// The endpoints attached to a group.
+    /// The endpoints in service that are attached to a group.
     pub fn attached(&self, mgid: &Gid) -> impl Iterator<Item = &Endpoint> {
-        let places = self.groups.get(mgid).map_or(&[][..], Vec::as_slice);
-        places.iter().filter_map(|&at| self.endpoints.get(at))
+        let ids = self.groups.get(mgid).map_or(&[][..], |ids| &ids[..]);
+        ids.iter().filter_map(|&id| self.endpoints.get(id))
     }
 
     /// Whether a management datagram with these keys may reach QP1 (IBA vol. 1, 10.9.8).
     pub fn gsi_takes(&self, pkey: PKey, qkey: QKey) -> bool {
-        qkey == QKey::GSI && self.pkeys.iter().any(|k| k.matches(pkey))
+        qkey == QKey::GSI && self.pkeys.admits(pkey)
     }
 }
 

@@ -209,7 +209,7 @@ fn multicast<'t>(
         Err(Refusal::NotMember)
     } else {
         // The copy does not say which group it was for: everyone with its keys gets it.
-        let all = || table.endpoints.iter();
+        let all = || table.endpoints.working().iter();
         to_each(table, path, icrc, bytes, packet, all, deliver)
     }
 }

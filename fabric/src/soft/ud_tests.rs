@@ -1,12 +1,16 @@
 //! Packets are built by [`train::seal`] and taken in by [`receive`].
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::super::qp::{Attributes, QueuePair, Service, State};
+use super::super::endpoint::UdQueuePair;
+use super::super::qp::State;
+use super::super::table::Endpoints;
 use super::super::train::{self, Header, Ipv4Id, Route, packet_len};
 use super::*;
+use crate::pkeys::Entry;
 use crate::port::EndpointId;
 use crate::types::Psn;
 use crate::worker::TrainTicket;
@@ -20,28 +24,23 @@ fn gid(s: &str) -> Gid {
     s.parse().unwrap()
 }
 
-fn endpoint(id: u32, qpn: Qpn, pkey: u16, qkey: QKey) -> Endpoint {
-    Endpoint {
-        id: EndpointId(id),
-        qp: QueuePair::ready(Service::Ud, qpn, 0, qkey, Psn::new(0)).unwrap(),
-        pkey: PKey::new(pkey),
-    }
+fn endpoint(id: u32, qpn: Qpn, pkey: u16, qkey: QKey) -> UdQueuePair {
+    let pkey = PKey::new(pkey);
+    let mut ud = UdQueuePair::new(EndpointId(id), qpn, pkey, qkey);
+    ud.follow(Some(Entry { index: 0, pkey }), Psn::new(0));
+    ud
 }
 
 /// A port at `own` with these endpoints, all of them attached to the broadcast group.
-fn table(own: &str, endpoints: Vec<Endpoint>) -> Table {
-    let mut t = Table {
+fn table(own: &str, endpoints: Vec<UdQueuePair>) -> Table {
+    let all = endpoints.iter().map(UdQueuePair::id).collect();
+    Table {
         gid: gid(own),
         payload_max: 4096,
-        pkeys: vec![PKey::DEFAULT],
+        endpoints: Arc::new(Endpoints::of(endpoints.iter())),
+        groups: Arc::new([(gid(MGID), all)].into_iter().collect()),
         ..Table::default()
-    };
-    for (at, e) in endpoints.iter().enumerate() {
-        t.by_qpn.insert(e.qp.qpn(), at);
     }
-    t.groups.insert(gid(MGID), (0..endpoints.len()).collect());
-    t.endpoints = endpoints;
-    t
 }
 
 fn one() -> Table {
@@ -351,12 +350,15 @@ fn t33_t34_qkeys() {
 /// Conformance item 10: a queue pair below RTR gets nothing.
 #[test]
 fn t10_a_queue_pair_that_does_not_receive() {
-    let mut t = one();
-    t.endpoints[0]
-        .qp
-        .modify(State::Err, &Attributes::default())
-        .unwrap();
-    assert_eq!(to_own(&t, &header()), Err(Refusal::State));
+    let with = |state| {
+        let mut endpoints = Endpoints::of([endpoint(1, OWN, 0xffff, QKEY)].iter());
+        endpoints.modify_first(state);
+        Table {
+            endpoints: Arc::new(endpoints),
+            ..one()
+        }
+    };
+    assert_eq!(to_own(&with(State::Err), &header()), Err(Refusal::State));
 }
 
 #[test]
@@ -431,7 +433,7 @@ fn copies_of_multicast_reach_whoever_has_its_keys() {
         Err(Refusal::NotMember)
     );
     t.copies = true;
-    t.groups.clear();
+    t.groups = Arc::default();
     assert_eq!(to_group(&t, header(), "fe80::1", "fe80::2"), Ok(vec![1, 3]));
     assert_eq!(
         to_group(&t, header(), "fe80::1", "fe80::3"),

@@ -10,6 +10,7 @@ use super::address_handle::{Address, AddressHandles};
 use super::counts::Counts;
 use super::engine::{Engine, EngineConfig, PortView};
 use super::icrc_check::IcrcCheck;
+use super::lanes::Lanes;
 use super::mailbox::Mailbox;
 use super::qp::Posted;
 use super::reception::{DELIVERIES, Reception};
@@ -21,7 +22,7 @@ use super::ud::Path;
 use crate::connection::Connections;
 use crate::port::EndpointId;
 use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Psn};
+use crate::types::{Gid, IbMtu, Psn};
 use crate::worker::{
     AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination,
     UdReceived, Worker,
@@ -87,8 +88,7 @@ pub struct SoftWorker {
     pub(super) engine: Engine,
     mailboxes: Arc<[Mailbox]>,
     handles: AddressHandles,
-    /// The next PSN of each endpoint's lane, in the order of the table's endpoints.
-    psns: Vec<(EndpointId, Psn)>,
+    lanes: Lanes,
     counts: Counts,
 }
 
@@ -113,7 +113,7 @@ impl SoftWorker {
             pending: None,
             transmitter: Transmitter { segmentation: true },
             handles: AddressHandles::default(),
-            psns: Vec::new(),
+            lanes: Lanes::default(),
             counts: Counts::default(),
         };
         worker.follow();
@@ -127,21 +127,21 @@ impl SoftWorker {
             return;
         }
         self.generation = newest;
-        self.table = self.shared.table();
-        let old = std::mem::take(&mut self.psns);
-        let known = |id: EndpointId| old.iter().find(|(e, _)| *e == id).map(|&(_, psn)| psn);
-        let endpoints = self.table.endpoints.iter();
-        self.psns = endpoints
-            .map(|e| (e.id, known(e.id).unwrap_or(e.qp.sq_psn())))
-            .collect();
+        let old = std::mem::replace(&mut self.table, self.shared.table());
+        let same_endpoints = Arc::ptr_eq(&old.endpoints, &self.table.endpoints);
+        if !same_endpoints {
+            self.lanes.follow(&self.table.endpoints);
+        }
         if !Arc::ptr_eq(&self.sockets, &self.table.sockets) {
             self.change_sockets();
         }
         let now = clock();
         self.engine.set_port(now, port_view(&self.table));
-        let table = &self.table;
-        self.engine
-            .retain_endpoints(now, |id| table.endpoint(id).is_some());
+        if !same_endpoints {
+            let endpoints = &self.table.endpoints;
+            self.engine
+                .follow_endpoints(now, |id| endpoints.standing(id));
+        }
     }
 
     fn change_sockets(&mut self) {
@@ -394,18 +394,6 @@ impl SoftWorker {
         self.transmitter
             .send(&mut self.counts, out, to, shape, memory, seal)
     }
-
-    /// The PSN of a train's first packet.
-    fn take_psn(&mut self, from: EndpointId, count: usize) -> Option<Psn> {
-        let at = self
-            .psns
-            .binary_search_by_key(&from.0, |(id, _)| id.0)
-            .ok()?;
-        let (_, next) = self.psns.get_mut(at)?;
-        let psn = *next;
-        *next = psn.advance(count as u32);
-        Some(psn)
-    }
 }
 
 /// The headers of a train, if the endpoint is there and may send.
@@ -422,7 +410,6 @@ fn header(table: &Table, from: EndpointId, to: &UdDestination) -> Option<Header>
 /// What the engine of a worker knows of its port.
 fn port_view(table: &Table) -> PortView {
     let reachable = !table.sockets.is_empty();
-    let pkeys = table.pkeys.iter().copied();
     PortView {
         gid: if reachable {
             table.gid
@@ -432,8 +419,8 @@ fn port_view(table: &Table) -> PortView {
         // The header of a datagram is longer than that of a SEND by more than immediate data.
         path_mtu: IbMtu::fitting(table.payload_max as u32 + DETH_OVER_IMM),
         send_max: table.send_max,
-        reserved: table.endpoints.iter().map(|e| e.qp.qpn()).collect(),
-        pkey: pkeys.max_by_key(|k| k.is_full()).unwrap_or(PKey::DEFAULT),
+        reserved: table.endpoints.qpns().collect(),
+        pkeys: Arc::clone(&table.pkeys),
     }
 }
 
@@ -520,7 +507,7 @@ impl Worker for SoftWorker {
         // An MTU that shrank since the train was begun, too.
         let too_big = train.payload.max(train.last) > self.table.payload_max;
         self.counts.tx_too_big += u64::from(too_big);
-        let psn = self.take_psn(from, train.count);
+        let psn = self.lanes.take(from, train.count);
         let (false, Some(psn), Some(address)) = (too_big, psn, self.handles.get(to.ah)) else {
             return self.failed();
         };

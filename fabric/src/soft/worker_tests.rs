@@ -10,7 +10,7 @@ use crate::connection::{ConnectRequest, ConnectionEvent, ServiceId};
 use crate::port::{Port, UdInit};
 use crate::soft::sys;
 use crate::soft::{GidChoice, SoftConfig, SoftPort};
-use crate::types::QKey;
+use crate::types::{PKey, QKey};
 
 /// A namespace of its own for this thread, in which the loopback interface is up.
 struct Loopback(String);

@@ -305,7 +305,8 @@ impl World {
                     let header = read.map_or_else(|e| e.to_string(), |h| h.to_string());
                     eprintln!("{} ns node {index} <- node {from} {header}", now.0);
                 }
-                node.engine.mad(now, gid(from), mad.expect("256 bytes"));
+                let mad = mad.expect("256 bytes");
+                node.engine.mad(now, gid(from), packet.bth.pkey(), mad);
                 continue;
             }
             let path = Path {

@@ -101,10 +101,11 @@ impl Ipoib {
     fn decide(&mut self, now: Time, tap: Tap<'_>) -> Outgoing<'_> {
         match self.step(now, tap) {
             Ok(Step::Forward(to, ethertype)) => self.way(now, to, ethertype),
-            Ok(Step::Datagram(to, ethertype)) => Outgoing::Forward {
-                to,
-                encap: encap(ethertype),
-            },
+            Ok(Step::Datagram(to, ethertype)) => {
+                let encap = encap(ethertype);
+                let sibling = self.way_to_sibling(to, encap);
+                sibling.unwrap_or(Outgoing::Forward { to, encap })
+            }
             Ok(Step::Rewritten(to, len)) => Outgoing::Rewritten {
                 to,
                 packet: &self.scratch[..len],
@@ -121,10 +122,13 @@ impl Ipoib {
         }
     }
 
-    /// Unicast goes over the peer's connection, if it has one.
+    /// Unicast goes straight to a sibling, and over the peer's connection if it has one.
     #[inline]
     fn way(&mut self, now: Time, to: Target, ethertype: u16) -> Outgoing<'static> {
         let encap = encap(ethertype);
+        if let Some(sibling) = self.way_to_sibling(to, encap) {
+            return sibling;
+        }
         let found = match to {
             Target::Neighbour(slot) if self.config.mode == Mode::Connected => {
                 self.connection_to(now, slot)

@@ -133,7 +133,21 @@ pub enum Outgoing<'a> {
         /// The largest IP packet that the peer takes on it, in bytes.
         mtu: usize,
     },
-    /// Send this instead: a complete IB payload.
+    /// For another interface of this program: give it the frame as it is, by
+    /// [`crate::Ipoib::from_sibling`]. A packet over `mtu` bytes, or a large send that would be cut
+    /// into such, is to be given to [`crate::Ipoib::too_big`].
+    Sibling {
+        /// The destination.
+        to: Target,
+        /// Which one: its queue pair.
+        qpn: Qpn,
+        /// The encapsulation header, should it have to go over the fabric all the same.
+        encap: [u8; 4],
+        /// The largest IP packet that it takes, in bytes.
+        mtu: usize,
+    },
+    /// Send this instead: a complete IB payload. A target may be a sibling
+    /// ([`crate::Ipoib::sibling`]).
     Rewritten {
         /// The destination.
         to: Target,
@@ -246,6 +260,9 @@ impl fmt::Display for Ended {
             Ended::Closed(CloseReason::PortGone) => f.write_str("the port lost its address"),
             Ended::Closed(CloseReason::PathMtu) => {
                 f.write_str("the underlay takes smaller packets now")
+            }
+            Ended::Closed(CloseReason::PKeyChange) => {
+                f.write_str("the P_Key's entry in the port's table changed")
             }
             Ended::Idle => f.write_str("nothing used it"),
             Ended::Evicted => f.write_str("it made room for another"),

@@ -61,7 +61,7 @@ impl Port {
             path_mtu: Some(PATH_MTU),
             send_max: 65_000,
             reserved: vec![qpn],
-            pkey: PKey::DEFAULT,
+            ..PortView::default()
         };
         engine.set_port(Instant(now), view);
         Port {
@@ -129,7 +129,8 @@ impl Port {
         let to = packet.bth.dest_qp();
         if to == Qpn::GSI {
             let mad = bytes[train::HEAD..].first_chunk();
-            self.engine.mad(now, gid(from), mad.expect("256 bytes"));
+            let mad = mad.expect("256 bytes");
+            self.engine.mad(now, gid(from), packet.bth.pkey(), mad);
         } else if to == self.qpn || to == Qpn::MULTICAST {
             let meta = Meta {
                 src_qpn: packet.extended.deth.expect("the opcode has it").src_qp(),

@@ -1,15 +1,17 @@
 //! One partition that a tag selects, as the control thread knows it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode};
 
 use super::pkey_of;
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::datapath::{Command, DeviceId, Mailbox, VlanLane, now};
+use crate::daemon::siblings::Link;
+use crate::datapath::{Command, DeviceId, Mailbox, Sibling, VlanLane, now};
 use crate::device::{self, Device};
 
 /// In what a partition is as the interface whose TAP it has.
@@ -20,6 +22,8 @@ pub(super) struct Followed {
     mac: [u8; 6],
     /// The largest datagram's IP packet, in bytes.
     link_mtu: u32,
+    /// The largest IP packet that the host takes, in bytes.
+    mtu: u32,
     coalesce: bool,
     reflect: bool,
     dhcp: DhcpMode,
@@ -33,6 +37,7 @@ impl Followed {
             connections: device.connections,
             mac: device.mac,
             link_mtu: device.limits.datagram,
+            mtu: device.mtu,
             coalesce: device.coalesce,
             reflect: device.spec.reflect,
             dhcp: device.spec.dhcp,
@@ -42,21 +47,24 @@ impl Followed {
 }
 
 /// See the module.
-pub(super) struct Partition {
+pub(in super::super) struct Partition {
     id: DeviceId,
     /// The interface.
     pub(super) trunk: DeviceId,
     /// The port.
-    pub(super) at: usize,
+    pub(in super::super) at: usize,
     /// The VLAN id.
     pub(super) vid: u16,
     /// Bit 15 is set.
     pub(super) pkey: PKey,
+    qkey: QKey,
     scope: u8,
     /// With the table entry that it uses now.
     pub(super) endpoint: UdEndpoint,
     address: HardwareAddress,
     followed: Followed,
+    /// Devices of this daemon that it reaches without the wire, as last told.
+    pub(in super::super) siblings: Arc<[Sibling]>,
     /// Groups attached, the broadcast group included.
     pub(super) joined: BTreeSet<Gid>,
     /// Groups that could not be attached, or had no room, were told of.
@@ -101,16 +109,37 @@ impl Partition {
             at,
             vid,
             pkey,
+            qkey: spec.qkey,
             scope: spec.scope,
             endpoint,
             address,
             followed,
+            siblings: Arc::default(),
             joined: BTreeSet::new(),
             told_refused: false,
             behind,
         };
         partition.hand_out(trunk, threads);
         Ok(partition)
+    }
+
+    /// Its IP link.
+    pub(in super::super) fn link(&self) -> Link {
+        (self.at, self.pkey.get(), self.qkey.get())
+    }
+
+    /// The table entry that it uses, while it can be used.
+    pub(in super::super) fn usable_entry(&self) -> Option<PKey> {
+        self.endpoint.pkey.filter(|_| self.followed.up)
+    }
+
+    /// What it is to others on its link.
+    pub(in super::super) fn as_sibling(&self, device: DeviceId) -> Sibling {
+        Sibling {
+            device,
+            qpn: self.endpoint.qpn,
+            mtu: self.followed.mtu,
+        }
     }
 
     fn hand_out(&self, trunk: &Device, threads: &[Mailbox]) {

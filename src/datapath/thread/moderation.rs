@@ -53,10 +53,9 @@ impl DataThread {
         }
         self.waiter
             .add_rest(&*self.inbox.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let lanes = self.lanes.iter().enumerate();
-        for (i, lane) in lanes.filter_map(|(i, lane)| Some((i, lane.as_ref()?))) {
+        for (i, lane) in self.lanes.iter() {
             if lane.vlan.is_none() {
-                let interest = lane_interest(self.paused || !lane.reads);
+                let interest = lane_interest(self.muted.contains(&i) || !lane.reads);
                 self.waiter
                     .add_rest(lane.tap.as_fd(), lane_token(i), interest)?;
             }

@@ -10,7 +10,7 @@ use super::super::command::{DeviceId, Report, VlanLane};
 use super::super::lane::Lane;
 use super::super::receive;
 use super::super::transmit::{self, Fate};
-use super::DataThread;
+use super::{DataThread, Frame};
 
 /// What a tag on a lane's TAP selects.
 #[derive(Debug, Default)]
@@ -56,9 +56,9 @@ impl DataThread {
             priorities: Default::default(),
             stats: Default::default(),
         };
-        let i = self.free_lane();
-        self.take_on(i, lane);
-        self.trunks.entry(of).or_default().lanes.insert(vid, i);
+        if let Some(i) = self.add(lane) {
+            self.trunks.entry(of).or_default().lanes.insert(vid, i);
+        }
     }
 
     /// A lane goes: no tag selects it any more, and none on its TAP anything else.
@@ -90,11 +90,18 @@ impl DataThread {
         let Some(to) = to else {
             return self.unserved_vlan(i, tag.vid);
         };
-        let Some(Some(lane)) = self.lanes.get_mut(to) else {
+        let Some(lane) = self.lanes.get_mut(to) else {
             return;
         };
         lane.priorities.set(tag.priority);
-        let fate = transmit::frame(lane, &mut *self.fabric, &mut self.train, now, frame);
+        let fate = transmit::frame(
+            lane,
+            &mut *self.fabric,
+            &mut self.train,
+            now,
+            frame,
+            &mut self.translated,
+        );
         lane.priorities.set(0);
         if fate == Fate::Tagged {
             // A tag behind one without a VLAN id.
@@ -102,6 +109,10 @@ impl DataThread {
         }
         receive::reflect(lane, frame);
         let news = lane.core.has_updates() || lane.core.has_events();
+        let fate = match fate {
+            Fate::Sibling(handover) => self.hand_over(to, now, &handover, Frame::Untagged(frame)),
+            fate => fate,
+        };
         if fate != Fate::Sent {
             self.after_unsent(to, now);
         } else if news {
@@ -111,7 +122,7 @@ impl DataThread {
 
     fn unserved_vlan(&mut self, i: usize, vid: u16) {
         self.count_tagged(i, |stats| stats.tx_vlan_unserved += 1);
-        if let (Some(Some(lane)), Some(trunk)) = (self.lanes.get(i), self.trunks.get_mut(&i))
+        if let (Some(lane), Some(trunk)) = (self.lanes.get(i), self.trunks.get_mut(&i))
             && vid <= VID_MAX
             && trunk.told.insert(vid)
         {
@@ -121,7 +132,7 @@ impl DataThread {
     }
 
     fn count_tagged(&mut self, i: usize, why: impl FnOnce(&mut super::super::stats::LaneStats)) {
-        if let Some(Some(lane)) = self.lanes.get_mut(i) {
+        if let Some(lane) = self.lanes.get_mut(i) {
             why(&mut lane.stats);
             lane.stats.tx_dropped += 1;
         }

@@ -85,8 +85,9 @@ fn c103_the_kernels_connection_is_replied_to_and_ended_as_the_kernel_does() {
         private_data: &[0, 0, 0, 0x11, 0, 0, 0xff, 0xf4],
     };
     cm.accept(now, id, &answer);
-    let (to, ours) = cm.poll_transmit(now).unwrap();
-    assert_eq!(to, kernel);
+    let out = cm.poll_transmit(now).unwrap();
+    assert_eq!(out.to, kernel);
+    let ours = out.datagram;
     // Where ours differs: we acknowledge sooner, and have the peer never give up after RNR NAKs.
     let mut expected = from_us(rep, id);
     expected[24 + 26] = times::TARGET_ACK_DELAY << 3;

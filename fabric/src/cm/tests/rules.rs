@@ -7,6 +7,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::world::{World, perfect};
 use super::*;
+use crate::mad::MAD_LEN;
 use crate::mad::cm::{Answered, Dreq, Mra, Rej, Rep, Req, Rtu};
 
 const NOW: Instant = Instant(1_000_000_000);

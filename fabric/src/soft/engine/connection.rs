@@ -2,11 +2,12 @@
 
 use super::super::qp::{Attributes, State};
 use super::super::rc::{RcQp, Shared};
+use super::Partition;
 use crate::cm::{CmId, Remote};
 use crate::connection::{ConnectionId, ConnectionInfo, ServiceId};
 use crate::port::{EndpointId, FabricError};
 use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Psn};
+use crate::types::{Gid, IbMtu, Psn};
 use crate::worker::AhAttributes;
 
 /// The least time that a peer is to wait after an RNR NAK of ours: code 12 is 0.64 ms (IBA vol. 1,
@@ -47,7 +48,7 @@ pub struct Connection {
     /// The queue pair.
     pub qp: RcQp,
     /// The P_Key table entry of the endpoint.
-    pub pkey: PKey,
+    pub partition: Partition,
     /// Our GID when it was begun.
     pub local: Gid,
     /// The peer's GID: every packet's source.
@@ -90,7 +91,7 @@ impl Connection {
     /// RESET to INIT.
     pub fn init(&mut self, now: Instant, shared: &mut Shared) -> Result<(), FabricError> {
         let attributes = Attributes {
-            pkey_index: Some(0),
+            pkey_index: Some(self.partition.index),
             port: Some(1),
             access_flags: Some(0),
             ..Attributes::default()
@@ -136,7 +137,7 @@ impl Connection {
             remote_qpn: self.remote.map(|r| r.qpn).unwrap_or(crate::Qpn::new(0)),
             local_gid: self.local,
             remote_gid: self.peer,
-            pkey: self.pkey,
+            pkey: self.partition.pkey,
             active: self.active,
             state,
             qp_state: self.qp.state().name(),

@@ -1,20 +1,29 @@
 //! What communication management says happened, and what that means for queue pairs and consumer.
 
 use super::verbs::Begin;
-use super::{Engine, Listener};
+use super::{Engine, Listener, Partition};
 use crate::cm::{CmEvent, CmId, Remote};
 use crate::connection::{CloseReason, ConnectionEvent, RejectReason, ServiceId};
 use crate::mad::MAD_LEN;
+use crate::port::EndpointId;
 use crate::soft::engine::connection::Stage;
 use crate::time::Instant;
-use crate::types::{Gid, Psn};
+use crate::types::{Gid, PKey, Psn};
 
 impl Engine {
-    /// Takes a management datagram of communication management that came from `from`'s QP1.
-    pub fn mad(&mut self, now: Instant, from: Gid, mad: &[u8; MAD_LEN]) {
+    /// Takes a management datagram of communication management that came from `from`'s QP1 with this
+    /// P_Key. What answers it goes out in the same partition, which may be the only one that both
+    /// have (IBA vol. 1, 13.5.4).
+    pub fn mad(&mut self, now: Instant, from: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
         let Engine { cm, listeners, .. } = self;
-        cm.receive(now, from, mad, |service| listeners.contains_key(&service));
+        let listens = |service| {
+            let listener: Option<&Listener> = listeners.get(&service);
+            listener.is_some_and(|l| l.partition.is_some())
+        };
+        cm.answer_in(Some(pkey));
+        cm.receive(now, from, mad, listens);
         self.drain_cm(now);
+        self.cm.answer_in(None);
     }
 
     /// Handles all that communication management has to say.
@@ -64,8 +73,8 @@ impl Engine {
         remote: &Remote,
         private_data: Box<[u8]>,
     ) {
-        let listener = match self.judge(service, remote) {
-            Ok(listener) => listener,
+        let (endpoint, partition) = match self.judge(service, remote) {
+            Ok(place) => place,
             Err(reason) => {
                 self.cm.reject(now, cm, reason, &[]);
                 return;
@@ -74,8 +83,8 @@ impl Engine {
         let begin = Begin {
             id: self.new_id(),
             cm,
-            endpoint: listener.endpoint,
-            pkey: listener.pkey,
+            endpoint,
+            partition,
             peer,
             path_mtu: remote.path_mtu,
             qpn: self.new_qpn(),
@@ -90,25 +99,32 @@ impl Engine {
         }
         self.events.push_back(ConnectionEvent::Requested {
             connection,
-            endpoint: listener.endpoint,
+            endpoint,
             service,
             peer,
             private_data,
         });
     }
 
-    /// Whether a request can be served here. Both sides must use one path MTU: a SEND First has
-    /// exactly that many bytes (IBA vol. 1, 9.7.4.1.6), and a reply has no field for another.
-    fn judge(&self, service: ServiceId, remote: &Remote) -> Result<Listener, RejectReason> {
+    /// Who serves a request, if it can be served here. Both sides must use one path MTU: a SEND First
+    /// has exactly that many bytes (IBA vol. 1, 9.7.4.1.6), and a reply has no field for another. The
+    /// IBA has no reason for a P_Key that does not fit (12.6.7.2); this one is the kernel's
+    /// (drivers/infiniband/core/cm.c, `cm_req_handler`).
+    fn judge(
+        &self,
+        service: ServiceId,
+        remote: &Remote,
+    ) -> Result<(EndpointId, Partition), RejectReason> {
         let listener = self.listeners.get(&service);
-        let listener = listener.ok_or(RejectReason::INVALID_SERVICE_ID)?;
-        if !listener.pkey.matches(remote.pkey) {
+        let serving = listener.and_then(|l| Some((l.endpoint, l.partition?)));
+        let (endpoint, partition) = serving.ok_or(RejectReason::INVALID_SERVICE_ID)?;
+        if !partition.pkey.matches(remote.pkey) {
             return Err(RejectReason::INVALID_GID);
         }
         if self.port.path_mtu.is_none_or(|own| remote.path_mtu > own) {
             return Err(RejectReason::INVALID_MTU);
         }
-        Ok(*listener)
+        Ok((endpoint, partition))
     }
 
     fn replied(&mut self, now: Instant, id: CmId, remote: Remote, private_data: Box<[u8]>) {

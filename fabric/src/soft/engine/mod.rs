@@ -21,6 +21,7 @@ mod verbs;
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
@@ -28,6 +29,7 @@ use crate::cm::{Cm, CmConfig};
 use crate::connection::{
     CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, ServiceId, WcStatus,
 };
+use crate::pkeys::PKeyTable;
 use crate::port::EndpointId;
 use crate::time::Instant;
 use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
@@ -94,8 +96,47 @@ pub struct PortView {
     pub send_max: usize,
     /// What queue pairs of unreliable datagrams have taken.
     pub reserved: Vec<Qpn>,
-    /// The P_Key of management datagrams that belong to no connection.
+    /// The P_Key table: management datagrams go out with one of its entries.
+    pub pkeys: Arc<PKeyTable>,
+}
+
+/// The P_Key table entry of an endpoint, from one start of its queue pair to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Partition {
+    /// Full or limited.
     pub pkey: PKey,
+    /// Its place in the table.
+    pub index: u16,
+    /// Which start of the queue pair it is.
+    pub starts: u32,
+}
+
+impl From<PKey> for Partition {
+    /// The first entry of a table.
+    fn from(pkey: PKey) -> Partition {
+        Partition {
+            pkey,
+            index: 0,
+            starts: 0,
+        }
+    }
+}
+
+/// What an endpoint is to its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// There is no such endpoint.
+    Gone,
+    /// Its P_Key is not in the table: it listens again when there is one, and has no connections.
+    Waiting,
+    /// It is in service.
+    Member(Partition),
+}
+
+impl<T: Into<Partition>> From<T> for Standing {
+    fn from(partition: T) -> Standing {
+        Standing::Member(partition.into())
+    }
 }
 
 impl Default for PortView {
@@ -106,7 +147,7 @@ impl Default for PortView {
             path_mtu: None,
             send_max: 0,
             reserved: Vec::new(),
-            pkey: PKey::DEFAULT,
+            pkeys: Arc::default(),
         }
     }
 }
@@ -115,7 +156,8 @@ impl Default for PortView {
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     endpoint: EndpointId,
-    pkey: PKey,
+    /// None while the endpoint waits for its P_Key.
+    partition: Option<Partition>,
 }
 
 /// The connections of one worker.
@@ -203,6 +245,9 @@ impl Engine {
     /// packets from the old one alone. With a smaller path MTU those of a larger one do, which
     /// nothing would arrive over.
     pub fn set_port(&mut self, now: Instant, port: PortView) {
+        if port == self.port {
+            return;
+        }
         let moved = self.port.gid != port.gid;
         self.port = port;
         let path_mtu = self.port.path_mtu;
@@ -216,10 +261,7 @@ impl Engine {
             self.end(now, place, reason);
         }
         for c in self.table.iter_mut() {
-            c.qp.set_path(c.pkey, self.port.send_max);
-        }
-        for c in self.table.iter_mut() {
-            c.qp.set_path(c.pkey, self.port.send_max);
+            c.qp.set_path(c.partition.pkey, self.port.send_max);
         }
         self.drain_cm(now);
     }

@@ -97,7 +97,7 @@ impl Engine {
         if path.dst != c.local {
             return Err(Refusal::NotOurGid);
         }
-        if !c.pkey.matches(packet.bth.pkey()) {
+        if !c.partition.pkey.matches(packet.bth.pkey()) {
             return Err(Refusal::PKey);
         }
         verify()?;

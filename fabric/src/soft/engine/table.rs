@@ -54,7 +54,7 @@ impl Table {
         self.free.push(place);
         self.by_id.remove(&connection.id);
         self.by_cm.remove(&connection.cm);
-        let (qpn, pkey) = (connection.qp.qpn(), connection.pkey);
+        let (qpn, pkey) = (connection.qp.qpn(), connection.partition.pkey);
         self.by_qpn.insert(qpn, None);
         self.lingering
             .insert(connection.cm, Lingering { qpn, pkey });
@@ -76,7 +76,7 @@ impl Table {
     /// The partition of a connection, or of one that lingers.
     pub fn pkey(&self, cm: CmId) -> Option<PKey> {
         let here = self.by_cm(cm).and_then(|place| self.get(place));
-        here.map(|c| c.pkey)
+        here.map(|c| c.partition.pkey)
             .or_else(|| self.lingering.get(&cm).map(|l| l.pkey))
     }
 

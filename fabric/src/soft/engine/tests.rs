@@ -27,7 +27,7 @@ fn view(gid: Gid) -> PortView {
         path_mtu: Some(IbMtu::B1024),
         send_max: 65000,
         reserved: Vec::new(),
-        pkey: PKey::DEFAULT,
+        pkeys: Arc::default(),
     }
 }
 
@@ -116,7 +116,8 @@ impl Node {
     fn packet(&mut self, now: Instant, p: &Packet, at: usize) -> Result<(), Refusal> {
         if p.bytes.first() == Some(&opcode::UD_SEND_ONLY) {
             let mad: [u8; MAD_LEN] = p.bytes[HEAD..][..MAD_LEN].try_into().unwrap();
-            self.engine.mad(now, p.from, &mad);
+            let pkey = PKey::new(u16::from_be_bytes([p.bytes[2], p.bytes[3]]));
+            self.engine.mad(now, p.from, pkey, &mad);
             return Ok(());
         }
         let path = Path {
@@ -718,7 +719,8 @@ proptest! {
                 let id = world.nodes[1].engine.table.iter().next().map(|c| c.cm.0);
                 mad[28..32].copy_from_slice(&id.unwrap_or(1).to_be_bytes());
             }
-            world.nodes[1].engine.mad(world.now, from, &mad);
+            let engine = &mut world.nodes[1].engine;
+            engine.mad(world.now, from, PKey::DEFAULT, &mad);
             world.run_for(MILLISECOND);
         }
         world.run_for(Duration::from_secs(2));

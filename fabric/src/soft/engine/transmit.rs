@@ -3,7 +3,7 @@
 use super::super::train::{self, Header};
 use super::super::wire::{Bth, Deth};
 use super::Engine;
-use crate::cm::CmId;
+use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
 use crate::time::Instant;
 use crate::types::{Gid, PKey, Psn, QKey, Qpn};
@@ -143,22 +143,32 @@ impl Engine {
                 }
                 self.gsi.waits_for = None;
             }
-            let Some((to, mad)) = self.cm.poll_transmit(now) else {
+            let Some(out) = self.cm.poll_transmit(now) else {
                 return true;
             };
-            let pkey = self.management_pkey(&mad);
-            self.gsi.load(to, pkey, &mad);
+            let pkey = self.management_pkey(&out);
+            self.gsi.load(out.to, pkey, &out.datagram);
         }
     }
 
-    /// The partition that a management datagram goes out in: that of its connection.
-    fn management_pkey(&self, mad: &[u8; MAD_LEN]) -> PKey {
+    /// The entry of the P_Key table that a management datagram goes out with: that of its connection's
+    /// partition, or of the datagram's that it answers. Where the table has that no more, another one
+    /// carries the farewell; QP1 takes any that its port has (IBA vol. 1, 10.9.8).
+    fn management_pkey(&self, out: &Outgoing) -> PKey {
+        let entry = |partition| self.port.pkeys.find(partition);
+        let own = self.partition_of(&out.datagram).and_then(entry);
+        let entry = own.or_else(|| out.answers.and_then(entry));
+        entry.unwrap_or_else(|| self.port.pkeys.management()).pkey
+    }
+
+    /// The partition that a management datagram is about, as far as it is known.
+    fn partition_of(&self, mad: &[u8; MAD_LEN]) -> Option<PKey> {
         let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
         if word(16) == cm::REQ {
-            return PKey::new(word(MAD_HEADER_LEN + REQ_PKEY));
+            return Some(PKey::new(word(MAD_HEADER_LEN + REQ_PKEY)));
         }
         let at = MAD_HEADER_LEN;
         let local = u32::from_be_bytes([mad[at], mad[at + 1], mad[at + 2], mad[at + 3]]);
-        self.table.pkey(CmId(local)).unwrap_or(self.port.pkey)
+        self.table.pkey(CmId(local))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Stage, Wish};
 use super::table::Place;
-use super::{Engine, Listener};
+use super::{Engine, Listener, Partition, Standing};
 use crate::cm::{Ask, CmId, Consent};
 use crate::connection::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, RejectReason,
@@ -11,14 +11,14 @@ use crate::connection::{
 use crate::port::EndpointId;
 use crate::soft::rc::RcQp;
 use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Psn, Qpn};
+use crate::types::{Gid, IbMtu, Psn, Qpn};
 
 /// What a connection is begun with.
 pub(super) struct Begin {
     pub id: ConnectionId,
     pub cm: CmId,
     pub endpoint: EndpointId,
-    pub pkey: PKey,
+    pub partition: Partition,
     pub peer: Gid,
     pub path_mtu: IbMtu,
     pub qpn: Qpn,
@@ -28,9 +28,23 @@ pub(super) struct Begin {
 }
 
 impl Engine {
-    /// See [`crate::Connections::listen`]; `pkey` is the endpoint's P_Key table entry.
-    pub fn listen(&mut self, endpoint: EndpointId, pkey: PKey, service: ServiceId) {
-        self.listeners.insert(service, Listener { endpoint, pkey });
+    /// See [`crate::Connections::listen`]; `standing` is the endpoint's P_Key table entry.
+    pub fn listen(
+        &mut self,
+        endpoint: EndpointId,
+        standing: impl Into<Standing>,
+        service: ServiceId,
+    ) {
+        let partition = match standing.into() {
+            Standing::Gone => return,
+            Standing::Waiting => None,
+            Standing::Member(partition) => Some(partition),
+        };
+        let listener = Listener {
+            endpoint,
+            partition,
+        };
+        self.listeners.insert(service, listener);
     }
 
     /// See [`crate::Connections::close_all`].
@@ -42,16 +56,34 @@ impl Engine {
         self.drain_cm(now);
     }
 
-    /// Ends what belongs to endpoints that are gone.
-    pub fn retain_endpoints(&mut self, now: Instant, there: impl Fn(EndpointId) -> bool) {
-        self.listeners.retain(|_, l| there(l.endpoint));
-        for place in self.table.places(|c| !there(c.endpoint)) {
-            self.end(now, place, CloseReason::PortGone);
+    /// Ends what belongs to endpoints that are gone, and the connections of those whose queue pair was
+    /// restarted or waits (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c, `__ipoib_ib_dev_flush`: a
+    /// heavy flush ends all of them).
+    pub fn follow_endpoints(&mut self, now: Instant, standing: impl Fn(EndpointId) -> Standing) {
+        self.listeners.retain(|_, l| match standing(l.endpoint) {
+            Standing::Gone => false,
+            Standing::Waiting => {
+                l.partition = None;
+                true
+            }
+            Standing::Member(partition) => {
+                l.partition = Some(partition);
+                true
+            }
+        });
+        let stands = |c: &Connection| standing(c.endpoint) == Standing::Member(c.partition);
+        for place in self.table.places(|c| !stands(c)) {
+            let endpoint = self.table.get(place).map(|c| c.endpoint);
+            let reason = match endpoint.map(&standing) {
+                Some(Standing::Gone) | None => CloseReason::PortGone,
+                Some(Standing::Waiting | Standing::Member(_)) => CloseReason::PKeyChange,
+            };
+            self.end(now, place, reason);
         }
         self.drain_cm(now);
     }
 
-    /// See [`crate::Connections::connect`]; `pkey` is the endpoint's P_Key table entry.
+    /// See [`crate::Connections::connect`]; `partition` is the endpoint's P_Key table entry.
     ///
     /// # Errors
     /// [`ConnectError::Full`], [`ConnectError::Unreachable`].
@@ -59,7 +91,7 @@ impl Engine {
         &mut self,
         now: Instant,
         endpoint: EndpointId,
-        pkey: PKey,
+        partition: impl Into<Partition>,
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let peer = request.peer;
@@ -76,16 +108,17 @@ impl Engine {
             private_data: request.private_data.into(),
         };
         let id = self.new_id();
-        self.ask(now, id, (endpoint, pkey), peer, path_mtu, wish)?;
+        let from = (endpoint, partition.into());
+        self.ask(now, id, from, peer, path_mtu, wish)?;
         Ok(id)
     }
 
-    /// Asks a peer for a connection, from an endpoint with its P_Key.
+    /// Asks a peer for a connection, from an endpoint in its partition.
     fn ask(
         &mut self,
         now: Instant,
         id: ConnectionId,
-        (endpoint, pkey): (EndpointId, PKey),
+        (endpoint, partition): (EndpointId, Partition),
         peer: Gid,
         path_mtu: IbMtu,
         wish: Wish,
@@ -98,7 +131,7 @@ impl Engine {
             remote_gid: peer,
             qpn,
             starting_psn: rq_psn,
-            pkey,
+            pkey: partition.pkey,
             path_mtu,
             srq: true,
             private_data: &wish.private_data,
@@ -108,7 +141,7 @@ impl Engine {
             id,
             cm,
             endpoint,
-            pkey,
+            partition,
             peer,
             path_mtu,
             qpn,
@@ -132,7 +165,7 @@ impl Engine {
         let (Some(path_mtu), Some(wish)) = (smaller, c.wish.take()) else {
             return false;
         };
-        let (id, peer, from) = (c.id, c.peer, (c.endpoint, c.pkey));
+        let (id, peer, from) = (c.id, c.peer, (c.endpoint, c.partition));
         self.forget(now, place);
         if self.ask(now, id, from, peer, path_mtu, wish).is_err() {
             let reason = CloseReason::Rejected(RejectReason::INVALID_MTU);
@@ -158,7 +191,7 @@ impl Engine {
             cm: b.cm,
             endpoint: b.endpoint,
             qp: RcQp::new(b.qpn),
-            pkey: b.pkey,
+            partition: b.partition,
             local: self.port.gid,
             peer: b.peer,
             path_mtu: b.path_mtu,
@@ -292,7 +325,7 @@ impl Engine {
         let Some(remote) = c.remote else {
             return false;
         };
-        c.qp.set_path(c.pkey, port.send_max);
+        c.qp.set_path(c.partition.pkey, port.send_max);
         match c.ready_to_send(now, shared, &remote) {
             Ok(()) => {
                 c.stage = Stage::Open;

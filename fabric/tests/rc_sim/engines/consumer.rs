@@ -57,7 +57,10 @@ impl World {
             // nobody waits for that any more.
             CloseReason::TimedOut => w.restarts || w.may_fail || w.closes,
             CloseReason::Failed(WcStatus::RetryExcErr) => w.restarts || w.may_fail || w.closes,
-            CloseReason::Failed(_) | CloseReason::PortGone | CloseReason::PathMtu => false,
+            CloseReason::Failed(_)
+            | CloseReason::PortGone
+            | CloseReason::PathMtu
+            | CloseReason::PKeyChange => false,
         };
         assert!(right, "a connection of node {index} ended: {reason:?}");
         match reason {

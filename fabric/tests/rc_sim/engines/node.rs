@@ -85,7 +85,7 @@ pub(super) fn engine(node: usize, random: &mut Random, now: Time) -> Engine {
         path_mtu: Some(IbMtu::B1024),
         send_max: 65_000,
         reserved: Vec::<Qpn>::new(),
-        pkey: PKey::DEFAULT,
+        ..PortView::default()
     };
     engine.set_port(Instant(now), view);
     engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);

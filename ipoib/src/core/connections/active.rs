@@ -128,6 +128,7 @@ impl Ipoib {
             ConnectError::NoSuchEndpoint(_) | ConnectError::Full | ConnectError::Os(_) => {
                 self.wait(now, at, false, CloseReason::PortGone);
             }
+            ConnectError::NoPKey(_) => self.wait(now, at, false, CloseReason::PKeyChange),
         }
     }
 
@@ -217,7 +218,8 @@ impl Ipoib {
             CloseReason::Disconnected
             | CloseReason::Failed(_)
             | CloseReason::PortGone
-            | CloseReason::PathMtu => self.wait(now, at, false, reason),
+            | CloseReason::PathMtu
+            | CloseReason::PKeyChange => self.wait(now, at, false, reason),
         }
     }
 

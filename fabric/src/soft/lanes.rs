@@ -1,0 +1,92 @@
+//! The packet sequence numbers of one worker's lanes: one for each endpoint, since every worker sends
+//! from a port of its own.
+
+use super::table::{Endpoint, Endpoints};
+use crate::port::EndpointId;
+use crate::types::Psn;
+
+/// The lane of one endpoint.
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    id: EndpointId,
+    /// Which start of the queue pair it is of.
+    starts: u32,
+    next: Psn,
+}
+
+impl Lane {
+    fn of(endpoint: &Endpoint) -> Lane {
+        Lane {
+            id: endpoint.id,
+            starts: endpoint.starts,
+            next: endpoint.qp.sq_psn(),
+        }
+    }
+}
+
+/// The lanes, by ascending id of their endpoints.
+#[derive(Debug, Default)]
+pub struct Lanes(Vec<Lane>);
+
+impl Lanes {
+    /// Has a lane for each endpoint in service; one whose queue pair goes on goes on.
+    pub fn follow(&mut self, endpoints: &Endpoints) {
+        let mut old = std::mem::take(&mut self.0).into_iter().peekable();
+        let lanes = endpoints.working().iter().map(|e| {
+            while old.next_if(|lane| lane.id.0 < e.id.0).is_some() {}
+            old.next_if(|lane| lane.id == e.id && lane.starts == e.starts)
+                .unwrap_or_else(|| Lane::of(e))
+        });
+        self.0 = lanes.collect();
+    }
+
+    /// The PSN of the first of `count` packets.
+    pub fn take(&mut self, from: EndpointId, count: usize) -> Option<Psn> {
+        let at = self.0.binary_search_by_key(&from.0, |lane| lane.id.0);
+        let lane = self.0.get_mut(at.ok()?)?;
+        let psn = lane.next;
+        lane.next = psn.advance(count as u32);
+        Some(psn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::endpoint::UdQueuePair;
+    use super::*;
+    use crate::pkeys::Entry;
+    use crate::types::{PKey, QKey, Qpn};
+
+    fn endpoint(id: u32) -> UdQueuePair {
+        let qpn = Qpn::new(0x100 + id);
+        UdQueuePair::new(EndpointId(id), qpn, PKey::DEFAULT, QKey::IPOIB_DEFAULT)
+    }
+
+    fn at(index: u16) -> Option<Entry> {
+        let pkey = PKey::DEFAULT;
+        Some(Entry { index, pkey })
+    }
+
+    #[test]
+    fn a_lane_goes_on_until_its_queue_pair_starts_again() {
+        let mut all: Vec<UdQueuePair> = [1, 4, 7].map(endpoint).into();
+        for ud in &mut all {
+            ud.follow(at(0), Psn::new(100));
+        }
+        let mut lanes = Lanes::default();
+        lanes.follow(&Endpoints::of(all.iter()));
+        let take = |lanes: &mut Lanes, id| lanes.take(EndpointId(id), 5).map(Psn::get);
+        for id in [1, 4, 7] {
+            assert_eq!(take(&mut lanes, id), Some(100));
+        }
+        // The first is gone, the second was restarted, the fourth is new, the fifth waits.
+        all.remove(0);
+        all[0].follow(at(1), Psn::new(200));
+        all.push(endpoint(8));
+        all[2].follow(at(0), Psn::new(300));
+        all.push(endpoint(9));
+        lanes.follow(&Endpoints::of(all.iter()));
+        let next = [1, 4, 7, 8, 9].map(|id| take(&mut lanes, id));
+        assert_eq!(next, [None, Some(200), Some(105), Some(300), None]);
+    }
+}
