@@ -39,6 +39,7 @@ use crate::watch::{Subject, Watchers};
 use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
+use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,8 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    /// Partitions that tags on their frames select.
+    pub(crate) vlans: Vlans,
     /// Clients that monitor.
     pub(crate) watchers: Watchers,
     /// Clients that ping.
@@ -146,6 +149,7 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
             running: None,
@@ -461,6 +465,7 @@ impl Daemon {
                     Some(id) => self.link_changed(id, &link),
                     None => self.strangers.seen(place, &link),
                 }
+                self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
@@ -766,6 +771,8 @@ impl Daemon {
     fn close(&mut self, id: DeviceId) {
         self.tell_device(id, Happening::Gone);
         self.pingers.device_gone(id);
+        // Their lanes hold the TAP open.
+        self.end_vlans(id);
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
