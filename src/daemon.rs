@@ -319,6 +319,7 @@ impl Daemon {
         }
         self.tell_child_added(id);
         self.reread(id);
+        self.read_coalesce(id);
         self.sync_siblings();
         Ok(id)
     }

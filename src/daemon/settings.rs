@@ -10,7 +10,7 @@ use crate::datapath::Command;
 
 /// The largest of both numbers of completion moderation (kernel ipoib_ethtool.c,
 /// `ipoib_set_coalesce`: 16 bits each).
-const MODERATION_MAX: u32 = 0xffff;
+pub(super) const MODERATION_MAX: u32 = 0xffff;
 
 impl Daemon {
     /// Tells an interface's MTU, after a change where one is asked for.

@@ -66,9 +66,8 @@ fn an_interface_is_found_after_moves_in_quick_succession() {
 
 #[test]
 fn what_ip_link_changes_there_is_followed() {
-    let Some(mut lab) = Lab::running_pair() else {
-        return;
-    };
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_with(&["--log-level", "debug"]);
     let blue = beside("blue");
     let (a, b) = lab.two();
     carry("ib0", a, &blue);
@@ -104,6 +103,19 @@ fn what_ip_link_changes_there_is_followed() {
     blue.ok(&format!("ip addr replace {}/64 dev storage0 nodad", a.v6()));
     meet(&blue, a, b);
     assert!(holds(broadcast));
+
+    blue.ok("ethtool -K storage0 gro off");
+    eventually(SOON, "the offload to be off", || {
+        let log = a.daemon().log();
+        log.contains("storage0: coalescing off").then_some(())
+    });
+    blue.ok("ethtool -C storage0 rx-frames 32");
+    eventually(SOON, "the moderation", || {
+        a.ibtap("coalesce storage0")
+            .out
+            .contains("32")
+            .then_some(())
+    });
 
     let group = crate::lab::group::join(&blue, "storage0", crate::lab::group::V4.address);
     let mgid = crate::lab::group::V4.mgid;
