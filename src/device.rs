@@ -1,23 +1,27 @@
 //! One device: a TAP interface, its UD endpoint, and what the control thread keeps about it.
 
+mod alias;
 mod mtu;
+mod opened;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, PortState, QKey, Qpn, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
-use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, TapError, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::daemon::Place;
-use crate::datapath::{Command, DeviceId, Lane, Mailbox, now};
-use crate::fdstore::{self, Inherited, Stored};
+use crate::daemon::{Left, Place, visit};
+use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
+use crate::fdstore::{self, Inherited};
+pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
+use opened::Opened;
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -77,9 +81,21 @@ pub enum DeviceError {
     /// The MTU does not fit; the text is a whole sentence.
     #[error("{0}")]
     Mtu(String),
+    /// It is to be a child of a device that is not there; with the configured name of that.
+    #[error("there is no interface {0} on its underlay to be a child of")]
+    NoParent(String),
+    /// The port's P_Key table could not take its partition in; the text is a whole sentence.
+    #[error("{0}")]
+    Pkeys(String),
+    /// The interface that was to be taken over is gone, or another one now.
+    #[error("the interface {0} is gone")]
+    Vanished(String),
     /// The port does not serve the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
+    /// The network namespace is not there or cannot be entered; the text is a whole sentence.
+    #[error("{0}")]
+    Netns(String),
 }
 
 /// A device in service.
@@ -88,8 +104,12 @@ pub struct Device {
     pub id: DeviceId,
     /// What it is a child of.
     pub parent: Option<DeviceId>,
+    /// The name of that now.
+    pub parent_name: Option<String>,
     /// Where the interface is.
     pub place: Place,
+    /// The same for as long as that namespace lives; `None`: the daemon's own.
+    pub namespace: Option<NamespaceId>,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -116,8 +136,10 @@ pub struct Device {
     pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
-    /// Whether the interface is administratively up.
+    /// Whether the interface is administratively up. While it is not, it holds no groups.
     pub up: bool,
+    /// Devices of this daemon that it reaches without the wire, as last told.
+    pub siblings: Arc<[Sibling]>,
     /// What `umcast` was set to. Without effect: a software fabric has no group that only a program
     /// of the user's could join.
     pub umcast: bool,
@@ -145,8 +167,20 @@ pub struct Device {
     pub addresses: BTreeSet<IpAddr>,
 }
 
+/// An interface that nobody serves and that a device takes over.
+pub struct Stray<'a> {
+    /// What it is like.
+    pub link: &'a rtnl::Link,
+    /// The network namespace that it is in, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+}
+
 /// Where a device is made.
 pub struct Site<'a> {
+    /// What it becomes a child of, and the name of that.
+    pub parent: Option<(DeviceId, String)>,
+    /// The interface that it takes over; none is made then, and one that is held is not waited for.
+    pub found: Option<Stray<'a>>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
     /// The port's data threads.
@@ -155,6 +189,10 @@ pub struct Site<'a> {
     pub netlink: &'a mut rtnl::Requests,
     /// Queues that a service manager has kept.
     pub inherited: &'a mut Inherited,
+    /// The network namespace where the interface is to be, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+    /// Its interface, which a daemon has left behind under another name or in another namespace.
+    pub(crate) left: Option<Left>,
 }
 
 impl Device {
@@ -188,10 +226,7 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = match site.inherited.of(&spec.name) {
-            Some(stored) => Opened::take_over(spec, queues, stored)?,
-            None => Opened::new(spec, queues)?,
-        };
+        let opened = Opened::find(spec, queues, site)?;
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
             true => spec.connections,
@@ -201,8 +236,10 @@ impl Device {
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
         let mut device = Device {
             id,
-            parent: None,
-            place: Place::default(),
+            parent: site.parent.as_ref().map(|(id, _)| *id),
+            parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
+            place: Place::HOME,
+            namespace: None,
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -217,6 +254,7 @@ impl Device {
             limits,
             bridge: None,
             up: false,
+            siblings: Arc::default(),
             umcast: false,
             carrier: false,
             coalesce: true,
@@ -231,25 +269,39 @@ impl Device {
             created: now(),
             addresses: BTreeSet::new(),
         };
-        let active = attributes.state == PortState::Active;
         // An interface that was never without a queue keeps its carrier: to lose it would flush what
         // bridges have learned and, with some network managers, the addresses.
-        if !(opened.inherited && active) {
+        if !opened.inherited {
             device.set_carrier(false);
         }
-        let broadcast = ipoib::broadcast_mgid(spec.pkey, spec.scope);
-        let prepared = device
-            .prepare_link(site.netlink, &attributes.name)
-            .and_then(|()| Ok(site.port.attach(endpoint.id, broadcast)?));
+        let prepared = match &opened.namespace {
+            None => device.prepare_link(site.netlink, &attributes.name),
+            Some(there) => {
+                device.namespace = there.id().ok();
+                visit(there, |netlink| {
+                    device.prepare_link(netlink, &attributes.name)
+                })
+                .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
+            }
+        };
+        let prepared = prepared.and_then(|()| Ok(device.join_broadcast(site.port)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
         }
-        device.joined.insert(broadcast);
         device.hand_out(&lanes, site.threads);
-        device.set_carrier(active);
-        fdstore::keep(&spec.name, &device.tap);
+        fdstore::keep(spec, &device.tap);
         Ok(device)
+    }
+
+    /// Attaches to the broadcast group, without which there is no link, unless it is to stay down.
+    fn join_broadcast(&mut self, port: &mut dyn Port) -> Result<(), FabricError> {
+        if self.endpoint.pkey.is_some() && (self.up || self.spec.up) {
+            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, self.spec.scope);
+            port.attach(self.endpoint.id, broadcast)?;
+            self.joined.insert(broadcast);
+        }
+        Ok(())
     }
 
     /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train.
@@ -262,22 +314,21 @@ impl Device {
         let step = |what: &str, done: Result<(), rtnl::Error>| {
             done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
-        let link = netlink
-            .link_by_index(self.ifindex)
-            .map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        // Its index may be another one where it was moved to.
+        let link = match self.namespace {
+            None => netlink.link_by_index(self.ifindex),
+            Some(_) => netlink.link_by_name(&name),
+        };
+        let link =
+            link.map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        self.ifindex = link.index;
         if link.address != Some(self.mac) && !self.tap.existed() {
             step("MAC address", netlink.set_mac(self.ifindex, self.mac))?;
         } else if let Some(mac) = link.address {
             self.mac = mac;
         }
-        // What a daemon left behind in this mode may have another MTU by the administrator's wish.
-        let served_before = self.tap.existed()
-            && link
-                .alias
-                .as_deref()
-                .is_some_and(|a| is_our_alias(a) && a.ends_with(&self.mode_word()));
-        let allowed = self.limits.allowed(self.mode);
-        if served_before && self.spec.mtu.is_none() && allowed.contains(&link.mtu) {
+        let keeps_mtu = self.spec.mtu.is_none() && self.has_wished_mtu(&link);
+        if keeps_mtu && self.limits.allowed(self.mode).contains(&link.mtu) {
             self.mtu = link.mtu;
         } else {
             step("MTU", netlink.set_mtu(self.ifindex, self.mtu))?;
@@ -291,6 +342,17 @@ impl Device {
         Ok(())
     }
 
+    /// Whether the MTU of an interface that was there is the administrator's wish: a daemon left it
+    /// behind in this mode, or it is another one than a TAP begins with.
+    fn has_wished_mtu(&self, link: &rtnl::Link) -> bool {
+        let served = link.alias.as_deref().and_then(Alias::parse);
+        self.tap.existed()
+            && match served {
+                Some(served) => ipoib::Mode::from(served.mode) == self.mode,
+                None => self.parent.is_some() && link.mtu != TAP_MTU,
+            }
+    }
+
     /// Says in the alias of `link` what the interface is, unless the administrator has written
     /// something else there.
     ///
@@ -302,12 +364,18 @@ impl Device {
         port: &str,
         link: &rtnl::Link,
     ) -> Result<(), rtnl::Error> {
-        let alias = link.alias.as_deref().unwrap_or_default();
-        if !alias.is_empty() && !is_our_alias(alias) {
+        let alias = Alias {
+            port: port.to_owned(),
+            gid: self.namespace.map(|_| self.address.gid()),
+            parent: self.parent_name.clone(),
+            pkey: self.spec.pkey,
+            mode: self.mode.into(),
+        };
+        let alias = alias.to_string();
+        if !Alias::is_free(link.alias.as_deref()) || link.alias.as_ref() == Some(&alias) {
             return Ok(());
         }
-        let (pkey, mode) = (self.spec.pkey, self.mode_word());
-        netlink.set_alias(self.ifindex, &format!("{ALIAS} {port} pkey {pkey} {mode}"))
+        netlink.set_alias(self.ifindex, &alias)
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
@@ -363,6 +431,7 @@ impl Device {
                 coalesce: self.coalesce,
                 reflect: self.spec.reflect,
                 vlan: None,
+                priorities: Default::default(),
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));
@@ -387,24 +456,39 @@ impl Device {
         }
     }
 
+    /// Whether it may be attached to groups: it is up, and its partition is there (kernel
+    /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO).
+    pub fn holds_groups(&self) -> bool {
+        self.up && self.endpoint.pkey.is_some()
+    }
+
     /// The groups that the device should be attached to: the broadcast group, the all-hosts groups
     /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
     /// interface have.
     /// True if there are more than it may have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
-        let (pkey, scope) = (self.spec.pkey, self.spec.scope);
-        let mgid = |ip| ipoib::mgid(ip, pkey, scope);
-        let own = host.iter().chain(&ALL_HOSTS).copied();
-        let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
-        wanted.insert(ipoib::broadcast_mgid(pkey, scope));
-        for group in self.behind.groups().filter_map(mgid) {
-            if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
-                return (wanted, true);
-            }
-            wanted.insert(group);
-        }
-        (wanted, self.behind.turned_away() != 0)
+        groups_of(self.spec.pkey, self.spec.scope, host, &self.behind)
     }
+}
+
+/// As [`Device::wanted_groups`], for a link of this partition and scope.
+pub fn groups_of(
+    pkey: PKey,
+    scope: u8,
+    host: &BTreeSet<IpAddr>,
+    behind: &Behind,
+) -> (BTreeSet<Gid>, bool) {
+    let mgid = |ip| ipoib::mgid(ip, pkey, scope);
+    let own = host.iter().chain(&ALL_HOSTS).copied();
+    let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
+    wanted.insert(ipoib::broadcast_mgid(pkey, scope));
+    for group in behind.groups().filter_map(mgid) {
+        if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
+            return (wanted, true);
+        }
+        wanted.insert(group);
+    }
+    (wanted, behind.turned_away() != 0)
 }
 
 /// A port attaches to 8192 groups. Hosts behind an interface may ask for any number; they get no
@@ -433,7 +517,7 @@ const FLAG_RC: u8 = 0x80;
 
 /// The 20-byte address of an interface, which says that it accepts connections only while it is in
 /// connected mode and may have some.
-fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
+pub fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
     let flags = match mode {
         Mode::Connected if connections != 0 => FLAG_RC,
         _ => 0,
@@ -443,94 +527,13 @@ fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> Hardw
 
 /// How many of an interface's connections each of its port's data threads may have. Each makes
 /// connections of its own, so each may have one at least.
-fn share(connections: usize, threads: usize) -> usize {
+pub fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
 }
 
-/// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
-const ALIAS: &str = "ibtap:";
-
-fn is_our_alias(alias: &str) -> bool {
-    alias.starts_with(ALIAS)
-}
-
-/// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
-/// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
-const HELD_PATIENCE: Duration = Duration::from_secs(2);
-const HELD_RETRY: Duration = Duration::from_millis(50);
-
-/// A TAP, new or taken over.
-struct Opened {
-    tap: Tap,
-    queues: Vec<TapQueue>,
-    name: String,
-    /// Its queues were open all the time.
-    inherited: bool,
-}
-
-impl Opened {
-    fn new(spec: &DeviceSpec, queues: usize) -> Result<Opened, TapError> {
-        let (tap, queues) = open_tap(&TapOptions {
-            name: spec.name.clone(),
-            queues,
-            persist: spec.persist,
-        })?;
-        Ok(Opened {
-            tap,
-            queues,
-            name: spec.name.clone(),
-            inherited: false,
-        })
-    }
-
-    /// Goes on with the queues that the service manager has kept, `most` of them.
-    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, TapError> {
-        let (label, name) = (stored.label, stored.interface);
-        let kept = stored.fds.len();
-        // The label goes where it says something wrong from now on.
-        if label != fdstore::label(&spec.name) || kept > most {
-            fdstore::remove(&label);
-        }
-        let (tap, queues) = match Tap::from_fds(stored.fds, most, spec.persist) {
-            Err(e @ TapError::Elsewhere { .. }) => {
-                log::warn!(
-                    "{e}; its stored queues are closed, and {} is made",
-                    spec.name
-                );
-                fdstore::remove(&label);
-                return Opened::new(spec, most);
-            }
-            taken => taken?,
-        };
-        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
-        if kept != most {
-            let used = queues.len();
-            log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");
-        }
-        Ok(Opened {
-            tap,
-            queues,
-            name,
-            inherited: true,
-        })
-    }
-}
-
-fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
-    let end = Instant::now() + HELD_PATIENCE;
-    let mut told = false;
-    loop {
-        match Tap::open(options) {
-            Err(e) if e.is_held() && Instant::now() < end => {
-                if !std::mem::replace(&mut told, true) {
-                    log::info!("waiting: {e}");
-                }
-                thread::sleep(HELD_RETRY);
-            }
-            opened => return opened,
-        }
-    }
-}
+/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
+/// tun_net_initialize: ETH_DATA_LEN).
+const TAP_MTU: u32 = 1500;
 
 fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
     let wish = match spec.qpn {

@@ -14,7 +14,7 @@ use crate::api::{
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
 use crate::control::{Handler, StreamId, Streamed};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
 use crate::logging;
@@ -76,17 +76,6 @@ fn set_level(level: LogLevel) -> Reply {
 }
 
 impl Daemon {
-    /// The device that is called so now.
-    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.name == name)
-            .map(|(id, (at, d))| (*id, *at, d))
-            .ok_or_else(|| ApiError::NoSuchInterface {
-                interface: name.to_owned(),
-            })
-    }
-
     fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, usize, &Device)>, ApiError> {
         match &which.interface {
             Some(name) => Ok(vec![self.named(name)?]),
@@ -101,9 +90,14 @@ impl Daemon {
     fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let connections = self.connection_counts(&selected);
+        let names = Names::read();
         let interfaces = selected
             .into_iter()
-            .map(|(id, at, d)| self.interface(at, d, connections.get(&id).copied()))
+            .map(|(id, at, d)| {
+                let mut info = self.interface(at, d, connections.get(&id).copied());
+                info.netns = d.namespace.as_ref().map(|there| names.of(there));
+                info
+            })
             .collect();
         Ok(Reply::Show { interfaces })
     }
@@ -116,13 +110,13 @@ impl Daemon {
             port: port.name,
             underlay: Some(self.ports[at].underlay.clone()),
             state: port.state.into(),
-            reason: port.state_reason,
+            reason: self.no_carrier(at, d),
             carrier: d.carrier,
             mode: d.mode.into(),
             connections: connections.filter(|_| d.mode == ipoib::Mode::Connected),
             connections_max: d.connections as u32,
             pkey: d.endpoint.pkey.unwrap_or(d.spec.pkey),
-            parent: None,
+            parent: d.parent_name.clone(),
             netns: None,
             qkey: d.spec.qkey,
             qpn: d.endpoint.qpn,
@@ -144,8 +138,18 @@ impl Daemon {
     }
 
     fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
-        let selected = self.selected(which)?;
+        let (selected, vlans) = match &which.interface {
+            Some(name) if let Some((id, at)) = self.vlan_named(name) => {
+                (Vec::new(), vec![(name.clone(), id, at)])
+            }
+            Some(_) => (self.selected(which)?, Vec::new()),
+            None => (self.selected(which)?, self.vlans()),
+        };
         let snapshots = self.snapshots(false);
+        let vlans = vlans.iter().map(|(name, id, at)| {
+            let port = self.ports[*at].port.attributes().name;
+            device_stats(*id, name, &port, &snapshots[*at].1)
+        });
         let stats = selected
             .into_iter()
             .map(|(id, at, d)| {
@@ -156,6 +160,7 @@ impl Daemon {
                     .add([("groups_refused", d.behind.turned_away())]);
                 stats
             })
+            .chain(vlans)
             .collect();
         Ok(Reply::Stats { stats })
     }
@@ -165,7 +170,10 @@ impl Daemon {
         &self,
         name: &str,
     ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
-        let (id, at, _) = self.named(name)?;
+        let (id, at) = match self.vlan_named(name) {
+            Some(found) => found,
+            None => self.named(name).map(|(id, at, _)| (id, at))?,
+        };
         let parts: Vec<_> = self.ports[at]
             .snapshots(true)
             .into_iter()
@@ -213,7 +221,9 @@ impl Daemon {
         let (_, _, device) = self.named(name)?;
         let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
-        for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
+        let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
+        // The core always knows the broadcast group, which is left while the interface is down.
+        for g in listed.filter(|g| g.send_only || device.joined.contains(&g.mgid)) {
             let info = GroupInfo {
                 mgid: g.mgid,
                 // The broadcast group is as old as the device.
@@ -261,6 +271,10 @@ impl Daemon {
                         .values()
                         .find(|(port, d)| *port == at && d.endpoint.id == endpoint)
                         .map(|(_, d)| d.name.clone())
+                        .or_else(|| {
+                            let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
+                            Some(self.vlan_name(trunk, vid))
+                        })
                 });
                 self.add_queue_pairs(at, &mut info);
                 info

@@ -17,10 +17,12 @@ fuzz_target!(|data: &[u8]| {
         ipoib.set_stacked(flags & 1 != 0);
         match ipoib.from_tap(Time(now), &[0; 12], frame) {
             Outgoing::Rewritten { packet, .. } => assert!(packet.len() >= 4),
-            Outgoing::Forward { encap, .. } | Outgoing::Message { encap, .. } => {
+            Outgoing::Forward { encap, .. }
+            | Outgoing::Message { encap, .. }
+            | Outgoing::Sibling { encap, .. } => {
                 assert_eq!(encap[2..], [0, 0])
             }
-            Outgoing::Held | Outgoing::Dropped(_) => {}
+            Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
         }
         interface::drain(&mut ipoib, Time(now));
     }

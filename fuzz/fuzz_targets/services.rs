@@ -50,10 +50,12 @@ fn from_tap(ipoib: &mut Ipoib, now: Time, flags: u8, frame: &[u8]) {
     prefix[0] = flags >> 2 & 1;
     match ipoib.from_tap(now, &prefix, frame) {
         Outgoing::Rewritten { packet, .. } => assert!(packet.len() <= 2048),
-        Outgoing::Forward { encap, .. } | Outgoing::Message { encap, .. } => {
+        Outgoing::Forward { encap, .. }
+        | Outgoing::Message { encap, .. }
+        | Outgoing::Sibling { encap, .. } => {
             assert_eq!(encap[2..], [0, 0])
         }
-        Outgoing::Held | Outgoing::Dropped(_) => {}
+        Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
     }
 }
 

@@ -500,6 +500,10 @@ impl Connections {
         Some(held)
     }
 
+    pub fn has_released(&self) -> bool {
+        !self.released.is_empty()
+    }
+
     fn wake_at(&mut self, due: Time) {
         self.next_due = Some(self.next_due.map_or(due, |before| before.min(due)));
     }

@@ -1,11 +1,13 @@
 //! The protocol machine.
 
 mod connections;
+mod flush;
 mod guests;
 mod incoming;
 mod learning;
 mod outgoing;
 mod services;
+mod siblings;
 mod types;
 
 use std::collections::HashMap;
@@ -27,8 +29,10 @@ use crate::too_big;
 use connections::ConnectedState;
 use guests::HostSideState;
 use services::Services;
+use siblings::Siblings;
 
 pub(crate) use learning::is_claimable;
+pub use siblings::Sibling;
 pub use types::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
     GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time, TooBig,
@@ -56,6 +60,7 @@ pub struct Ipoib {
     host_side: HostSideState,
     conflicts: Conflicts,
     connected: ConnectedState,
+    siblings: Siblings,
     updates: Vec<Update>,
     counters: Counters,
     events: Events,
@@ -66,6 +71,8 @@ pub struct Ipoib {
     /// Something is stacked on the interface (a bridge, macvlans), so that its own address is not
     /// the only one behind it.
     stacked: bool,
+    /// Frames with a tag are another link's.
+    vlans: bool,
     /// The host routes multicast.
     routes_multicast: bool,
     services: Services,
@@ -78,8 +85,8 @@ pub struct Ipoib {
 }
 
 impl Ipoib {
-    /// An empty state. The neighbour and group tables' memory is reserved here; guests take some
-    /// only when there are any.
+    /// An empty state. Its tables take memory only for what is in them, so that an idle replica is
+    /// small: see `tests/memory.rs`.
     pub fn new(config: Config) -> Ipoib {
         let broadcast = broadcast_mgid(config.pkey, config.scope);
         Ipoib {
@@ -91,12 +98,14 @@ impl Ipoib {
             host_side: HostSideState::new(&config.limits),
             conflicts: Conflicts::default(),
             connected: ConnectedState::new(config.limits.connections),
+            siblings: Siblings::default(),
             updates: Vec::new(),
             counters: Counters::default(),
             events: Events::default(),
             watched: false,
             told_signed: false,
             stacked: false,
+            vlans: false,
             routes_multicast: false,
             services: Services::new(),
             last_source: None,
@@ -164,6 +173,12 @@ impl Ipoib {
             self.forget_guests();
         }
         self.stacked = stacked;
+    }
+
+    /// Says whether frames with an 802.1Q tag are another link's ([`Outgoing::Tagged`]); else they are
+    /// of a type that is not carried. Nothing is learned from them in either case.
+    pub fn set_vlans(&mut self, on: bool) {
+        self.vlans = on;
     }
 
     /// The host itself has an address: packets for it need not wait until the host is asked, when
@@ -276,6 +291,11 @@ impl Ipoib {
         self.resolver
             .pop_released()
             .or_else(|| self.connected.table.pop_released())
+    }
+
+    /// Whether [`Ipoib::pop_released`] has something.
+    pub fn has_released(&self) -> bool {
+        self.resolver.has_released() || self.connected.table.has_released()
     }
 
     /// When [`Ipoib::handle_timeout`] and then [`Ipoib::poll_transmit`], [`Ipoib::poll_tap`],

@@ -157,6 +157,11 @@ impl EchoQueue {
         self.heard.take(now)
     }
 
+    /// Drops what waits.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+    }
+
     /// Takes the next payload, for [`EchoQueue::current`].
     pub fn next(&mut self) -> Option<To> {
         let (to, payload) = self.waiting.pop_front()?;

@@ -6,6 +6,7 @@ use fabric::{AddressHandle, Gid};
 use foldhash::fast::RandomState;
 
 use crate::Time;
+use crate::bounded::push_bounded;
 use crate::lru::{Lru, Place, Places};
 
 pub struct Group {
@@ -46,8 +47,8 @@ impl Groups {
     pub fn new(broadcast: Gid, max: usize) -> Groups {
         let max = max.clamp(2, 1 << 24);
         let mut groups = Groups {
-            slots: Vec::with_capacity(max),
-            by_mgid: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            slots: Vec::new(),
+            by_mgid: HashMap::default(),
             send_only: Lru::new(),
             joined: Lru::new(),
             free: Vec::new(),
@@ -103,7 +104,7 @@ impl Groups {
             self.slots[slot as usize] = new;
             slot
         } else if self.slots.len() < self.max {
-            self.slots.push(new);
+            push_bounded(&mut self.slots, self.max, new);
             (self.slots.len() - 1) as u32
         } else {
             let slot = self.take_oldest();
@@ -145,6 +146,21 @@ impl Groups {
         old.live = false;
         self.released.extend(old.ah.take());
         self.by_mgid.remove(&key(old.mgid));
+    }
+
+    /// Gives up all address handles, and forgets the groups that were only sent to.
+    pub fn flush(&mut self) {
+        for slot in 0..self.slots.len() as u32 {
+            let g = self.get_mut(slot);
+            let ah = g.ah.take();
+            let forgotten = g.live && !g.joined;
+            self.released.extend(ah);
+            if forgotten {
+                self.send_only.remove(&mut self.slots, slot);
+                self.forget(slot);
+                self.free.push(slot);
+            }
+        }
     }
 
     /// Marks exactly `groups` (and the broadcast group) as joined. A group that was left is

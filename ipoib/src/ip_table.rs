@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 
+use crate::bounded::push_bounded;
 use crate::neighbour::Link;
 
 /// Entries looked at for one that may go when the table is full.
@@ -34,8 +35,8 @@ pub struct IpTable {
 impl IpTable {
     pub fn new(max: usize) -> IpTable {
         IpTable {
-            slots: Vec::with_capacity(max),
-            by_ip: HashTable::with_capacity(max),
+            slots: Vec::new(),
+            by_ip: HashTable::new(),
             hasher: RandomState::default(),
             max,
             hand: 0,
@@ -81,7 +82,7 @@ impl IpTable {
             return;
         }
         let slot = if self.slots.len() < self.max {
-            self.slots.push(new);
+            push_bounded(&mut self.slots, self.max, new);
             self.slots.len() - 1
         } else {
             let slot = self.victim();

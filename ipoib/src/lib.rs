@@ -16,6 +16,7 @@
 
 mod address;
 mod arp;
+mod bounded;
 mod checksum;
 mod conflict;
 mod connections;
@@ -44,8 +45,8 @@ mod wire;
 pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
 pub use core::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
-    GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time,
-    TooBig, Update,
+    GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Sibling, Target,
+    Time, TooBig, Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;

@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 
 use crate::Time;
 use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
+use crate::bounded::push_bounded;
 use crate::connections::NO_ENTRY;
 use crate::ip_table::IpTable;
 use crate::lru::{Lru, Place, Places};
@@ -103,9 +104,9 @@ impl Neighbours {
     pub fn new(max: usize) -> Neighbours {
         let max = max.clamp(1, 1 << 24);
         Neighbours {
-            slots: Vec::with_capacity(max),
-            by_mac: HashMap::with_capacity_and_hasher(max, RandomState::default()),
-            by_address: HashTable::with_capacity(max),
+            slots: Vec::new(),
+            by_mac: HashMap::default(),
+            by_address: HashTable::new(),
             free: Vec::new(),
             confirmed: Lru::new(),
             heard: Lru::new(),
@@ -353,7 +354,7 @@ impl Neighbours {
                 slot
             }
             None => {
-                self.slots.push(new);
+                push_bounded(&mut self.slots, self.max, new);
                 (self.slots.len() - 1) as u32
             }
         };
@@ -391,6 +392,17 @@ impl Neighbours {
             found.remove();
         }
         self.free.push(slot);
+    }
+
+    /// Forgets all entries. Slots and generations begin anew, so that nobody may keep a [`Link`].
+    pub fn flush(&mut self) {
+        let handles = self.slots.iter_mut().filter_map(|n| n.ah.take());
+        let mut released = std::mem::take(&mut self.released);
+        released.extend(handles);
+        *self = Neighbours {
+            released,
+            ..Neighbours::new(self.max)
+        };
     }
 
     /// The entry that said it has an IP address and is still known.

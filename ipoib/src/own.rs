@@ -310,6 +310,11 @@ impl Announcer {
         }
     }
 
+    /// Announces nothing any more.
+    pub fn clear(&mut self) {
+        self.pending.clear();
+    }
+
     fn add(&mut self, ip: IpAddr, left: u8, max: usize) {
         self.pending.retain(|p| p.ip != ip);
         if self.pending.len() < max {

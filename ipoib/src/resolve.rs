@@ -141,6 +141,16 @@ impl Resolver {
         Some(held)
     }
 
+    /// Forgets everything; gives how many frames are lost.
+    pub fn clear(&mut self) -> u64 {
+        let waiting: usize = self.entries.iter().map(|e| e.held.len()).sum();
+        let lost = waiting + self.released.len();
+        self.entries = Vec::new();
+        self.released = VecDeque::new();
+        self.held_bytes = 0;
+        lost as u64
+    }
+
     /// Whether frames wait to be taken by [`Resolver::pop_released`].
     pub fn has_released(&self) -> bool {
         !self.released.is_empty()

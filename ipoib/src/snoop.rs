@@ -231,9 +231,7 @@ impl Lately {
     const QUIET_MS: u64 = 1000;
 
     pub fn new() -> Lately {
-        Lately {
-            places: vec![None; Lately::PLACES],
-        }
+        Lately { places: Vec::new() }
     }
 
     /// Whether what `mac` said is to be told: it said something else, or nothing, for a second.
@@ -249,6 +247,10 @@ impl Lately {
             record,
             at: now,
         };
+        if self.places.is_empty() {
+            // Most interfaces are not told of any group.
+            self.places = vec![None; Lately::PLACES];
+        }
         let before = self.places[place];
         if before.is_some_and(|b| {
             b.mac == mac && b.record == record && now < b.at.after(Lately::QUIET_MS)

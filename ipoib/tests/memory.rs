@@ -61,7 +61,6 @@ fn core(mode: Mode) -> Ipoib {
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
-            // The room for groups is reserved, however many neighbours there are.
             groups: 64,
             ..Limits::default()
         },
@@ -84,6 +83,27 @@ fn hear(core: &mut Ipoib, a: &HardwareAddress, n: u32) {
 
 fn frame_to(a: &HardwareAddress) -> Vec<u8> {
     [&peer_mac(a)[..], &MAC, &[8, 0, 0x45, 0, 0, 20], &[0; 16]].concat()
+}
+
+/// What a child costs that nobody talks to, in each data thread.
+#[test]
+fn an_idle_replica_costs_under_eight_kibibytes() {
+    let _alone = COUNTS.lock().unwrap();
+    let before = IN_USE.load(Ordering::Relaxed);
+    let idle = Ipoib::new(Config {
+        local: HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().unwrap()),
+        mac: MAC,
+        pkey: PKey::DEFAULT,
+        scope: 2,
+        link_mtu: 2044,
+        mode: Mode::Connected,
+        dhcp: ipoib::DhcpMode::default(),
+        limits: Limits::default(),
+    });
+    assert_eq!(idle.next_deadline(), None, "and no time");
+    let bytes = IN_USE.load(Ordering::Relaxed) - before + size_of::<Ipoib>();
+    println!("{bytes} bytes for an idle replica");
+    assert!(bytes < 8192, "{bytes} bytes");
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use fabric::{Gid, PKey, Qpn};
-use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
+use ipoib::{
+    Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Sibling, Time, peer_mac,
+};
 use proptest::prelude::*;
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
@@ -13,7 +15,11 @@ fn gid(n: u32) -> Gid {
 }
 
 fn core(limits: Limits, host: u32) -> Ipoib {
-    Ipoib::new(Config {
+    Ipoib::new(core_config(limits, host))
+}
+
+fn core_config(limits: Limits, host: u32) -> Config {
+    Config {
         local: HardwareAddress::new(0, Qpn::new(0x4a), gid(host)),
         mac: MAC,
         pkey: PKey::DEFAULT,
@@ -22,7 +28,7 @@ fn core(limits: Limits, host: u32) -> Ipoib {
         mode: ipoib::Mode::Datagram,
         dhcp: ipoib::DhcpMode::default(),
         limits,
-    })
+    }
 }
 
 fn small() -> Limits {
@@ -521,4 +527,123 @@ fn floods_leave_tables_bounded_and_data_never_pushes_out_who_spoke() {
     }
     assert_eq!(c.neighbours().count(), 128);
     assert!(c.drain_updates().count() <= 4096);
+}
+
+/// Two interfaces of one port, `near` and `far`, with what their hosts see.
+struct Neighbours {
+    near: Ipoib,
+    far: Ipoib,
+    seen: Vec<Vec<u8>>,
+    /// Frames that went without the fabric.
+    handed: u32,
+}
+
+impl Neighbours {
+    fn new(siblings: bool, stacked: bool) -> Neighbours {
+        let on_port = |qpn: u32, mac: u8| {
+            let mut config = core_config(small(), 1);
+            config.local = HardwareAddress::new(0, Qpn::new(qpn), gid(1));
+            config.mac[5] = mac;
+            Ipoib::new(config)
+        };
+        let (mut near, mut far) = (on_port(0x4a, 1), on_port(0x4b, 2));
+        if siblings {
+            for (core, qpn) in [(&mut near, 0x4b), (&mut far, 0x4a)] {
+                let (qpn, mtu) = (Qpn::new(qpn), 2044);
+                core.set_siblings([Sibling { qpn, mtu }]);
+            }
+        }
+        far.set_stacked(stacked);
+        Neighbours {
+            near,
+            far,
+            seen: Vec::new(),
+            handed: 0,
+        }
+    }
+
+    /// The host of `near` sends; the link loses nothing.
+    fn send(&mut self, now: Time, frame: &[u8]) {
+        let meta = self.near.meta_for_siblings();
+        let (to, payload) = match self.near.from_tap(now, &[0; 12], frame) {
+            Outgoing::Sibling { to, encap, mtu, .. } => {
+                assert_eq!(mtu, 2044);
+                self.handed += 1;
+                let ethertype = u16::from_be_bytes([encap[0], encap[1]]);
+                if let Some(header) = self.far.from_sibling(now, &meta, ethertype, &frame[14..]) {
+                    return self
+                        .seen
+                        .push([&header[..], packet_of(&frame[14..])].concat());
+                }
+                (to, [&encap[..], &frame[14..]].concat())
+            }
+            Outgoing::Forward { to, encap } => (to, [&encap[..], &frame[14..]].concat()),
+            Outgoing::Rewritten { to, packet } => (to, packet.to_vec()),
+            _ => return,
+        };
+        let (dst_gid, _) = self.near.address(to);
+        let multicast = dst_gid.is_multicast();
+        let meta = Meta {
+            dst_gid,
+            multicast,
+            ..meta
+        };
+        match self.far.from_fabric(now, &meta, &payload) {
+            Incoming::Packet { ethernet, l3 } => self.seen.push([&ethernet[..], l3].concat()),
+            Incoming::Frame(frame) => self.seen.push(frame.to_vec()),
+            _ => {}
+        }
+        self.far.handle_timeout(now);
+        while let Some(frame) = self.far.poll_tap(now) {
+            self.seen.push(frame.to_vec());
+        }
+    }
+}
+
+/// An IP packet without what Ethernet put behind it.
+fn packet_of(l3: &[u8]) -> &[u8] {
+    let len = match l3[0] >> 4 {
+        4 => usize::from(u16::from_be_bytes([l3[2], l3[3]])),
+        _ => 40 + usize::from(u16::from_be_bytes([l3[4], l3[5]])),
+    };
+    &l3[..len]
+}
+
+proptest! {
+    /// Whatever a host sends to a sibling of its interface, the other host sees what it would have
+    /// seen over the fabric: data, ARP, neighbour discovery, DHCP, and what is nonsense.
+    #[test]
+    fn siblings_see_what_neighbours_see(
+        packets in prop::collection::vec((packets(), any::<bool>(), 0u8..4, any::<bool>()), 1..20),
+        stacked in any::<bool>(),
+    ) {
+        let (mut siblings, mut neighbours) = (Neighbours::new(true, stacked), Neighbours::new(false, stacked));
+        let far = siblings.far.local();
+        let hello = [&[8, 6, 0, 0, 0, 32, 8, 0, 20, 4, 0, 1][..], &far.0, &[10, 0, 0, 2], &[0; 20], &[10, 0, 0, 1]].concat();
+        let meta = siblings.far.meta_for_siblings();
+        for link in [&mut siblings, &mut neighbours] {
+            link.near.from_fabric(Time(0), &meta, &hello);
+            for (packet, to_peer, last, reply) in &packets {
+                let mut packet = packet.clone();
+                if packet[..2] == [8, 0] && packet.len() >= 26 {
+                    packet[14..22].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, *last]);
+                    if *reply {
+                        packet[11] = 17;
+                        packet[22..26].copy_from_slice(&[0, 67, 0, 68]);
+                    }
+                }
+                let to = if *to_peer { peer_mac(&far) } else { [0xff; 6] };
+                let mut own = MAC;
+                own[5] = 1;
+                let frame = [&to[..], &own, &packet].concat();
+                link.send(Time(5), &frame);
+            }
+        }
+        prop_assert_eq!(&siblings.seen, &neighbours.seen);
+        let learned = |c: &Ipoib| c.neighbours().map(|n| (n.mac, n.address, n.ips)).collect::<Vec<_>>();
+        prop_assert_eq!(learned(&siblings.far), learned(&neighbours.far));
+        let to_peer = packets.iter().any(|(p, to, ..)| *to && p[..2] == [8, 0] && p.len() >= 22);
+        prop_assert_eq!(neighbours.handed, 0);
+        prop_assert!(siblings.handed > 0 || !to_peer, "the way without the fabric was taken");
+    }
 }

@@ -63,8 +63,10 @@ impl LinkHeader {
         &self.bytes[..self.len()]
     }
 
+    /// Its bytes.
     #[inline]
-    fn len(&self) -> usize {
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
         usize::from(self.len)
     }
 }
@@ -157,6 +159,17 @@ impl<'a> Segmenter<'a> {
         match &self.job {
             Job::Whole(packet, _) => self.link.len() + packet.len(),
             Job::Cut(cut) => self.link.len() + cut.full_len(),
+            Job::Done => 0,
+        }
+    }
+
+    /// Bytes of the frame's packet before anything of it was written: without link header and
+    /// trailer, uncut.
+    #[inline]
+    pub fn packet_len(&self) -> usize {
+        match &self.job {
+            Job::Whole(packet, _) => packet.len(),
+            Job::Cut(cut) => cut.headers_len() + cut.payload_len(),
             Job::Done => 0,
         }
     }

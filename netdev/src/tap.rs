@@ -274,6 +274,15 @@ pub fn interface_of(queue: impl AsFd) -> std::io::Result<String> {
     Ok(sys::interface_name(queue)?)
 }
 
+/// The network namespace of the interface that an open queue belongs to (TUNGETDEVNETNS, since Linux
+/// 5.4). Whoever keeps it keeps the namespace alive.
+///
+/// # Errors
+/// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
+pub fn namespace_of(queue: impl AsFd) -> std::io::Result<Namespace> {
+    Ok(Namespace::from_fd(sys::namespace(queue)?))
+}
+
 /// How to ask for the queues.
 struct Plan {
     queues: usize,

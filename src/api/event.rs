@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{Gid, Qpn};
+use fabric::{Gid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 
 use super::scalar::{MacAddress, Mode};
@@ -66,6 +66,30 @@ pub enum Happening {
     },
     /// The port's P_Key table changed.
     PkeysChanged,
+    /// The interface has another child.
+    ChildAdded {
+        /// Its name.
+        child: String,
+        /// Its partition.
+        pkey: PKey,
+    },
+    /// A child of the interface is gone.
+    ChildRemoved {
+        /// Its name.
+        child: String,
+        /// Its partition.
+        pkey: PKey,
+    },
+    /// The port's P_Key table lacks the interface's partition: it waits for it.
+    PkeyMissing {
+        /// The partition.
+        pkey: PKey,
+    },
+    /// The interface uses another entry of the port's P_Key table.
+    PkeyAssigned {
+        /// The entry.
+        pkey: PKey,
+    },
     /// The interface is in service.
     Created {
         /// Its queue pair.
@@ -223,6 +247,17 @@ impl fmt::Display for Happening {
             Happening::GidChanged { gid } => write!(f, "port GID {gid}"),
             Happening::LinkMtuChanged { link_mtu } => write!(f, "link MTU {link_mtu}"),
             Happening::PkeysChanged => f.write_str("P_Key table changed"),
+            Happening::ChildAdded { child, pkey } => write!(f, "child {child} pkey {pkey} added"),
+            Happening::ChildRemoved { child, pkey } => {
+                write!(f, "child {child} pkey {pkey} removed")
+            }
+            Happening::PkeyMissing { pkey } => {
+                write!(
+                    f,
+                    "waits for the P_Key {pkey}, which is not in the port's table"
+                )
+            }
+            Happening::PkeyAssigned { pkey } => write!(f, "uses the P_Key table's entry {pkey}"),
             Happening::Created { qpn, gid } => write!(f, "in service, qpn {qpn} gid {gid}"),
             Happening::Gone => f.write_str("out of service"),
             Happening::Up => f.write_str("up"),

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipoib::Event;
-use netdev::mroute;
+use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
-use super::Daemon;
+use super::{Daemon, Place};
 use crate::datapath::{Command, DeviceId, now};
 use crate::device::Device;
 
@@ -19,6 +19,9 @@ const CONFLICTS_MAX: usize = 1024;
 impl Daemon {
     /// A device's core has news.
     pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+        if self.vlan_event(id, &event) {
+            return;
+        }
         self.tell_core_event(id, &event, round_trip);
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
@@ -115,7 +118,7 @@ impl Daemon {
 
     /// A link changed or went: something may be stacked on one of ours now, or no longer. Looked at
     /// once for all changes that came together.
-    pub(super) fn note_stacking(&mut self, link: Option<&rtnl::Link>) {
+    pub(super) fn note_stacking(&mut self, place: Place, link: Option<&rtnl::Link>) {
         let concerned = |device: &Device| match link {
             // What is stacked on a bond is stacked on its ports.
             Some(link) => {
@@ -125,43 +128,68 @@ impl Daemon {
             }
             None => device.behind.is_stacked(),
         };
-        let concerned = self.devices.iter().filter(|(_, (_, d))| concerned(d));
+        let concerned = self
+            .devices
+            .iter()
+            .filter(|(_, (_, d))| d.place == place && concerned(d));
         self.stacking_changed.extend(concerned.map(|(id, _)| *id));
     }
 
     /// Looks at what is stacked on an interface, and whether the host routes multicast.
     pub(super) fn read_stacking(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let read = self.inside(id, |device, netlink| {
+            let stacking = netlink.stacking(device.ifindex)?;
+            let stacked = stacking.has_guests();
+            let mut own = Vec::new();
+            if stacked != device.behind.is_stacked() {
+                device.set_gso_max(netlink, stacked);
+                if stacked {
+                    own = netlink.addresses(device.ifindex).unwrap_or_default();
+                }
+            }
+            Ok::<_, rtnl::Error>((stacking, own))
+        });
+        let (Some(read), Some((at, device))) = (read, self.devices.get_mut(&id)) else {
             return;
         };
-        let stacking = match self.netlink.stacking(device.ifindex) {
-            Ok(stacking) => stacking,
+        let (stacking, own) = match read {
+            Ok(read) => read,
             Err(e) => {
                 log::debug!("{}: cannot read what is stacked on it: {e}", device.name);
                 return;
             }
         };
+        let place = device.place;
         let stacked = stacking.has_guests();
         if stacked != device.behind.is_stacked() {
             log::info!("{}: {}", device.name, describe(&stacking));
             device.behind.set_stacked(now(), stacked);
-            if stacked {
-                // Else packets for the host itself would wait until it is asked for its addresses.
-                for address in self.netlink.addresses(device.ifindex).unwrap_or_default() {
-                    self.ports[*at].tell(|| Command::HostHas(id, address.ip));
-                }
+            // Else packets for the host itself would wait until it is asked for its addresses.
+            for address in own {
+                self.ports[*at].tell(|| Command::HostHas(id, address.ip));
             }
-            device.set_gso_max(&mut self.netlink, stacked);
             self.ports[*at].tell(|| Command::SetStacked(id, stacked));
         }
-        self.read_routes(id);
+        self.read_routes(place, &BTreeSet::from([id]));
     }
 
-    fn read_routes(&mut self, id: DeviceId) {
+    /// Looks at what multicast routing does with interfaces that are in one namespace.
+    fn read_routes(&mut self, place: Place, ids: &BTreeSet<DeviceId>) {
+        let Some(Ok(tables)) = self.at_place(place, |_| mroute::Tables::read()) else {
+            return;
+        };
+        for id in ids {
+            if let Some((_, device)) = self.devices.get(id) {
+                let found = tables.of(&device.name);
+                self.routes_seen(*id, found);
+            }
+        }
+    }
+
+    fn routes_seen(&mut self, id: DeviceId, found: MulticastRoutes) {
         let Some((at, device)) = self.devices.get_mut(&id) else {
             return;
         };
-        let found = mroute::routes(&device.name).unwrap_or_default();
         let was_routing = device.behind.is_routing();
         if !device.behind.set_routes(found.routes, found.groups) {
             return;
@@ -198,7 +226,7 @@ impl Daemon {
             .devices
             .values()
             .filter_map(|(_, d)| d.behind.wait(now));
-        behind.min()
+        behind.chain(self.next_vlan_tick()).min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -217,9 +245,10 @@ impl Daemon {
                 self.membership_changed.insert(*id);
             }
         }
-        if std::mem::take(&mut self.routes_changed) {
-            let ids: BTreeSet<DeviceId> = self.devices.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.read_routes(id));
+        self.tick_vlans();
+        for place in std::mem::take(&mut self.routes_changed) {
+            let ids = self.devices_at(place).into_iter().collect();
+            self.read_routes(place, &ids);
         }
     }
 }

@@ -79,11 +79,12 @@ impl Daemon {
             port.tell(|| Command::SetLocal(id, address));
             port.tell(|| Command::SetMode(id, mode));
         }
+        self.vlans_follow(id);
     }
 
     /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.
     fn show_mode(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get(&id) else {
+        let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
         let (name, mtu) = (&device.name, device.mtu);
@@ -98,12 +99,9 @@ impl Daemon {
             mode: device.mode.into(),
         };
         self.watchers.tell(Subject::Interface(name), what);
-        device.set_gso_max(&mut self.netlink, device.behind.is_stacked());
-        let port = self.ports[*at].port.attributes().name;
-        let link = self.netlink.link_by_index(device.ifindex);
-        let set = link.and_then(|link| device.set_alias(&mut self.netlink, &port, &link));
-        if let Err(e) = set {
-            log::warn!("{name}: cannot set the alias: {e}");
-        }
+        self.inside(id, |device, netlink| {
+            device.set_gso_max(netlink, device.behind.is_stacked());
+        });
+        self.renew_alias(id);
     }
 }

@@ -6,8 +6,11 @@
 mod command;
 mod handle;
 mod lane;
+mod lanes;
 mod message;
+mod priority;
 mod receive;
+mod sibling;
 mod stats;
 #[cfg(test)]
 mod testing;
@@ -16,8 +19,9 @@ mod train;
 mod transmit;
 mod wait;
 
-pub use command::{Command, DeviceId, Report, Snapshot};
+pub use command::{Command, DeviceId, Report, Sibling, Snapshot, VlanLane};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use lane::Lane;
+pub use priority::Priorities;
 pub use stats::{DeviceSnapshot, LaneStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};

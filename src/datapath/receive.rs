@@ -7,17 +7,26 @@ use ipoib::{Incoming, Meta, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer, Coalescing, FrameSink};
 use netdev::gather;
 use netdev::tap::TapQueue;
-use netdev::vnet::VnetHeader;
+use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use zerocopy::IntoBytes;
 
 use super::handle::Mailbox;
 use super::lane::Lane;
+use super::lanes::Lanes;
 use super::stats::LaneStats;
 
 /// Writes frames to one TAP queue.
-struct TapSink<'l> {
+pub struct TapSink<'l> {
     tap: &'l TapQueue,
     stats: &'l mut LaneStats,
+}
+
+impl TapSink<'_> {
+    /// To a lane's queue.
+    pub fn of(lane: &mut Lane) -> TapSink<'_> {
+        let Lane { tap, stats, .. } = lane;
+        TapSink { tap, stats }
+    }
 }
 
 impl FrameSink for TapSink<'_> {
@@ -46,7 +55,7 @@ const HEAD_MIN: usize = 128;
 /// Takes what one poll of the fabric brought to the TAPs.
 pub struct Receiver<'t> {
     /// The thread's lanes.
-    pub lanes: &'t mut [Option<Lane>],
+    pub lanes: &'t mut Lanes,
     /// The thread's coalescer.
     pub coalescer: &'t mut Coalescer,
     /// Memory for a frame of the core's making.
@@ -93,11 +102,8 @@ impl Receiver<'_> {
 
     /// A run of arrivals for an endpoint; `None` if its lane is not here yet, or no more.
     fn run<'b>(&mut self, endpoint: EndpointId) -> Option<(&mut Lane, Run<'_, 'b>)> {
-        let lane = self
-            .lanes
-            .iter_mut()
-            .flatten()
-            .find(|lane| lane.endpoint == endpoint)?;
+        let at = self.lanes.of_endpoint(endpoint)?;
+        let lane = self.lanes.get_mut(at)?;
         self.coalescer.configure(CoalesceConfig {
             tcp: lane.coalesce,
             udp: lane.coalesce && lane.uso,
@@ -124,7 +130,7 @@ struct Run<'r, 'b> {
 }
 
 /// What an arrival was, besides a packet for the host.
-enum Aside {
+pub enum Aside {
     /// A frame of the core's making, copied.
     Frame,
     /// Something that the core has news about.
@@ -250,21 +256,8 @@ impl<'b> Run<'_, 'b> {
         }
     }
 
-    fn aside(&mut self, lane: &mut Lane, aside: &Aside, payload_len: usize) -> bool {
-        match aside {
-            Aside::Frame => {
-                lane.stats.rx_bytes += payload_len.saturating_sub(4) as u64;
-                // Before the host sees the frame, because its next one may go to a sibling thread.
-                lane.publish(self.siblings);
-                write_frame(lane, self.translated);
-                true
-            }
-            Aside::News => true,
-            Aside::Dropped => {
-                lane.stats.rx_dropped += 1;
-                false
-            }
-        }
+    fn aside(&mut self, lane: &mut Lane, what: &Aside, payload_len: usize) -> bool {
+        aside(lane, what, self.translated, self.siblings, payload_len)
     }
 
     fn finish(self, lane: &mut Lane) {
@@ -274,7 +267,7 @@ impl<'b> Run<'_, 'b> {
 }
 
 /// Copies what of a decision lies in the core's memory.
-fn keep(translated: &mut Vec<u8>, incoming: &Incoming<'_, '_>) -> Aside {
+pub fn keep(translated: &mut Vec<u8>, incoming: &Incoming<'_, '_>) -> Aside {
     match incoming {
         Incoming::Frame(frame) => {
             translated.clear();
@@ -283,6 +276,31 @@ fn keep(translated: &mut Vec<u8>, incoming: &Incoming<'_, '_>) -> Aside {
         }
         Incoming::Held | Incoming::Consumed | Incoming::Packet { .. } => Aside::News,
         Incoming::Dropped(_) => Aside::Dropped,
+    }
+}
+
+/// Does what an arrival wants besides a packet for the host, of which `frame` is the one that was kept;
+/// true if the core has news.
+pub fn aside(
+    lane: &mut Lane,
+    what: &Aside,
+    frame: &[u8],
+    siblings: &[Mailbox],
+    payload_len: usize,
+) -> bool {
+    match what {
+        Aside::Frame => {
+            lane.stats.rx_bytes += payload_len.saturating_sub(4) as u64;
+            // Before the host sees the frame, because its next one may go to a sibling thread.
+            lane.publish(siblings);
+            write_frame(lane, frame);
+            true
+        }
+        Aside::News => true,
+        Aside::Dropped => {
+            lane.stats.rx_dropped += 1;
+            false
+        }
     }
 }
 
@@ -298,8 +316,20 @@ pub fn write(tap: &TapQueue, stats: &mut LaneStats, frame: &[u8]) {
     TapSink { tap, stats }.frame(1, &parts);
 }
 
+/// Gives a frame as it was read, virtio-net header first, back to the TAP, if it is for a guest or a
+/// group, and such frames are to go back.
+pub fn reflect(lane: &mut Lane, raw: &[u8]) {
+    if lane.reflect
+        && lane
+            .core
+            .is_reflected(raw.get(VNET_HEADER_LEN..).unwrap_or_default())
+    {
+        write_raw(lane, raw);
+    }
+}
+
 /// Writes one frame as it was read: virtio-net header, then Ethernet.
-pub fn write_raw(lane: &mut Lane, raw: &[u8]) {
+fn write_raw(lane: &mut Lane, raw: &[u8]) {
     TapSink {
         tap: &lane.tap,
         stats: &mut lane.stats,

@@ -75,7 +75,7 @@ impl Arrivals {
 }
 
 struct Rig {
-    lanes: Vec<Option<Lane>>,
+    lanes: Lanes,
     host: OwnedFd,
     coalescer: Coalescer,
     unserved: u64,
@@ -98,7 +98,7 @@ impl Rig {
         let action = lane.core.poll_connection(NOW);
         assert!(matches!(action, Some(ConnectionAction::Accept { .. })));
         Rig {
-            lanes: vec![None, Some(lane)],
+            lanes: lanes_with(lane),
             host,
             coalescer: Coalescer::new(CoalesceConfig::default()),
             unserved: 0,
@@ -131,8 +131,14 @@ impl Rig {
     }
 
     fn stats(&self) -> LaneStats {
-        self.lanes[1].as_ref().unwrap().stats
+        self.lanes.get(0).unwrap().stats
     }
+}
+
+fn lanes_with(lane: Lane) -> Lanes {
+    let mut lanes = Lanes::default();
+    lanes.insert(lane);
+    lanes
 }
 
 /// An IPv4 packet of `len` bytes, encapsulated.
@@ -215,10 +221,10 @@ fn what_no_connection_or_no_device_stands_for_is_counted_and_not_written() {
     assert!(!rig.take(&arrivals));
     assert_eq!((rig.read(), rig.stats().rx_dropped), (None, 3));
     let reason = ipoib::DropReason::NotConnected;
-    let core = &rig.lanes[1].as_ref().unwrap().core;
+    let core = &rig.lanes.get(0).unwrap().core;
     assert_eq!(core.counters().rx_dropped(reason), 2);
 
-    let _removed = rig.lanes[1].take();
+    let _removed = rig.lanes.remove(0);
     let arrivals = Arrivals::default()
         .datagram(&small)
         .message(&small, &[])

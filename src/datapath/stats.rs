@@ -38,11 +38,15 @@ pub struct LaneStats {
     pub tx_too_big: u64,
     /// Frames dropped because the fabric, or the connection that they go over, had no room.
     pub tx_no_room: u64,
+    /// Frames given to another device of this daemon without the fabric.
+    pub tx_to_siblings: u64,
+    /// Frames from the host with a VLAN tag whose partition is not served.
+    pub tx_vlan_unserved: u64,
 }
 
 impl LaneStats {
     /// Names and values, the kernel's names first and in its order.
-    pub fn named(&self) -> [(&'static str, u64); 14] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("rx_packets", self.rx_packets),
             ("tx_packets", self.tx_packets),
@@ -58,6 +62,8 @@ impl LaneStats {
             ("tx_bad_frame", self.tx_bad_frame),
             ("tx_too_big", self.tx_too_big),
             ("tx_no_room", self.tx_no_room),
+            ("tx_to_siblings", self.tx_to_siblings),
+            ("tx_vlan_unserved", self.tx_vlan_unserved),
         ]
     }
 }

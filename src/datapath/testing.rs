@@ -45,10 +45,14 @@ pub struct State {
     pub calls: Vec<Call>,
     pub events: VecDeque<ConnectionEvent>,
     pub deadline: Option<Instant>,
+    /// Address handles that were made.
+    pub handles: Vec<AhAttributes>,
     /// Places that were asked for, by call of [`Connections::messages`].
     pub asked: Vec<usize>,
     /// Messages that a connection still takes.
     pub takes: usize,
+    /// There is no room, whatever [`FakeFabric::room`] says.
+    pub full: bool,
 }
 
 /// Sends nothing: trains of at most `capacity` packets, messages of packets of `path_mtu` bytes.
@@ -132,7 +136,8 @@ impl Worker for FakeFabric {
         Ok(Batch::new(&[], &[]))
     }
 
-    fn create_ah(&mut self, _: &AhAttributes) -> io::Result<AddressHandle> {
+    fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
+        self.state().handles.push(*attributes);
         Ok(AddressHandle(0))
     }
 
@@ -152,7 +157,7 @@ impl Worker for FakeFabric {
     }
 
     fn has_room(&self) -> bool {
-        self.room
+        self.room && !self.state().full
     }
 
     fn connections(&mut self) -> Option<&mut dyn Connections> {
@@ -264,11 +269,19 @@ pub fn address(qpn: u32) -> HardwareAddress {
 
 /// A device with at most so many connections, and the host's end of its TAP.
 pub fn lane(connections: usize) -> (Lane, OwnedFd) {
+    let (mut lane, host) = lane_of(0, connections);
+    (lane.id, lane.endpoint) = (DEVICE, ENDPOINT);
+    (lane, host)
+}
+
+/// As [`lane`], one of several devices of a port: its queue pair is 0x17 + `n`, and its Ethernet
+/// address ends in 1 + `n`.
+pub fn lane_of(n: u32, connections: usize) -> (Lane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let core = Ipoib::new(Config {
-        local: address(0x17),
-        mac: [2, 0, 0, 0, 0, 1],
+        local: address(0x17 + n),
+        mac: [2, 0, 0, 0, 0, 1 + n as u8],
         pkey: PKey::DEFAULT,
         scope: 2,
         link_mtu: 2044,
@@ -280,8 +293,8 @@ pub fn lane(connections: usize) -> (Lane, OwnedFd) {
         },
     });
     let lane = Lane {
-        id: DEVICE,
-        endpoint: ENDPOINT,
+        id: DeviceId(100 + n),
+        endpoint: EndpointId(200 + n),
         qkey: QKey::IPOIB_DEFAULT,
         tap: TapQueue::over(tap),
         reads: true,
@@ -290,6 +303,7 @@ pub fn lane(connections: usize) -> (Lane, OwnedFd) {
         coalesce: true,
         reflect: false,
         vlan: None,
+        priorities: Default::default(),
         uso: false,
         stats: LaneStats::default(),
     };

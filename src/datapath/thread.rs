@@ -2,35 +2,37 @@
 
 mod commands;
 mod connections;
+mod moderation;
+mod vlans;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{ConnectionId, Worker};
-use ipoib::{Event, Time};
+use ipoib::{Event, HeldFrame, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer};
-use netdev::vnet::VNET_HEADER_LEN;
+use netdev::tap::READ_MAX;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::command::Report;
 use super::handle::{Inbox, Mailbox};
-use super::lane::Lane;
+use super::lanes::Lanes;
 use super::receive;
+use super::sibling::{Crossing, Handover};
 use super::train::OpenTrain;
 use super::transmit::{self, Fate};
 use super::wait::Waiter;
+use moderation::Moderated;
+use vlans::Trunk;
 
 /// Epoll data words.
 const WAKE: u64 = 0;
 const FABRIC: u64 = 1;
 const LANES: u64 = 2;
-
-/// The largest read from a TAP: virtio-net header, Ethernet header, 64 KiB.
-const FRAME_MAX: usize = 12 + 14 + 65536;
 
 /// Frames read from one TAP queue before others get their turn.
 const BURST: usize = 64;
@@ -43,11 +45,23 @@ const DEPTH: usize = 8;
 /// thread can act on.
 const REPORTS_MAX: usize = 16_384;
 
+/// Where a frame is that a sibling gets.
+enum Frame<'f> {
+    /// In the thread's buffer, of so many bytes.
+    Read(usize),
+    /// The core held it.
+    Held(&'f HeldFrame),
+    /// Its tag was taken out.
+    Untagged(&'f [u8]),
+}
+
 /// A data thread before and while it runs.
 pub struct DataThread {
     index: usize,
     fabric: Box<dyn Worker>,
-    lanes: Vec<Option<Lane>>,
+    lanes: Lanes,
+    /// Lanes whose cores have news of their siblings.
+    owed: Vec<usize>,
     waiter: Waiter,
     inbox: Inbox,
     siblings: Vec<Mailbox>,
@@ -62,8 +76,14 @@ pub struct DataThread {
     has_connections: bool,
     /// Which lane a connection is of.
     connections: HashMap<ConnectionId, usize>,
+    /// What tags on lanes' TAPs select, where they do.
+    trunks: BTreeMap<usize, Trunk>,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
+    /// How arrivals are gathered, where they are.
+    moderation: Option<Moderated>,
+    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
+    muted: Vec<usize>,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
@@ -114,20 +134,24 @@ impl DataThread {
         Ok(DataThread {
             index: parts.index,
             fabric,
-            lanes: Vec::new(),
+            lanes: Lanes::default(),
+            owed: Vec::new(),
             waiter: Waiter::new(epoll, parts.busy_poll),
             inbox: parts.inbox,
             siblings: parts.siblings,
             reports: parts.reports,
             reports_wake: parts.reports_wake,
             train: OpenTrain::default(),
-            buffer: vec![0; FRAME_MAX].into_boxed_slice(),
+            buffer: vec![0; READ_MAX].into_boxed_slice(),
             translated: Vec::with_capacity(2048),
             linear: Vec::new(),
             coalescer: Coalescer::new(CoalesceConfig::default()),
             has_connections,
             connections: HashMap::new(),
+            trunks: BTreeMap::new(),
+            moderation: None,
             paused: false,
+            muted: Vec::new(),
             busy: false,
             stop: false,
             watched: false,
@@ -153,7 +177,8 @@ impl DataThread {
             self.round(&mut events)?;
         }
         // Else peers would find out by timeouts.
-        (0..self.lanes.len()).for_each(|i| self.close_all(i));
+        let all = self.lanes.places();
+        all.into_iter().for_each(|i| self.close_all(i));
         Ok(())
     }
 
@@ -177,6 +202,8 @@ impl DataThread {
                     let flags = event.flags;
                     if flags.contains(epoll::EventFlags::ERR) {
                         self.probe(i);
+                    } else if self.paused && !self.fabric.has_room() {
+                        self.mute(i)?;
                     } else {
                         self.transmit(i, now);
                     }
@@ -184,23 +211,25 @@ impl DataThread {
             }
         }
         self.timers(at);
+        self.serve_owed(now);
         self.train.flush(&mut *self.fabric);
         if self.has_connections {
             self.serve_connections(now);
+            self.serve_owed(now);
+            self.train.flush(&mut *self.fabric);
         }
         self.fabric.flush();
-        self.pause(!self.fabric.has_room())
+        let has_room = self.fabric.has_room();
+        if !has_room {
+            // What makes room comes from there.
+            self.waiter.release();
+        }
+        self.pause(!has_room)
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
-    fn timeout(&self) -> Option<Timespec> {
-        let cores = self
-            .lanes
-            .iter()
-            .flatten()
-            .filter_map(|l| l.core.next_deadline())
-            .min()
-            .map(|t| t.0.saturating_mul(1_000_000));
+    fn timeout(&mut self) -> Option<Timespec> {
+        let cores = self.lanes.settle().map(|t| t.0.saturating_mul(1_000_000));
         let fabric = self.fabric.next_deadline().map(|t| t.0);
         let first = cores.into_iter().chain(fabric).min()?;
         let left = first.saturating_sub(nanoseconds());
@@ -208,21 +237,40 @@ impl DataThread {
     }
 
     /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
-    /// drops and counts; nothing is queued here.
+    /// drops and counts; nothing is queued here. Idle TAPs are not touched: one that gets something
+    /// meanwhile is muted then.
     fn pause(&mut self, pause: bool) -> io::Result<()> {
         if pause == self.paused {
             return Ok(());
         }
         self.paused = pause;
-        for (i, lane) in self.lanes.iter().enumerate() {
-            if let Some(lane) = lane {
-                epoll::modify(
-                    self.waiter.epoll(),
-                    lane.tap.as_fd(),
-                    lane_token(i),
-                    lane_interest(pause || !lane.reads),
-                )?;
+        if pause {
+            let mut n = 0;
+            while let Some(i) = self.lanes.used(n) {
+                self.mute(i)?;
+                n += 1;
             }
+        } else {
+            for i in std::mem::take(&mut self.muted) {
+                self.set_interest(i, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for nothing from a TAP until the pause is over.
+    fn mute(&mut self, i: usize) -> io::Result<()> {
+        if !self.muted.contains(&i) {
+            self.muted.push(i);
+            self.set_interest(i, false)?;
+        }
+        Ok(())
+    }
+
+    fn set_interest(&self, i: usize, on: bool) -> io::Result<()> {
+        if let Some(lane) = self.lanes.get(i).filter(|lane| lane.reads) {
+            self.waiter
+                .modify(lane.tap.as_fd(), lane_token(i), lane_interest(!on))?;
         }
         Ok(())
     }
@@ -230,7 +278,7 @@ impl DataThread {
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
     fn transmit(&mut self, i: usize, now: Time) {
         for _ in 0..if self.busy { BURST } else { 1 } {
-            let Some(lane) = self.lanes.get_mut(i).and_then(Option::as_mut) else {
+            let Some(lane) = self.lanes.get_mut(i) else {
                 return;
             };
             if !self.fabric.has_room() {
@@ -244,17 +292,20 @@ impl DataThread {
                         &mut self.train,
                         now,
                         &self.buffer[..len],
+                        &mut self.translated,
                     );
-                    if lane.reflect
-                        && lane.core.is_reflected(
-                            self.buffer[..len]
-                                .get(VNET_HEADER_LEN..)
-                                .unwrap_or_default(),
-                        )
-                    {
-                        receive::write_raw(lane, &self.buffer[..len]);
+                    if fate == Fate::Tagged {
+                        self.tagged(i, now, len);
+                        continue;
                     }
+                    receive::reflect(lane, &self.buffer[..len]);
                     let news = lane.core.has_updates() || lane.core.has_events();
+                    let fate = match fate {
+                        Fate::Sibling(handover) => {
+                            self.hand_over(i, now, &handover, Frame::Read(len))
+                        }
+                        fate => fate,
+                    };
                     if fate != Fate::Sent {
                         self.after_unsent(i, now);
                     } else if news {
@@ -267,9 +318,31 @@ impl DataThread {
         }
     }
 
+    /// Gives a sibling a frame, or what the core made of it.
+    fn hand_over(&mut self, i: usize, now: Time, handover: &Handover, frame: Frame<'_>) -> Fate {
+        let mut crossing = Crossing {
+            lanes: &mut self.lanes,
+            fabric: &mut *self.fabric,
+            train: &mut self.train,
+            translated: &mut self.translated,
+            linear: &mut self.linear,
+            mailboxes: &self.siblings,
+            owed: &mut self.owed,
+            now,
+        };
+        if handover.rewritten {
+            return crossing.rewritten(i, handover);
+        }
+        match frame {
+            Frame::Held(held) => crossing.frame(i, handover, &held.prefix, &held.frame),
+            Frame::Read(len) => crossing.read(i, handover, &self.buffer[..len]),
+            Frame::Untagged(frame) => crossing.read(i, handover, frame),
+        }
+    }
+
     /// A TAP is in error, which does not wait for room: it is gone if a read says so.
     fn probe(&mut self, i: usize) {
-        if let Some(Some(lane)) = self.lanes.get_mut(i)
+        if let Some(lane) = self.lanes.get_mut(i)
             && let Err(e) = lane.tap.read(&mut self.buffer)
         {
             self.tap_failed(i, &e);
@@ -283,9 +356,22 @@ impl DataThread {
         self.service(i, now);
     }
 
-    /// Receives one batch and writes it to the TAPs.
+    /// Takes what the fabric has, as much as moderation says.
     fn receive(&mut self, now: Time) -> io::Result<()> {
-        let batch = self.fabric.poll(if self.busy { DEPTH } else { 1 })?;
+        if self.moderation.is_some() {
+            return self.receive_moderated(now);
+        }
+        let depth = if self.busy { DEPTH } else { 1 };
+        self.receive_batch(now, depth).map(drop)
+    }
+
+    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
+    fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
+        let batch = self.fabric.poll(depth)?;
+        let arrived = match self.moderation {
+            Some(_) => batch.datagrams().count() + batch.messages().count(),
+            None => 0,
+        };
         let mut receiver = receive::Receiver {
             lanes: &mut self.lanes,
             coalescer: &mut self.coalescer,
@@ -299,30 +385,33 @@ impl DataThread {
         if news {
             // A guest that a packet waits for may be known to a sibling whose news wait in the inbox.
             self.commands(now);
-            for i in 0..self.lanes.len() {
+            let mut n = 0;
+            while let Some(i) = self.lanes.used(n) {
                 self.service(i, now);
+                n += 1;
             }
         }
-        Ok(())
+        Ok(arrived)
+    }
+
+    /// Serves the lanes that heard of their siblings. Not at once: two that wait for each other would
+    /// be served within each other.
+    fn serve_owed(&mut self, now: Time) {
+        while let Some(i) = self.owed.pop() {
+            self.service(i, now);
+        }
     }
 
     /// Sends what a core wants sent, and frames that it no longer holds.
     fn service(&mut self, i: usize, now: Time) {
-        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+        let Some(lane) = self.lanes.get_mut(i) else {
             return;
         };
         lane.publish(&self.siblings);
-        while let Some((to, packet)) = lane.core.poll_transmit(now) {
-            self.translated.clear();
-            self.translated.extend_from_slice(packet);
-            transmit::packet(
-                lane,
-                &mut *self.fabric,
-                &mut self.train,
-                to,
-                &self.translated,
-            );
-        }
+        self.send_own(i, now);
+        let Some(lane) = self.lanes.get_mut(i) else {
+            return;
+        };
         while let Some(frame) = lane.core.poll_tap(now) {
             self.translated.clear();
             self.translated.extend_from_slice(frame);
@@ -336,25 +425,54 @@ impl DataThread {
                 break;
             }
         }
-        if let Some(Some(lane)) = self.lanes.get_mut(i) {
+        if let Some(lane) = self.lanes.get_mut(i) {
             lane.release_ahs(&mut *self.fabric, &mut self.train);
         }
         self.tell_events(i);
     }
 
+    /// Sends what a core has of its own.
+    fn send_own(&mut self, i: usize, now: Time) {
+        while let Some(lane) = self.lanes.get_mut(i)
+            && let Some((to, packet)) = lane.core.poll_transmit(now)
+        {
+            self.translated.clear();
+            self.translated.extend_from_slice(packet);
+            let fate = transmit::rewritten(
+                lane,
+                &mut *self.fabric,
+                &mut self.train,
+                to,
+                &self.translated,
+            );
+            if let Fate::Sibling(handover) = fate {
+                self.hand_over(i, now, &handover, Frame::Read(0));
+            }
+        }
+    }
+
     /// Sends what a core no longer holds.
     fn send_released(&mut self, i: usize, now: Time) {
-        let Some(Some(lane)) = self.lanes.get_mut(i) else {
-            return;
-        };
-        while let Some(held) = lane.core.pop_released() {
-            transmit::released(lane, &mut *self.fabric, &mut self.train, now, &held);
+        while let Some(lane) = self.lanes.get_mut(i)
+            && let Some(held) = lane.core.pop_released()
+        {
+            let fate = transmit::released(
+                lane,
+                &mut *self.fabric,
+                &mut self.train,
+                now,
+                &held,
+                &mut self.translated,
+            );
+            if let Fate::Sibling(handover) = fate {
+                self.hand_over(i, now, &handover, Frame::Held(&held));
+            }
         }
     }
 
     /// Reports what a core has to tell.
     fn tell_events(&mut self, i: usize) {
-        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+        let Some(lane) = self.lanes.get_mut(i) else {
             return;
         };
         let mut told = false;
@@ -381,21 +499,20 @@ impl DataThread {
             self.fabric.handle_timeout();
         }
         let now = milliseconds(at);
-        for i in 0..self.lanes.len() {
-            let due = match &mut self.lanes[i] {
-                Some(lane) if lane.core.next_deadline().is_some_and(|t| t <= now) => {
-                    lane.core.handle_timeout(now);
-                    true
-                }
-                _ => false,
-            };
-            if due {
+        while let Some(i) = self.lanes.pop_due(now) {
+            if let Some(lane) = self.lanes.get_mut(i) {
+                lane.core.handle_timeout(now);
                 self.service(i, now);
-            } else if let Some(lane) = &mut self.lanes[i] {
-                // Frames that all find their way call for no service, and yet may have pushed
-                // groups out of the core's table.
+            }
+        }
+        let mut n = 0;
+        while let Some(i) = self.lanes.used(n) {
+            // Frames that all find their way call for no service, and yet may have pushed groups out
+            // of the core's table.
+            if let Some(lane) = self.lanes.get_mut(i) {
                 lane.release_ahs(&mut *self.fabric, &mut self.train);
             }
+            n += 1;
         }
     }
 

@@ -8,10 +8,14 @@ use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use super::lane::Lane;
 use super::message;
 use super::receive;
+use super::sibling::Handover;
 use super::train::{OpenTrain, Packets, Pushed, Single, To};
 
 /// Bytes of an Ethernet header without tags.
-const ETHERNET_LEN: usize = 14;
+pub const ETHERNET_LEN: usize = 14;
+
+/// Bytes of IPoIB's own header.
+const ENCAPSULATION_LEN: usize = 4;
 
 /// What became of one frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,24 +24,42 @@ pub enum Fate {
     Sent,
     /// Kept by the core until its destination is known.
     Held,
+    /// It has a tag, and tags select partitions: nothing was done with it.
+    Tagged,
     /// Dropped and counted.
     Dropped,
+    /// For another device of this daemon, which is not asked here.
+    Sibling(Handover),
 }
 
 enum Step {
     Send(Way),
+    /// The core has rewritten it.
+    Rewritten(Target),
     Done(Fate),
 }
 
 /// Which way a frame's packets go.
 #[derive(Clone, Copy)]
-struct Way {
+pub struct Way {
     to: Target,
     encapsulation: [u8; 4],
     /// Over a connection; else in datagrams.
     connection: Option<ConnectionId>,
     /// The largest IP packet, in bytes.
     mtu: usize,
+}
+
+impl Way {
+    /// By datagrams of the largest size.
+    pub fn datagrams(lane: &Lane, to: Target, encapsulation: [u8; 4]) -> Way {
+        Way {
+            to,
+            encapsulation,
+            connection: None,
+            mtu: lane.link_mtu,
+        }
+    }
 }
 
 impl Packets for Segmenter<'_> {
@@ -58,22 +80,27 @@ impl Packets for Segmenter<'_> {
     }
 }
 
-/// Sends one frame as read from the TAP: virtio-net header, then Ethernet.
+/// Sends one frame as read from the TAP: virtio-net header, then Ethernet. `rewritten` is memory for
+/// what the core makes of it.
 pub fn frame(
     lane: &mut Lane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     now: Time,
     raw: &[u8],
+    rewritten: &mut Vec<u8>,
 ) -> Fate {
     lane.stats.tap_reads += 1;
     let Some((prefix, ethernet)) = raw.split_first_chunk::<VNET_HEADER_LEN>() else {
-        lane.stats.tx_bad_frame += 1;
-        return dropped(lane);
+        return bad_frame(lane);
     };
-    match step(lane, fabric, train, now, prefix, ethernet, Came::FromTap) {
+    let outgoing = lane.core.from_tap(now, prefix, ethernet);
+    match step(outgoing, lane.link_mtu, rewritten) {
+        // The core has counted why.
+        Step::Done(Fate::Dropped) => dropped(lane),
         Step::Done(fate) => fate,
         Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
+        Step::Rewritten(to) => self::rewritten(lane, fabric, train, to, rewritten),
     }
 }
 
@@ -84,75 +111,83 @@ pub fn released(
     train: &mut OpenTrain,
     now: Time,
     held: &HeldFrame,
+    rewritten: &mut Vec<u8>,
 ) -> Fate {
     let (prefix, ethernet) = (&held.prefix, &held.frame);
-    match step(lane, fabric, train, now, prefix, ethernet, Came::Released) {
+    let outgoing = lane.core.from_released(now, prefix, ethernet);
+    match step(outgoing, lane.link_mtu, rewritten) {
+        // The core has counted why.
+        Step::Done(Fate::Dropped) => dropped(lane),
         Step::Done(fate) => fate,
         Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
+        Step::Rewritten(to) => self::rewritten(lane, fabric, train, to, rewritten),
     }
 }
 
-/// Where a frame is from.
-#[derive(Clone, Copy)]
-enum Came {
-    FromTap,
-    Released,
-}
-
-/// Asks the core what to do, and sends what it has rewritten.
-fn step(
-    lane: &mut Lane,
-    fabric: &mut dyn Worker,
-    train: &mut OpenTrain,
-    now: Time,
-    prefix: &[u8; VNET_HEADER_LEN],
-    ethernet: &[u8],
-    came: Came,
-) -> Step {
-    let mut scratch = [0; REWRITTEN_MAX];
-    let outgoing = match came {
-        Came::FromTap => lane.core.from_tap(now, prefix, ethernet),
-        Came::Released => lane.core.from_released(now, prefix, ethernet),
-    };
-    let (to, len) = match outgoing {
-        Outgoing::Forward { to, encap } => {
-            return Step::Send(Way {
-                to,
-                encapsulation: encap,
-                connection: None,
-                mtu: lane.link_mtu,
-            });
-        }
+/// What a decision of the core's comes to. What it has rewritten is kept in `rewritten`.
+#[inline]
+fn step(outgoing: Outgoing<'_>, link_mtu: usize, rewritten: &mut Vec<u8>) -> Step {
+    match outgoing {
+        Outgoing::Forward { to, encap } => Step::Send(Way {
+            to,
+            encapsulation: encap,
+            connection: None,
+            mtu: link_mtu,
+        }),
         Outgoing::Message {
             connection,
             to,
             encap,
             mtu,
-        } => {
-            return Step::Send(Way {
-                to,
-                encapsulation: encap,
-                connection: Some(connection),
-                mtu,
-            });
+        } => Step::Send(Way {
+            to,
+            encapsulation: encap,
+            connection: Some(connection),
+            mtu,
+        }),
+        Outgoing::Sibling {
+            to,
+            qpn,
+            encap,
+            mtu,
+        } => Step::Done(Fate::Sibling(Handover {
+            qpn,
+            to,
+            encapsulation: encap,
+            mtu,
+            rewritten: false,
+        })),
+        Outgoing::Held => Step::Done(Fate::Held),
+        Outgoing::Tagged => Step::Done(Fate::Tagged),
+        Outgoing::Dropped(_) => Step::Done(Fate::Dropped),
+        Outgoing::Rewritten { to, packet } => {
+            rewritten.clear();
+            rewritten.extend_from_slice(packet);
+            Step::Rewritten(to)
         }
-        Outgoing::Held => return Step::Done(Fate::Held),
-        // The core has counted why.
-        Outgoing::Dropped(_) => return Step::Done(dropped(lane)),
-        Outgoing::Rewritten { to, packet } => match scratch.get_mut(..packet.len()) {
-            Some(copy) => {
-                copy.copy_from_slice(packet);
-                (to, packet.len())
-            }
-            None => return Step::Done(too_big(lane)),
-        },
-    };
-    Step::Done(packet(lane, fabric, train, to, &scratch[..len]))
+    }
 }
 
-/// ARP and neighbour discovery are small; a redirect may quote up to 1280 bytes, and options of
-/// router advertisements may fill an Ethernet frame.
-const REWRITTEN_MAX: usize = 2048;
+/// Sends a complete payload of the core's making, or says to which sibling it goes.
+pub fn rewritten(
+    lane: &mut Lane,
+    fabric: &mut dyn Worker,
+    train: &mut OpenTrain,
+    to: Target,
+    payload: &[u8],
+) -> Fate {
+    match lane.core.sibling(to) {
+        Some(sibling) if payload.len() > sibling.mtu + ENCAPSULATION_LEN => too_big(lane),
+        Some(sibling) => Fate::Sibling(Handover {
+            qpn: sibling.qpn,
+            to,
+            encapsulation: [0; 4],
+            mtu: sibling.mtu,
+            rewritten: true,
+        }),
+        None => packet(lane, fabric, train, to, payload),
+    }
+}
 
 /// Sends one complete payload of the core's making.
 pub fn packet(
@@ -162,7 +197,7 @@ pub fn packet(
     to: Target,
     payload: &[u8],
 ) -> Fate {
-    if payload.len() > lane.link_mtu + 4 {
+    if payload.len() > lane.link_mtu + ENCAPSULATION_LEN {
         return too_big(lane);
     }
     let mut packets = Single(Some(payload));
@@ -170,7 +205,8 @@ pub fn packet(
     datagrams(lane, fabric, train, to, &mut packets, 1, bytes)
 }
 
-fn send(
+/// Cuts a frame and sends it on its way.
+pub fn send(
     lane: &mut Lane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
@@ -191,10 +227,7 @@ fn send(
             }
         }
         Err(SegmentError::TooBig { len }) => answer(lane, now, way.to, prefix, ethernet, len),
-        Err(_) => {
-            lane.stats.tx_bad_frame += 1;
-            dropped(lane)
-        }
+        Err(_) => bad_frame(lane),
     }
 }
 
@@ -246,8 +279,7 @@ fn messages(
 fn count_pushed(lane: &mut Lane, pushed: Pushed, count: usize, bytes: usize) -> Fate {
     match pushed {
         Pushed::All => {
-            lane.stats.tx_packets += count as u64;
-            lane.stats.tx_bytes += bytes as u64;
+            count_sent(lane, count, bytes);
             Fate::Sent
         }
         Pushed::NoRoom => {
@@ -257,10 +289,16 @@ fn count_pushed(lane: &mut Lane, pushed: Pushed, count: usize, bytes: usize) -> 
     }
 }
 
+/// Counts packets that left, of so many bytes in all with their encapsulation.
+pub fn count_sent(lane: &mut Lane, packets: usize, bytes: usize) {
+    lane.stats.tx_packets += packets as u64;
+    lane.stats.tx_bytes += bytes as u64;
+}
+
 /// A packet of `len` bytes is larger than its way takes: the core keeps it for a connection, or says
 /// what the host is told.
 #[cold]
-fn answer(
+pub fn answer(
     lane: &mut Lane,
     now: Time,
     to: Target,
@@ -279,6 +317,12 @@ fn answer(
 fn too_big(lane: &mut Lane) -> Fate {
     lane.stats.tx_too_big += 1;
     lane.stats.tx_errors += 1;
+    dropped(lane)
+}
+
+/// A frame whose headers do not add up.
+pub fn bad_frame(lane: &mut Lane) -> Fate {
+    lane.stats.tx_bad_frame += 1;
     dropped(lane)
 }
 

@@ -44,7 +44,7 @@ impl Daemon {
                 Ok(done)
             }
             Step::AddDevice(device) => {
-                let done = self.make_device(device, running)?;
+                let done = self.make_device(device)?;
                 running.devices.push(device.clone());
                 Ok(done)
             }
@@ -158,23 +158,13 @@ impl Daemon {
         Ok(format!("{underlay}: port opened"))
     }
 
-    fn make_device(&mut self, device: &DeviceConfig, running: &Config) -> Outcome {
+    fn make_device(&mut self, device: &DeviceConfig) -> Outcome {
         let name = &device.key();
         let at = self.port_at(&device.underlay)?;
         if let Some(done) = self.made_by_hand(device) {
             return done;
         }
-        let table_follows = running
-            .ports
-            .get(&device.underlay)
-            .is_some_and(|p| p.pkeys.is_none());
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        if table_follows {
-            let mut pkeys = self.ports[at].port.attributes().pkeys;
-            pkeys.push(device.pkey);
-            let added = self.ports[at].port.set_pkeys(pkeys);
-            added.map_err(|e| failed(&e))?;
-        }
         let spec = run::device_spec(device);
         self.add_device(at, &spec).map_err(|e| failed(&e))?;
         let (_, _, made) = self.configured(name)?;
@@ -264,14 +254,13 @@ impl Daemon {
     }
 
     fn set_up(&mut self, name: &DeviceKey, up: bool) -> Outcome {
-        let (_, _, device) = self.configured(name)?;
+        let (id, _, device) = self.configured(name)?;
         device.spec.up = up;
         if !up {
             return Ok(format!("{name}: up false; it stays as it is now"));
         }
-        let ifindex = device.ifindex;
-        self.netlink
-            .set_up(ifindex)
+        self.inside(id, |device, netlink| netlink.set_up(device.ifindex))
+            .ok_or_else(|| format!("{name}: its network namespace cannot be entered"))?
             .map_err(|e| format!("{name}: cannot be set up: {e}"))?;
         Ok(format!("{name}: up true"))
     }

@@ -791,6 +791,15 @@ impl Ipoib {
         true
     }
 
+    /// Forgets what was to be told of peers, and what came from them; gives how many packets.
+    pub(super) fn flush_host_side(&mut self) -> u64 {
+        let h = &mut self.host_side;
+        h.queue.clear();
+        h.asked.clear();
+        h.stale_until = Time(0);
+        h.resolver.clear()
+    }
+
     pub(super) fn guests_deadline(&self) -> Option<Time> {
         let h = &self.host_side;
         let at_once = !h.queue.is_empty() || h.resolver.has_released();

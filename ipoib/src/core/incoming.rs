@@ -30,7 +30,7 @@ pub(super) enum Step {
     Held,
 }
 
-fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
+pub(super) fn ethernet(destination: Mac, source: Mac, ethertype: u16) -> [u8; ETHERNET_LEN] {
     let mut e = [0; ETHERNET_LEN];
     e[..6].copy_from_slice(&destination);
     e[6..12].copy_from_slice(&source);
@@ -50,6 +50,12 @@ impl Arrived<'_> {
     fn is_whole(&self) -> bool {
         self.head.len() >= self.len
     }
+}
+
+/// Whether a packet of at least header length must be looked at for neighbour discovery.
+#[inline]
+pub(super) fn is_nd_or_may_be(ethertype: u16, packet: &[u8]) -> bool {
+    ethertype == TYPE_IPV6 && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
 }
 
 pub(super) fn sender(meta: &Meta) -> HardwareAddress {
@@ -161,8 +167,7 @@ impl Ipoib {
         destination: Mac,
     ) -> Result<Step, DropReason> {
         let whole = packet.len() == header.len;
-        if ethertype == TYPE_IPV6 && matches!(packet[6], NEXT_HEADER_ICMPV6 | NEXT_HEADER_FRAGMENT)
-        {
+        if is_nd_or_may_be(ethertype, packet) {
             if !whole && nd::begins(packet) {
                 return Err(DropReason::TooLong);
             }
@@ -207,7 +212,7 @@ impl Ipoib {
 
     /// The Ethernet address that stands for the sender of data, learned if it is new.
     #[inline]
-    fn source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
+    pub(super) fn source(&mut self, now: Time, meta: &Meta, ip: IpAddr) -> Mac {
         if let Some((gid, qpn, link, mac)) = self.last_source
             && qpn == meta.src_qpn
             && gid == meta.src_gid

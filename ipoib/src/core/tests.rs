@@ -2,8 +2,10 @@
 
 mod connections;
 mod data;
+mod flush;
 mod guests;
 mod services;
+mod siblings;
 mod tables;
 mod too_big;
 mod translation;
@@ -115,14 +117,18 @@ enum Sent {
     Forward(Gid, Qpn, [u8; 4]),
     Rewritten(Gid, Qpn, Vec<u8>),
     Held,
+    Tagged,
     Dropped(DropReason),
 }
 
 fn send(c: &mut Ipoib, now: Time, frame: &[u8]) -> Sent {
     let (to, packet, encap) = match c.from_tap(now, &NO_OFFLOAD, frame) {
-        Outgoing::Forward { to, encap } | Outgoing::Message { to, encap, .. } => (to, None, encap),
+        Outgoing::Forward { to, encap }
+        | Outgoing::Message { to, encap, .. }
+        | Outgoing::Sibling { to, encap, .. } => (to, None, encap),
         Outgoing::Rewritten { to, packet } => (to, Some(packet.to_vec()), [0; 4]),
         Outgoing::Held => return Sent::Held,
+        Outgoing::Tagged => return Sent::Tagged,
         Outgoing::Dropped(r) => return Sent::Dropped(r),
     };
     let (gid, qpn) = c.address(to);

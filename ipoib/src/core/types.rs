@@ -133,7 +133,21 @@ pub enum Outgoing<'a> {
         /// The largest IP packet that the peer takes on it, in bytes.
         mtu: usize,
     },
-    /// Send this instead: a complete IB payload.
+    /// For another interface of this program: give it the frame as it is, by
+    /// [`crate::Ipoib::from_sibling`]. A packet over `mtu` bytes, or a large send that would be cut
+    /// into such, is to be given to [`crate::Ipoib::too_big`].
+    Sibling {
+        /// The destination.
+        to: Target,
+        /// Which one: its queue pair.
+        qpn: Qpn,
+        /// The encapsulation header, should it have to go over the fabric all the same.
+        encap: [u8; 4],
+        /// The largest IP packet that it takes, in bytes.
+        mtu: usize,
+    },
+    /// Send this instead: a complete IB payload. A target may be a sibling
+    /// ([`crate::Ipoib::sibling`]).
     Rewritten {
         /// The destination.
         to: Target,
@@ -142,6 +156,9 @@ pub enum Outgoing<'a> {
     },
     /// Kept until the destination is known; see [`crate::Ipoib::pop_released`].
     Held,
+    /// It has an 802.1Q tag, which is another link's frame; only where [`crate::Ipoib::set_vlans`]
+    /// says so.
+    Tagged,
     /// Dropped and counted.
     Dropped(DropReason),
 }

@@ -136,6 +136,11 @@ impl<'a> Cut<'a> {
         self.headers.len()
     }
 
+    /// Bytes of payload that are still to be sent.
+    pub(super) fn payload_len(&self) -> usize {
+        self.payload.len()
+    }
+
     /// The next packet's payload.
     pub(super) fn next_payload(&self) -> &'a [u8] {
         &self.payload[..self.payload.len().min(self.size)]

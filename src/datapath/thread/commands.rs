@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
-use rustix::event::epoll;
 
 use super::super::command::{Command, DeviceId, Report, Snapshot};
 use super::super::lane::Lane;
@@ -27,7 +26,7 @@ impl DataThread {
 
     fn command(&mut self, command: Command, now: Time) {
         match command {
-            Command::AddLane(lane) => self.add(*lane),
+            Command::AddLane(lane) => drop(self.add(*lane)),
             Command::RemoveLane(id, _done) => self.remove(id),
             Command::Update(id, update) => {
                 if let Some((i, lane)) = self.lane(id) {
@@ -51,11 +50,21 @@ impl DataThread {
                     lane.core.set_mac(mac);
                 }
             }
-            // Taken up by the lanes that serve them.
-            Command::SetSiblings(..)
-            | Command::Flush(_)
-            | Command::SetVlans(..)
-            | Command::SetModeration(_) => {}
+            Command::SetSiblings(id, siblings) => self.on_core(id, |core| {
+                core.set_siblings(siblings.iter().map(|s| ipoib::Sibling {
+                    qpn: s.qpn,
+                    mtu: s.mtu as usize,
+                }));
+            }),
+            Command::Flush(id) => {
+                if let Some((i, lane)) = self.lane(id) {
+                    lane.core.flush();
+                    self.service(i, now);
+                }
+            }
+            Command::SetModeration(wanted) => self.set_moderation(wanted),
+            Command::SetVlans(id, on) => self.set_vlans(id, on),
+            Command::AddVlan(vlan) => self.add_vlan(*vlan),
             Command::SetPayloadMax(id, bytes) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.link_mtu = bytes.saturating_sub(4);
@@ -93,10 +102,11 @@ impl DataThread {
             Command::SetBusyPoll(longest) => self.waiter.set_longest(longest),
             Command::Watch(on) => {
                 self.watched = on;
-                self.lanes
-                    .iter_mut()
-                    .flatten()
-                    .for_each(|l| l.core.watch(on));
+                for i in self.lanes.places() {
+                    if let Some(lane) = self.lanes.get_mut(i) {
+                        lane.core.watch(on);
+                    }
+                }
             }
             Command::Echo(id, mut request) => {
                 request.stamp = nanoseconds();
@@ -124,12 +134,13 @@ impl DataThread {
     /// The device's own address changed. With another queue pair peers find it by other service
     /// ids; the core has ended the connections.
     fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
-        let Some(Some(lane)) = self.lanes.get_mut(i) else {
+        let Some(lane) = self.lanes.get_mut(i) else {
             return;
         };
         let before = lane.core.service_ids();
         lane.core.set_local(address);
         if lane.core.service_ids() != before {
+            self.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);
         }
@@ -142,39 +153,44 @@ impl DataThread {
         }
     }
 
-    fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
-        self.lanes
-            .iter_mut()
-            .enumerate()
-            .find_map(|(i, l)| l.as_mut().filter(|l| l.id == id).map(|l| (i, l)))
+    pub(super) fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
+        let i = self.lanes.of_device(id)?;
+        Some((i, self.lanes.get_mut(i)?))
     }
 
-    fn add(&mut self, mut lane: Lane) {
-        let i = match self.lanes.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.lanes.push(None);
-                self.lanes.len() - 1
-            }
-        };
+    /// Serves a lane from now on: its place.
+    pub(super) fn add(&mut self, mut lane: Lane) -> Option<usize> {
         let id = lane.id;
-        let added = epoll::add(
-            self.waiter.epoll(),
-            lane.tap.as_fd(),
-            lane_token(i),
-            lane_interest(self.paused || !lane.reads),
-        );
-        match added {
+        lane.core.watch(self.watched);
+        let i = self.lanes.insert(lane);
+        match self.watch_tap(i) {
             Ok(()) => {
-                lane.core.watch(self.watched);
-                self.lanes[i] = Some(lane);
                 self.listen(i);
+                Some(i)
             }
             Err(e) => {
                 log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
+                self.lanes.remove(i);
                 self.report(Report::TapGone(id));
+                None
             }
         }
+    }
+
+    fn watch_tap(&mut self, i: usize) -> io::Result<()> {
+        // A VLAN's is another lane's, which reads it.
+        let Some(lane) = self.lanes.get(i).filter(|lane| lane.vlan.is_none()) else {
+            return Ok(());
+        };
+        self.waiter.add(
+            lane.tap.as_fd(),
+            lane_token(i),
+            lane_interest(self.paused || !lane.reads),
+        )?;
+        if self.paused {
+            self.muted.push(i);
+        }
+        Ok(())
     }
 
     fn remove(&mut self, id: DeviceId) {
@@ -185,9 +201,14 @@ impl DataThread {
 
     fn drop_lane(&mut self, i: usize) {
         self.close_all(i);
-        if let Some(mut lane) = self.lanes[i].take() {
-            // A TAP that is gone has left the epoll instance already.
-            let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
+        self.forget_vlans(i);
+        self.muted.retain(|muted| *muted != i);
+        self.owed.retain(|owed| *owed != i);
+        if let Some(mut lane) = self.lanes.remove(i) {
+            if lane.vlan.is_none() {
+                self.waiter.delete(lane.tap.as_fd());
+            }
+            lane.priorities.release_all();
             lane.core.release_all();
             lane.release_ahs(&mut *self.fabric, &mut self.train);
         }
@@ -195,7 +216,7 @@ impl DataThread {
 
     pub(super) fn tap_failed(&mut self, i: usize, error: &io::Error) {
         if is_gone(error) {
-            if let Some(Some(lane)) = self.lanes.get(i) {
+            if let Some(lane) = self.lanes.get(i) {
                 let id = lane.id;
                 self.drop_lane(i);
                 self.report(Report::TapGone(id));
@@ -210,9 +231,7 @@ impl DataThread {
             Some(connections) if tables => connections.list(),
             _ => Vec::new(),
         };
-        let lanes = self.lanes.iter().enumerate();
-        let lanes = lanes.filter_map(|(i, lane)| Some((i, lane.as_ref()?)));
-        let devices = lanes.map(|(i, lane)| DeviceSnapshot {
+        let devices = self.lanes.iter().map(|(i, lane)| DeviceSnapshot {
             id: lane.id,
             stats: lane.stats,
             core: lane.core.counters().named(),

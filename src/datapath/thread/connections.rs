@@ -8,7 +8,6 @@ use fabric::{
 };
 use ipoib::{ConnectionAction, Time};
 
-use super::super::lane::Lane;
 use super::DataThread;
 
 impl DataThread {
@@ -18,11 +17,13 @@ impl DataThread {
         while let Some(event) = self.fabric.connections().and_then(|c| c.poll_event()) {
             self.connection_event(&event, now);
         }
-        for i in 0..self.lanes.len() {
+        let mut n = 0;
+        while let Some(i) = self.lanes.used(n) {
             // A frame that found its way may have asked for a connection, too.
             while self.act(i, now) {
                 self.service(i, now);
             }
+            n += 1;
         }
         self.train.flush(&mut *self.fabric);
     }
@@ -40,7 +41,7 @@ impl DataThread {
             ConnectionEvent::Closed { connection, .. } => self.connections.remove(connection),
         };
         let Some(i) = lane else { return };
-        if let Some(Some(lane)) = self.lanes.get_mut(i) {
+        if let Some(lane) = self.lanes.get_mut(i) {
             lane.core.connection_event(now, event);
             self.service(i, now);
         }
@@ -49,8 +50,7 @@ impl DataThread {
     /// The lane that a peer asks for a connection with. Without one the request is rejected: the
     /// lane went when the request was on its way.
     fn requested(&mut self, connection: ConnectionId, endpoint: EndpointId) -> Option<usize> {
-        let is_its = |l: &Option<Lane>| l.as_ref().is_some_and(|l| l.endpoint == endpoint);
-        let lane = self.lanes.iter().position(is_its);
+        let lane = self.lanes.of_endpoint(endpoint);
         match lane {
             Some(i) => {
                 self.connections.insert(connection, i);
@@ -65,7 +65,7 @@ impl DataThread {
     /// Does what a core wants done; true if there was anything.
     pub(super) fn act(&mut self, i: usize, now: Time) -> bool {
         let mut acted = false;
-        while let Some(Some(lane)) = self.lanes.get_mut(i)
+        while let Some(lane) = self.lanes.get_mut(i)
             && let Some(action) = lane.core.poll_connection(now)
         {
             acted = true;
@@ -83,7 +83,7 @@ impl DataThread {
                 private_data,
             } => {
                 let begun = self.connect(i, *peer, *service, private_data);
-                if let Some(Some(lane)) = self.lanes.get_mut(i) {
+                if let Some(lane) = self.lanes.get_mut(i) {
                     lane.core.connecting(now, *request, begun);
                 }
             }
@@ -119,7 +119,7 @@ impl DataThread {
         private_data: &[u8],
     ) -> Result<ConnectionId, ConnectError> {
         let unsupported = || ConnectError::Os(io::ErrorKind::Unsupported.into());
-        let lane = self.lanes.get(i).and_then(Option::as_ref);
+        let lane = self.lanes.get(i);
         let endpoint = lane.map(|l| l.endpoint).ok_or_else(unsupported)?;
         let connections = self.fabric.connections().ok_or_else(unsupported)?;
         let connection = connections.connect(
@@ -136,7 +136,7 @@ impl DataThread {
 
     /// Takes requests for a lane, by the service ids that its core has now.
     pub(super) fn listen(&mut self, i: usize) {
-        if let Some(Some(lane)) = self.lanes.get(i)
+        if let Some(lane) = self.lanes.get(i)
             && lane.core.takes_connections()
         {
             let (endpoint, services) = (lane.endpoint, lane.core.service_ids());
@@ -152,7 +152,7 @@ impl DataThread {
     pub(super) fn close_all(&mut self, i: usize) {
         self.train.flush(&mut *self.fabric);
         self.connections.retain(|_, lane| *lane != i);
-        if let Some(Some(lane)) = self.lanes.get(i) {
+        if let Some(lane) = self.lanes.get(i) {
             let endpoint = lane.endpoint;
             self.with_connections(|c| c.close_all(endpoint));
             self.fabric.flush();

@@ -1,3 +1,5 @@
+mod siblings;
+
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +12,7 @@ use super::super::handle::mailbox;
 use super::super::stats::DeviceSnapshot;
 use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane, udp_frame};
 use super::*;
+use netdev::vnet::VNET_HEADER_LEN;
 
 struct Rig {
     thread: DataThread,
@@ -167,7 +170,7 @@ fn the_fabric_is_woken_when_it_asked_to_be() {
 
 #[test]
 fn the_thread_sleeps_until_the_fabric_s_deadline() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
     assert_eq!(rig.thread.timeout(), None);
     rig.state.lock().unwrap().deadline = Some(fabric::Instant(1));
     let past = rig.thread.timeout().unwrap();

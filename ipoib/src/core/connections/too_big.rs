@@ -38,6 +38,9 @@ impl Ipoib {
     }
 
     fn large_way(&self, slot: u32, len: usize) -> Way {
+        if let Some(sibling) = self.sibling(Target::Neighbour(slot)) {
+            return Way::Takes(sibling.mtu);
+        }
         let at = self.neighbours.connection_of(slot);
         match self.connected.table.active(at).map(|a| a.state) {
             Some(State::Connecting { .. } | State::Waiting { .. }) => Way::Soon(at),

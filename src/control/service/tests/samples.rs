@@ -125,6 +125,20 @@ fn events() -> Vec<Reply> {
             mode: Mode::Connected,
         },
         Happening::MacChanged { mac },
+        Happening::ChildAdded {
+            child: "ib0.8001".into(),
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::ChildRemoved {
+            child: "ib0.8001".into(),
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::PkeyMissing {
+            pkey: fabric::PKey::new(0x8001),
+        },
+        Happening::PkeyAssigned {
+            pkey: fabric::PKey::new(0x0001),
+        },
         Happening::CarrierOn,
         Happening::CarrierOff,
         Happening::NeighbourLearned {

@@ -1,0 +1,217 @@
+//! Making a child because somebody asks for it.
+
+use fabric::PKey;
+use netdev::tap::{QUEUES_MAX, TapError};
+use rustix::io::Errno;
+
+use super::super::{Daemon, DaemonError, visit};
+use super::{errno, not_16_bits};
+use crate::api::{ApiError, ChildAddRequest};
+use crate::config::QpnChoice;
+use crate::datapath::DeviceId;
+use crate::device::{Device, DeviceError, DeviceSpec};
+
+impl Daemon {
+    /// Makes a child.
+    ///
+    /// # Errors
+    /// As [`Daemon::child_add`]; nothing is left behind.
+    pub(super) fn make_child(&mut self, request: &ChildAddRequest) -> Result<DeviceId, ApiError> {
+        let (parent, _, device) = self
+            .named(&request.parent)
+            .map_err(|e| errno(Errno::NODEV, e.to_string()))?;
+        let pkey = asked_pkey(request.pkey).map_err(|e| errno(Errno::INVAL, e))?;
+        self.refuse_child(parent, pkey)
+            .map_err(|(number, why)| errno(number, why))?;
+        let name = match &request.name {
+            Some(name) => name.clone(),
+            None => child_name(&device.name, pkey),
+        };
+        let spec = DeviceSpec {
+            mode: request.mode.map_or(device.spec.mode, Into::into),
+            mtu: request.mtu,
+            queues: asked_queues(request.queues).map_err(|e| errno(Errno::INVAL, e))?,
+            // Beside its parent, wherever that is.
+            netns: request.netns.clone().or_else(|| self.netns_of(parent)),
+            ..child_spec(device, &name, pkey)
+        };
+        if let Some(fault) = rtnl::name_fault(&name) {
+            let why = format!("{name:?} cannot be an interface name: {fault}");
+            return Err(errno(Errno::INVAL, why));
+        }
+        self.refuse_taken(parent, &spec)?;
+        let (at, _) = self.devices[&parent];
+        self.bring_in(at, &spec, Some(parent), None)
+            .map_err(|e| refusal(&name, e))
+    }
+
+    /// Why an interface cannot have a child of this partition, with the kernel's number
+    /// (`create_child_store`, `ipoib_new_child_link`, `is_child_unique`).
+    pub(super) fn refuse_child(&self, parent: DeviceId, pkey: PKey) -> Result<(), (Errno, String)> {
+        let Some((_, device)) = self.devices.get(&parent) else {
+            return Err((Errno::NODEV, "the parent is gone".into()));
+        };
+        let name = &device.name;
+        if device.parent.is_some() {
+            let why = format!("{name} is a child itself, and children have none");
+            return Err((Errno::INVAL, why));
+        }
+        if !pkey.is_valid() {
+            let why = format!("{pkey} is the P_Key of no partition; give another");
+            return Err((Errno::INVAL, why));
+        }
+        if device.spec.pkey.full() == pkey.full() {
+            let why = format!("the P_Key {} is that of {name} itself", pkey.full());
+            return Err((Errno::NOTUNIQ, why));
+        }
+        let Some((_, other)) = self.child_of(parent, pkey).map(|id| &self.devices[&id]) else {
+            return Ok(());
+        };
+        let (pkey, other) = (pkey.full(), &other.name);
+        let why = format!("{name} has a child of P_Key {pkey} already: {other}");
+        Err((Errno::NOTUNIQ, why))
+    }
+
+    /// Whether an interface has the name where the child is to be: in the namespace that was asked
+    /// for, else in the parent's.
+    fn refuse_taken(&mut self, parent: DeviceId, child: &DeviceSpec) -> Result<(), ApiError> {
+        let name = &child.name;
+        let refused = |e: DeviceError| ApiError::Refused {
+            message: format!("cannot make {name}: {e}"),
+        };
+        let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).is_ok();
+        let taken = match self.namespace_for(child, Some(parent)).map_err(refused)? {
+            None => read(&mut self.netlink),
+            Some(there) => visit(&there, read).unwrap_or(false),
+        };
+        match taken {
+            true => Err(errno(
+                Errno::EXIST,
+                format!("there is an interface named {name} already"),
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A P_Key as a number that somebody wrote: 1 to 0xffff but not 0x8000.
+fn asked_pkey(number: i64) -> Result<PKey, String> {
+    let pkey = u16::try_from(number).map(PKey::new);
+    pkey.ok()
+        .filter(|pkey| pkey.is_valid())
+        .ok_or_else(|| match number {
+            0x8000 => "0x8000 is the P_Key of no partition; give another".into(),
+            _ => not_16_bits(number),
+        })
+}
+
+fn asked_queues(asked: Option<u32>) -> Result<usize, String> {
+    let queues = asked.map_or(1, |queues| queues as usize);
+    match (1..=QUEUES_MAX).contains(&queues) {
+        true => Ok(queues),
+        false => Err(format!(
+            "an interface cannot have {queues} queues; give a number from 1 to {QUEUES_MAX}"
+        )),
+    }
+}
+
+/// The name of a child that nobody names: the first 10 bytes of its parent's, a dot, and the P_Key
+/// with bit 15 set in four hexadecimal digits (`ipoib_vlan_add`, which does not set the bit first).
+pub(super) fn child_name(parent: &str, pkey: PKey) -> String {
+    format!("{}.{:04x}", cut_name(parent), pkey.full().get())
+}
+
+/// As much of a parent's name as its children's have, never a part of a character.
+pub(super) fn cut_name(parent: &str) -> &str {
+    let mut end = parent.len().min(10);
+    while !parent.is_char_boundary(end) {
+        end -= 1;
+    }
+    &parent[..end]
+}
+
+/// What a child is like that nobody has said more of.
+pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> DeviceSpec {
+    let own = &parent.spec;
+    DeviceSpec {
+        name: name.to_owned(),
+        parent: Some(own.name.clone()),
+        netns: None,
+        vlan_pkey: false,
+        mode: own.mode,
+        connections: own.connections,
+        pkey: pkey.full(),
+        qkey: own.qkey,
+        // One number cannot be two queue pairs'.
+        qpn: match own.qpn {
+            QpnChoice::Number(_) => QpnChoice::Stable,
+            choice => choice,
+        },
+        scope: own.scope,
+        mtu: None,
+        queues: 1,
+        persist: own.persist,
+        up: false,
+        dhcp: own.dhcp,
+        reflect: own.reflect,
+    }
+}
+
+/// Why a child could not be made, with the kernel's number where it has one.
+fn refusal(name: &str, error: DaemonError) -> ApiError {
+    let DaemonError::Device { source, .. } = &error else {
+        return ApiError::Refused {
+            message: error.to_string(),
+        };
+    };
+    let message = format!("cannot make {name}: {source}");
+    let number = match source {
+        DeviceError::Mtu(_) | DeviceError::Mode(_) => Errno::INVAL,
+        DeviceError::Tap(TapError::Held { .. }) => Errno::BUSY,
+        DeviceError::Tap(TapError::NameTaken { .. }) => Errno::EXIST,
+        DeviceError::Tap(TapError::Permission(_)) => Errno::PERM,
+        _ => return ApiError::Refused { message },
+    };
+    errno(number, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c91_a_child_is_named_after_its_parent_and_partition() {
+        for (parent, pkey, name) in [
+            ("ib0", 0x8001, "ib0.8001"),
+            ("ib0", 0x0001, "ib0.8001"),
+            ("ib0", 0xffff, "ib0.ffff"),
+            ("storage-fabric", 0x8abc, "storage-fa.8abc"),
+            ("0123456789", 0x8001, "0123456789.8001"),
+            // Never in the middle of a character.
+            ("123456789é", 0x8001, "123456789.8001"),
+        ] {
+            let made = child_name(parent, PKey::new(pkey));
+            assert_eq!(made, name);
+            assert!(rtnl::name_fault(&made).is_none());
+        }
+    }
+
+    #[test]
+    fn c83_what_is_no_partition_is_refused() {
+        for number in [0, 0x8000, -1, 0x1_0000, i64::MAX, i64::MIN] {
+            let why = asked_pkey(number).unwrap_err();
+            assert!(why.contains("P_Key"), "{why}");
+        }
+        assert_eq!(asked_pkey(1), Ok(PKey::new(1)));
+        assert_eq!(asked_pkey(0xffff), Ok(PKey::DEFAULT));
+    }
+
+    #[test]
+    fn queues_are_of_a_number_that_a_tap_may_have() {
+        assert_eq!(asked_queues(None), Ok(1));
+        assert_eq!(asked_queues(Some(256)), Ok(256));
+        for queues in [0, 257, u32::MAX] {
+            assert!(asked_queues(Some(queues)).is_err());
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The P_Key tables of ports, and what follows them (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c,
+//! `__ipoib_ib_dev_flush`, heavy).
+
+use fabric::pkeys::keep_places;
+use fabric::{EndpointId, PKey};
+
+use super::Daemon;
+use crate::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
+use crate::datapath::{Command, DeviceId};
+use crate::watch::Subject;
+
+impl Daemon {
+    /// Tells or replaces P_Key tables.
+    ///
+    /// # Errors
+    /// [`ApiError::BadArgument`], [`ApiError::Refused`].
+    pub(crate) fn pkeys(&mut self, request: &PkeysRequest) -> Result<Reply, ApiError> {
+        let one = match &request.port {
+            Some(name) => Some(self.port_called(name)?),
+            None => None,
+        };
+        if let Some(pkeys) = &request.pkeys {
+            let at = one.ok_or_else(|| ApiError::BadArgument {
+                message: "which port's P_Key table is to change? name the port".into(),
+            })?;
+            self.give_pkeys(at, pkeys)?;
+        }
+        let ports = self.ports.iter().enumerate();
+        let tables = ports
+            .filter(|(at, _)| one.is_none_or(|one| one == *at))
+            .map(|(_, port)| {
+                let attributes = port.port.attributes();
+                PkeyTable {
+                    port: attributes.name,
+                    pkeys: attributes.pkeys,
+                    automatic: port.automatic_pkeys,
+                }
+            })
+            .collect();
+        Ok(Reply::Pkeys { tables })
+    }
+
+    fn port_called(&self, name: &str) -> Result<usize, ApiError> {
+        let called = |port: &crate::port::PortRuntime| {
+            port.underlay == name || port.port.attributes().name == name
+        };
+        let at = self.ports.iter().position(called);
+        at.ok_or_else(|| ApiError::BadArgument {
+            message: format!("ibtapd has no port {name:?}"),
+        })
+    }
+
+    fn give_pkeys(&mut self, at: usize, pkeys: &[PKey]) -> Result<(), ApiError> {
+        if let Some(wrong) = pkeys.iter().find(|pkey| !pkey.is_valid()) {
+            return Err(ApiError::BadArgument {
+                message: format!("{wrong} is the P_Key of no partition; leave it out"),
+            });
+        }
+        self.set_pkeys(at, Some(pkeys).filter(|pkeys| !pkeys.is_empty()))
+            .map_err(|message| ApiError::Refused { message })
+    }
+
+    /// Gives a port a P_Key table, or with `None` the one that its devices ask for, from now on.
+    ///
+    /// # Errors
+    /// A sentence. The table is as it was then.
+    pub(crate) fn set_pkeys(&mut self, at: usize, pkeys: Option<&[PKey]>) -> Result<(), String> {
+        let table = match pkeys {
+            Some(pkeys) => pkeys.to_vec(),
+            None => self.asked_pkeys(at, &[], None),
+        };
+        self.replace_pkeys(at, table)?;
+        self.ports[at].automatic_pkeys = pkeys.is_none();
+        Ok(())
+    }
+
+    /// Has an automatic table follow the devices that are in service, and one that is to come.
+    ///
+    /// # Errors
+    /// A sentence. The table is as it was then.
+    pub(super) fn follow_pkeys(&mut self, at: usize, coming: Option<PKey>) -> Result<(), String> {
+        let port = &self.ports[at];
+        if !port.automatic_pkeys {
+            return Ok(());
+        }
+        let before = port.port.attributes().pkeys;
+        let table = self.asked_pkeys(at, &before, coming);
+        // Without a device there is nobody to ask; a port has a table nevertheless.
+        if table == before || table.is_empty() {
+            return Ok(());
+        }
+        self.replace_pkeys(at, table)
+    }
+
+    /// The same after a device has gone.
+    pub(super) fn unfollow_pkeys(&mut self, at: usize) {
+        if let Err(why) = self.follow_pkeys(at, None) {
+            log::warn!("{why}");
+        }
+    }
+
+    /// The table that a port's devices ask for; what is in `before` already stays at its place.
+    fn asked_pkeys(&self, at: usize, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
+        let devices = self.devices.values().filter(|(port, _)| *port == at);
+        let asked = devices.map(|(_, device)| device.spec.pkey);
+        let asked = asked.chain(self.vlans.pkeys(at)).chain(coming);
+        keep_places(before, &asked.collect::<Vec<_>>())
+    }
+
+    fn replace_pkeys(&mut self, at: usize, table: Vec<PKey>) -> Result<(), String> {
+        let port = &mut self.ports[at].port;
+        let name = port.attributes().name;
+        let changed = port
+            .set_pkeys(table)
+            .map_err(|e| format!("{name}: the P_Key table cannot change: {e}"))?;
+        log::debug!("{name}: the P_Key table changed");
+        let subject = Subject::Port(&name);
+        self.watchers.tell(subject, Happening::PkeysChanged);
+        self.pkeys_changed(at, &changed);
+        Ok(())
+    }
+
+    /// The entries of these endpoints in a port's P_Key table are others now: what was learned in
+    /// the old partition is forgotten, the link is entered anew.
+    pub(super) fn pkeys_changed(&mut self, at: usize, changed: &[EndpointId]) {
+        for endpoint in changed {
+            let on_port = |(port, device): &(usize, crate::device::Device)| {
+                *port == at && device.endpoint.id == *endpoint
+            };
+            let found = self.devices.iter().find(|(_, device)| on_port(device));
+            if let Some(id) = found.map(|(id, _)| *id) {
+                self.pkey_changed(at, id);
+            }
+        }
+        self.set_carriers(at);
+        self.sync_siblings();
+    }
+
+    fn pkey_changed(&mut self, at: usize, id: DeviceId) {
+        let port = &self.ports[at];
+        let Some((_, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let before = device.endpoint.pkey;
+        device.endpoint.pkey = port.port.endpoint_pkey(device.endpoint.id);
+        let (name, pkey) = (&device.name, device.spec.pkey);
+        let what = match device.endpoint.pkey {
+            Some(entry) => {
+                log::info!("{name}: uses the P_Key table's entry {entry}");
+                Some(Happening::PkeyAssigned { pkey: entry })
+            }
+            None if before.is_some() => {
+                log::warn!("{name}: waits for the P_Key {pkey}, which left the port's table");
+                Some(Happening::PkeyMissing { pkey })
+            }
+            None => None,
+        };
+        if let Some(what) = what {
+            self.watchers.tell(Subject::Interface(name), what);
+        }
+        port.tell(|| Command::Flush(id));
+        self.sync_groups(id);
+        self.announce(id);
+    }
+}

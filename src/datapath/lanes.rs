@@ -1,0 +1,257 @@
+//! The lanes of one data thread. A port may have a hundred devices of which one is busy: what a round
+//! costs follows from the lanes that are used in it, not from how many there are.
+
+use std::collections::{BTreeSet, HashMap};
+
+use fabric::{EndpointId, Qpn};
+use foldhash::fast::RandomState;
+use ipoib::Time;
+
+use super::command::DeviceId;
+use super::lane::Lane;
+
+/// Lanes by their place, which they keep, and by the names that devices have.
+#[derive(Default)]
+pub struct Lanes {
+    slots: Vec<Option<Slot>>,
+    by_device: HashMap<DeviceId, usize, RandomState>,
+    by_endpoint: HashMap<EndpointId, usize, RandomState>,
+    by_qpn: HashMap<Qpn, usize, RandomState>,
+    /// Places of lanes that were lent since [`Lanes::settle`]: only these may have something to do, or
+    /// to do at another time.
+    used: Vec<usize>,
+    /// When each core wants to be woken, as of [`Lanes::settle`].
+    due: BTreeSet<(Time, usize)>,
+}
+
+struct Slot {
+    lane: Lane,
+    /// As the core has it.
+    qpn: Qpn,
+    /// It is in [`Lanes::used`].
+    used: bool,
+    /// As it stands in [`Lanes::due`].
+    due: Option<Time>,
+}
+
+impl Lanes {
+    /// Takes a lane on, at the first free place.
+    pub fn insert(&mut self, lane: Lane) -> usize {
+        let free = self.slots.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let qpn = lane.core.local().qpn();
+        self.by_device.insert(lane.id, at);
+        self.by_endpoint.insert(lane.endpoint, at);
+        self.by_qpn.insert(qpn, at);
+        self.slots[at] = Some(Slot {
+            lane,
+            qpn,
+            used: true,
+            due: None,
+        });
+        self.used.push(at);
+        at
+    }
+
+    /// Lets a lane go.
+    pub fn remove(&mut self, at: usize) -> Option<Lane> {
+        let slot = self.slots.get_mut(at)?.take()?;
+        self.by_device.remove(&slot.lane.id);
+        self.by_endpoint.remove(&slot.lane.endpoint);
+        self.by_qpn.remove(&slot.qpn);
+        self.used.retain(|used| *used != at);
+        if let Some(due) = slot.due {
+            self.due.remove(&(due, at));
+        }
+        Some(slot.lane)
+    }
+
+    /// A core's own address changed.
+    pub fn readdress(&mut self, at: usize) {
+        if let Some(Some(slot)) = self.slots.get_mut(at) {
+            let qpn = slot.lane.core.local().qpn();
+            let before = std::mem::replace(&mut slot.qpn, qpn);
+            // Another lane may have been given it meanwhile.
+            if self.by_qpn.get(&before) == Some(&at) {
+                self.by_qpn.remove(&before);
+            }
+            self.by_qpn.insert(qpn, at);
+        }
+    }
+
+    /// The lane at a place, to be looked at.
+    pub fn get(&self, at: usize) -> Option<&Lane> {
+        self.slots.get(at)?.as_ref().map(|slot| &slot.lane)
+    }
+
+    /// The lane at a place, to be used.
+    #[inline]
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut Lane> {
+        let slot = self.slots.get_mut(at)?.as_mut()?;
+        if !slot.used {
+            slot.used = true;
+            self.used.push(at);
+        }
+        Some(&mut slot.lane)
+    }
+
+    /// Two lanes at different places, to be used.
+    pub fn two(&mut self, one: usize, other: usize) -> Option<(&mut Lane, &mut Lane)> {
+        for at in [one, other] {
+            self.get_mut(at)?;
+        }
+        let [one, other] = self.slots.get_disjoint_mut([one, other]).ok()?;
+        Some((&mut one.as_mut()?.lane, &mut other.as_mut()?.lane))
+    }
+
+    /// Where a device's lane is.
+    pub fn of_device(&self, id: DeviceId) -> Option<usize> {
+        self.by_device.get(&id).copied()
+    }
+
+    /// Where an endpoint's lane is.
+    #[inline]
+    pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<usize> {
+        self.by_endpoint.get(&endpoint).copied()
+    }
+
+    /// Where the lane is whose queue pair has a number.
+    #[inline]
+    pub fn of_qpn(&self, qpn: Qpn) -> Option<usize> {
+        self.by_qpn.get(&qpn).copied()
+    }
+
+    /// All lanes with their places.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Lane)> {
+        let slots = self.slots.iter().enumerate();
+        slots.filter_map(|(at, slot)| Some((at, &slot.as_ref()?.lane)))
+    }
+
+    /// The places of all lanes.
+    pub fn places(&self) -> Vec<usize> {
+        self.iter().map(|(at, _)| at).collect()
+    }
+
+    /// The place of the `n`th lane that was used since [`Lanes::settle`]. More may be while one goes
+    /// through them.
+    pub fn used(&self, n: usize) -> Option<usize> {
+        self.used.get(n).copied()
+    }
+
+    /// A lane whose core wanted to be woken by now, each once between two calls of [`Lanes::settle`].
+    pub fn pop_due(&mut self, now: Time) -> Option<usize> {
+        let (due, at) = *self.due.first().filter(|(due, _)| *due <= now)?;
+        self.due.remove(&(due, at));
+        if let Some(Some(slot)) = self.slots.get_mut(at) {
+            slot.due = None;
+        }
+        Some(at)
+    }
+
+    /// Notes when the lanes that were used want to be woken; gives the first time of all lanes.
+    pub fn settle(&mut self) -> Option<Time> {
+        for at in self.used.drain(..) {
+            let Some(Some(slot)) = self.slots.get_mut(at) else {
+                continue;
+            };
+            slot.used = false;
+            let due = slot.lane.core.next_deadline();
+            if due == slot.due {
+                continue;
+            }
+            if let Some(before) = std::mem::replace(&mut slot.due, due) {
+                self.due.remove(&(before, at));
+            }
+            self.due.extend(due.map(|due| (due, at)));
+        }
+        self.due.first().map(|(due, _)| *due)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{address, lane_of};
+    use super::*;
+
+    fn lanes(count: u32) -> Lanes {
+        let mut lanes = Lanes::default();
+        for n in 0..count {
+            assert_eq!(lanes.insert(lane_of(n, 0).0), n as usize);
+        }
+        lanes
+    }
+
+    fn used(lanes: &Lanes) -> Vec<usize> {
+        (0..).map_while(|n| lanes.used(n)).collect()
+    }
+
+    #[test]
+    fn a_lane_is_found_by_each_name_until_it_goes_and_its_place_is_taken_again() {
+        let mut lanes = lanes(3);
+        let names = |lanes: &Lanes, n: u32| {
+            let lane = lane_of(n, 0).0;
+            [
+                lanes.of_device(lane.id),
+                lanes.of_endpoint(lane.endpoint),
+                lanes.of_qpn(lane.core.local().qpn()),
+            ]
+        };
+        for n in 0..3 {
+            assert_eq!(names(&lanes, n), [Some(n as usize); 3]);
+        }
+        assert_eq!(lanes.remove(1).map(|l| l.id), Some(lane_of(1, 0).0.id));
+        assert!(lanes.remove(1).is_none() && lanes.get_mut(1).is_none());
+        assert_eq!(names(&lanes, 1), [None; 3]);
+        assert_eq!(lanes.insert(lane_of(7, 0).0), 1);
+        assert_eq!(names(&lanes, 7), [Some(1); 3]);
+        assert_eq!(lanes.places(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn another_queue_pair_number_finds_the_lane_and_the_former_does_not() {
+        let mut lanes = lanes(2);
+        let former = lanes.get(0).unwrap().core.local().qpn();
+        lanes.get_mut(0).unwrap().core.set_local(address(0x77));
+        lanes.readdress(0);
+        assert_eq!(lanes.of_qpn(Qpn::new(0x77)), Some(0));
+        assert_eq!(lanes.of_qpn(former), None);
+        lanes.remove(0);
+        assert_eq!(lanes.of_qpn(Qpn::new(0x77)), None);
+    }
+
+    #[test]
+    fn two_lanes_are_lent_at_once_and_one_is_not_lent_twice() {
+        let mut lanes = lanes(2);
+        lanes.settle();
+        let (one, other) = lanes.two(1, 0).unwrap();
+        assert_ne!(one.id, other.id);
+        assert_eq!(used(&lanes), [1, 0]);
+        assert!(lanes.two(0, 0).is_none() && lanes.two(0, 2).is_none());
+    }
+
+    #[test]
+    fn only_what_was_used_is_asked_when_it_wants_to_be_woken() {
+        let mut lanes = lanes(100);
+        assert_eq!(lanes.settle(), None, "idle lanes sleep for ever");
+        assert!(used(&lanes).is_empty());
+        let announce = |lanes: &mut Lanes, at| {
+            let lane = lanes.get_mut(at).unwrap();
+            lane.core.announce([10, 0, 0, 1].into());
+            while lane.core.poll_transmit(Time(500)).is_some() {}
+        };
+        announce(&mut lanes, 40);
+        assert_eq!(used(&lanes), [40]);
+        assert_eq!(lanes.settle(), Some(Time(1500)), "it is repeated");
+        assert!(lanes.pop_due(Time(1499)).is_none());
+        assert_eq!(lanes.pop_due(Time(1500)), Some(40));
+        assert!(lanes.pop_due(Time(1500)).is_none(), "once a round");
+        lanes.get_mut(40);
+        assert_eq!(lanes.settle(), Some(Time(1500)), "unless it was not done");
+        lanes.remove(40);
+        assert_eq!(lanes.settle(), None);
+        assert!(lanes.pop_due(Time(9999)).is_none());
+    }
+}

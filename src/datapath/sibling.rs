@@ -1,0 +1,243 @@
+//! From one device to another of the same daemon, port and partition: a frame that one TAP gave is
+//! written to the other as it is, a large send uncut and its checksum unfinished. Every data thread has
+//! a lane of every device, so it crosses no channel either: one read, one write, no copy between.
+//!
+//! What the other core would have to read (neighbour discovery, DHCP), or to keep until a guest is
+//! found, is cut and finished first, and taken as if it had come from the fabric.
+
+use std::io::IoSlice;
+
+use fabric::Worker;
+use ipoib::{Incoming, Ipoib, Meta, Target, Time};
+use netdev::coalesce::FrameSink;
+use netdev::segment::{LinkHeader, SegmentError, Segmenter};
+use netdev::vnet::{FLAG_NEEDS_CSUM, VNET_HEADER_LEN, VnetHeader};
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
+
+use super::handle::Mailbox;
+use super::lane::Lane;
+use super::lanes::Lanes;
+use super::receive::{self, TapSink};
+use super::train::OpenTrain;
+use super::transmit::{self, ETHERNET_LEN, Fate};
+
+/// What a device has for a sibling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Handover {
+    /// The sibling, by its queue pair number.
+    pub qpn: fabric::Qpn,
+    /// The same as a target of the sender's core.
+    pub to: Target,
+    /// The encapsulation header of its packets.
+    pub encapsulation: [u8; 4],
+    /// The largest IP packet, in bytes.
+    pub mtu: usize,
+    /// The core has rewritten it: a whole IB payload, in the caller's memory for such.
+    pub rewritten: bool,
+}
+
+/// What handing over needs of a data thread.
+pub struct Crossing<'t> {
+    /// The thread's lanes.
+    pub lanes: &'t mut Lanes,
+    /// For what must go over the fabric after all.
+    pub fabric: &'t mut dyn Worker,
+    /// The open train.
+    pub train: &'t mut OpenTrain,
+    /// Memory for a frame of the core's making.
+    pub translated: &'t mut Vec<u8>,
+    /// Memory for a packet in one piece.
+    pub linear: &'t mut Vec<u8>,
+    /// Whom to tell what a core learned.
+    pub mailboxes: &'t [Mailbox],
+    /// Lanes whose cores have news by now.
+    pub owed: &'t mut Vec<usize>,
+    /// The time.
+    pub now: Time,
+}
+
+impl Crossing<'_> {
+    /// Hands over a frame as read from the TAP of the lane at `from`, virtio-net header first.
+    pub fn read(&mut self, from: usize, handover: &Handover, raw: &[u8]) -> Fate {
+        match raw.split_first_chunk() {
+            Some((prefix, ethernet)) => self.frame(from, handover, prefix, ethernet),
+            // Whoever said where it goes has read its headers.
+            None => Fate::Dropped,
+        }
+    }
+
+    /// The same, in two parts.
+    pub fn frame(
+        &mut self,
+        from: usize,
+        handover: &Handover,
+        prefix: &[u8; VNET_HEADER_LEN],
+        ethernet: &[u8],
+    ) -> Fate {
+        let Some(to) = self.lanes.of_qpn(handover.qpn) else {
+            return self.frame_over_fabric(from, handover, prefix, ethernet);
+        };
+        let Some((sender, receiver)) = self.lanes.two(from, to) else {
+            return Fate::Dropped;
+        };
+        let vnet: VnetHeader = zerocopy::transmute!(*prefix);
+        let header = LinkHeader::new(&handover.encapsulation);
+        let packets = match Segmenter::new(&vnet, ethernet, header, handover.mtu) {
+            Ok(packets) => packets,
+            Err(SegmentError::TooBig { len }) => {
+                return transmit::answer(sender, self.now, handover.to, prefix, ethernet, len);
+            }
+            Err(_) => return transmit::bad_frame(sender),
+        };
+        let count = packets.remaining();
+        let packet = &ethernet[ETHERNET_LEN..][..packets.packet_len()];
+        transmit::count_sent(sender, count, packet.len() + count * header.len());
+        sender.stats.tx_to_siblings += 1;
+        let meta = sender.core.meta_for_siblings();
+        let [high, low, ..] = handover.encapsulation;
+        let ethertype = u16::from_be_bytes([high, low]);
+        match receiver
+            .core
+            .from_sibling(self.now, &meta, ethertype, packet)
+        {
+            Some(ethernet) => {
+                let offload = Offload {
+                    vnet,
+                    packets: count,
+                    largest: packets.full_len() - header.len(),
+                };
+                write(receiver, &offload, &ethernet, packet);
+            }
+            None => self.cut(to, &meta, packets),
+        }
+        self.note_news(to);
+        Fate::Sent
+    }
+
+    /// Hands over what a core has rewritten, which is in [`Crossing::translated`].
+    pub fn rewritten(&mut self, from: usize, handover: &Handover) -> Fate {
+        let Some(to) = self.lanes.of_qpn(handover.qpn) else {
+            return self.rewritten_over_fabric(from, handover);
+        };
+        let Some((sender, _)) = self.lanes.two(from, to) else {
+            return Fate::Dropped;
+        };
+        let meta = sender.core.meta_for_siblings();
+        transmit::count_sent(sender, 1, self.translated.len());
+        sender.stats.tx_to_siblings += 1;
+        std::mem::swap(self.translated, self.linear);
+        self.take_linear(to, &meta);
+        self.note_news(to);
+        Fate::Sent
+    }
+
+    /// Gives a core the packets one by one, complete.
+    fn cut(&mut self, to: usize, meta: &Meta, mut packets: Segmenter<'_>) {
+        while let Some(len) = packets.next_len() {
+            self.linear.resize(len, 0);
+            packets.write_next(self.linear);
+            self.take_linear(to, meta);
+        }
+    }
+
+    fn take_linear(&mut self, to: usize, meta: &Meta) {
+        let Some(lane) = self.lanes.get_mut(to) else {
+            return;
+        };
+        match lane.core.from_fabric(self.now, meta, self.linear) {
+            Incoming::Packet { ethernet, l3 } => {
+                write(lane, &Offload::none(l3), &ethernet, l3);
+            }
+            other => {
+                let aside = receive::keep(self.translated, &other);
+                let (len, frame) = (self.linear.len(), &*self.translated);
+                receive::aside(lane, &aside, frame, self.mailboxes, len);
+            }
+        }
+    }
+
+    fn note_news(&mut self, at: usize) {
+        let core = self.lanes.get(at).map(|lane| &lane.core);
+        let news = |core: &Ipoib| core.has_updates() || core.has_events() || core.has_released();
+        if core.is_some_and(news) && self.owed.last() != Some(&at) {
+            self.owed.push(at);
+        }
+    }
+
+    /// The sibling has gone, or is not here yet.
+    #[cold]
+    fn frame_over_fabric(
+        &mut self,
+        from: usize,
+        handover: &Handover,
+        prefix: &[u8; VNET_HEADER_LEN],
+        ethernet: &[u8],
+    ) -> Fate {
+        let Some(lane) = self.lanes.get_mut(from) else {
+            return Fate::Dropped;
+        };
+        let way = transmit::Way::datagrams(lane, handover.to, handover.encapsulation);
+        transmit::send(
+            lane,
+            self.fabric,
+            self.train,
+            self.now,
+            &way,
+            prefix,
+            ethernet,
+        )
+    }
+
+    #[cold]
+    fn rewritten_over_fabric(&mut self, from: usize, handover: &Handover) -> Fate {
+        let Some(lane) = self.lanes.get_mut(from) else {
+            return Fate::Dropped;
+        };
+        transmit::packet(lane, self.fabric, self.train, handover.to, self.translated)
+    }
+}
+
+/// What is left to the host that gets a packet.
+struct Offload {
+    /// As the sender's host gave it.
+    vnet: VnetHeader,
+    /// The packets that it is on the fabric.
+    packets: usize,
+    /// Bytes of the largest of them.
+    largest: usize,
+}
+
+impl Offload {
+    fn none(l3: &[u8]) -> Offload {
+        Offload {
+            vnet: VnetHeader::default(),
+            packets: 1,
+            largest: l3.len(),
+        }
+    }
+}
+
+/// Writes a packet. Of the virtio-net header only what was checked is kept; a TCP stream that would be
+/// cut for a smaller MTU on the fabric is to be cut so by the host.
+fn write(lane: &mut Lane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3: &[u8]) {
+    let whole = VnetHeader::whole(l3);
+    let headers = usize::from(whole.hdr_len.get()).saturating_sub(ETHERNET_LEN);
+    let mut header = VnetHeader {
+        flags: offload.vnet.flags & FLAG_NEEDS_CSUM,
+        hdr_len: whole.hdr_len,
+        ..offload.vnet
+    };
+    if offload.packets > 1 {
+        // At most the sender's, which has 16 bits.
+        header.gso_size = U16::new(offload.largest.saturating_sub(headers) as u16);
+    }
+    let repeated = offload.packets.saturating_sub(1) * headers;
+    lane.stats.rx_bytes += (l3.len() + repeated) as u64;
+    let parts = [
+        IoSlice::new(header.as_bytes()),
+        IoSlice::new(ethernet),
+        IoSlice::new(l3),
+    ];
+    TapSink::of(lane).frame(offload.packets, &parts);
+}
