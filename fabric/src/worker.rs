@@ -22,7 +22,7 @@ pub struct AddressHandle(pub u32);
 pub struct AhAttributes {
     /// The destination, unicast or multicast.
     pub dgid: Gid,
-    /// Traffic class.
+    /// Traffic class: a DSCP in the upper six bits. The lower two are the provider's (ECN).
     pub traffic_class: u8,
     /// Hop limit; 0 means that the provider chooses.
     pub hop_limit: u8,

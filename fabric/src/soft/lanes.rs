@@ -40,13 +40,13 @@ impl Lanes {
         self.0 = lanes.collect();
     }
 
-    /// The PSN of the first of `count` packets.
-    pub fn take(&mut self, from: EndpointId, count: usize) -> Option<Psn> {
+    /// The PSN of the first of `count` packets, and which start of the queue pair it is of.
+    pub fn take(&mut self, from: EndpointId, count: usize) -> Option<(u32, Psn)> {
         let at = self.0.binary_search_by_key(&from.0, |lane| lane.id.0);
         let lane = self.0.get_mut(at.ok()?)?;
         let psn = lane.next;
         lane.next = psn.advance(count as u32);
-        Some(psn)
+        Some((lane.starts, psn))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
         }
         let mut lanes = Lanes::default();
         lanes.follow(&Endpoints::of(all.iter()));
-        let take = |lanes: &mut Lanes, id| lanes.take(EndpointId(id), 5).map(Psn::get);
+        let take = |lanes: &mut Lanes, id| lanes.take(EndpointId(id), 5).map(|(_, psn)| psn.get());
         for id in [1, 4, 7] {
             assert_eq!(take(&mut lanes, id), Some(100));
         }

@@ -1,6 +1,6 @@
 //! The control side: the port, its endpoints and groups, and what happens to its underlay.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
@@ -56,12 +56,11 @@ pub struct SoftPort {
     memberships: Memberships,
     pkeys: Arc<PKeyTable>,
     endpoints: BTreeMap<u32, UdQueuePair>,
-    attachments: BTreeMap<Gid, BTreeSet<u32>>,
+    /// `endpoints` as the workers see them.
+    seen_endpoints: Arc<Endpoints>,
+    groups: Arc<Groups>,
     /// How many groups have two endpoints or more.
     shared_groups: usize,
-    /// `endpoints` and `attachments` as the workers see them.
-    seen_endpoints: Arc<Endpoints>,
-    seen_groups: Arc<Groups>,
     gsi: QueuePair,
     next_endpoint: u32,
     /// What was tried last did not work for a reason that may pass without an event.
@@ -114,10 +113,9 @@ impl SoftPort {
             sockets,
             pkeys,
             endpoints: BTreeMap::new(),
-            attachments: BTreeMap::new(),
-            shared_groups: 0,
             seen_endpoints: Arc::default(),
-            seen_groups: Arc::default(),
+            groups: Arc::default(),
+            shared_groups: 0,
             gsi,
             next_endpoint: 1,
         };
@@ -150,13 +148,6 @@ impl SoftPort {
         self.publish();
     }
 
-    /// Brings what the workers see of groups up to date; [`SoftPort::publish`] is to follow.
-    fn see_groups(&mut self) {
-        let ids = |ids: &BTreeSet<u32>| ids.iter().copied().map(EndpointId).collect();
-        let groups = self.attachments.iter();
-        self.seen_groups = Arc::new(groups.map(|(mgid, all)| (*mgid, ids(all))).collect());
-    }
-
     /// Tells the workers how things are now.
     fn publish(&self) {
         let mut table = Table {
@@ -166,7 +157,7 @@ impl SoftPort {
             send_max: self.usable.send_max,
             pkeys: Arc::clone(&self.pkeys),
             endpoints: Arc::clone(&self.seen_endpoints),
-            groups: Arc::clone(&self.seen_groups),
+            groups: Arc::clone(&self.groups),
             peers: self.config.peers.clone(),
             copies: !self.config.peers.is_empty(),
             sockets: Arc::clone(&self.sockets),
@@ -226,8 +217,8 @@ impl SoftPort {
     /// Puts an endpoint into a group; the group is joined when it is the first one.
     fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
         let group = self.group_address(mgid)?;
-        if !self.attachments.contains_key(&mgid) {
-            if self.attachments.len() == GROUPS_MAX {
+        if !self.groups.contains_key(&mgid) {
+            if self.groups.len() == GROUPS_MAX {
                 return Err(FabricError::Limit(format!(
                     "a port attaches to {GROUPS_MAX} multicast groups at most"
                 )));
@@ -238,23 +229,27 @@ impl SoftPort {
                 self.memberships.join(group).map_err(|e| os(&what(), e))?;
             }
         }
-        let ids = self.attachments.entry(mgid).or_default();
-        if ids.insert(id.0) && ids.len() == 2 {
-            self.shared_groups += 1;
+        let ids = Arc::make_mut(&mut self.groups).entry(mgid).or_default();
+        if !ids.contains(&id) {
+            *ids = ids.iter().copied().chain([id]).collect();
+            self.shared_groups += usize::from(ids.len() == 2);
         }
         Ok(())
     }
 
     /// Takes an endpoint out of a group; the group is left when it was the last one.
     fn leave(&mut self, id: EndpointId, mgid: Gid) {
-        let Some(ids) = self.attachments.get_mut(&mgid) else {
+        if !self.groups.get(&mgid).is_some_and(|ids| ids.contains(&id)) {
+            return;
+        }
+        let groups = Arc::make_mut(&mut self.groups);
+        let Some(ids) = groups.get_mut(&mgid) else {
             return;
         };
-        if ids.remove(&id.0) && ids.len() == 1 {
-            self.shared_groups -= 1;
-        }
+        *ids = ids.iter().copied().filter(|e| *e != id).collect();
+        self.shared_groups -= usize::from(ids.len() == 1);
         if ids.is_empty() {
-            self.attachments.remove(&mgid);
+            groups.remove(&mgid);
             self.memberships.leave(mgid.to_ip());
         }
     }
@@ -314,7 +309,7 @@ impl SoftPort {
         if !self.config.peers.is_empty() {
             return;
         }
-        for mgid in self.attachments.keys() {
+        for mgid in self.groups.keys() {
             if let Err(e) = self.memberships.join(mgid.to_ip()) {
                 log::error!("{} cannot join {mgid} again: {e}", self.config.underlay);
             }
@@ -422,14 +417,10 @@ impl Port for SoftPort {
     fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
         self.endpoint(id)?;
         let loopback = self.needs_loopback();
-        let groups = self.attachments.iter();
-        let its = groups.filter(|(_, ids)| ids.contains(&id.0));
+        let its = self.groups.iter().filter(|(_, ids)| ids.contains(&id));
         let its: Vec<Gid> = its.map(|(mgid, _)| *mgid).collect();
-        for &mgid in &its {
+        for mgid in its {
             self.leave(id, mgid);
-        }
-        if !its.is_empty() {
-            self.see_groups();
         }
         self.endpoints.remove(&id.0);
         self.update_loopback(loopback);
@@ -465,7 +456,6 @@ impl Port for SoftPort {
             .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
             .collect();
         self.update_loopback(loopback);
-        self.see_groups();
         self.publish();
         Ok(refused)
     }
@@ -534,12 +524,14 @@ impl Port for SoftPort {
             lanes,
             endpoint: e.id(),
         });
-        let qpn = |id: &u32| self.endpoints.get(id).map(|e| e.qp().qpn());
-        let groups = self.attachments.iter().flat_map(|(&mgid, ids)| {
+        let qpn = |id: &EndpointId| self.endpoints.get(&id.0).map(|e| e.qp().qpn());
+        let groups = self.groups.iter().flat_map(|(&mgid, ids)| {
             ids.iter()
                 .filter_map(qpn)
                 .map(move |qpn| GroupInfo { mgid, qpn })
         });
+        let mut groups: Vec<GroupInfo> = groups.collect();
+        groups.sort_unstable_by_key(|g| (g.mgid, g.qpn));
         Resources {
             queue_pairs: std::iter::once(gsi).chain(endpoints).collect(),
             completion_queues: (0..lanes as u32)
@@ -549,7 +541,7 @@ impl Port for SoftPort {
                     worker,
                 })
                 .collect(),
-            groups: groups.collect(),
+            groups,
         }
     }
 }

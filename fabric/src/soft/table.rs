@@ -117,8 +117,9 @@ pub struct Sockets {
     pub source: SocketAddr,
 }
 
-/// Who is attached to which group. Few endpoints are in one group, many groups have one endpoint.
-pub type Groups = HashMap<Gid, Box<[EndpointId]>, foldhash::fast::RandomState>;
+/// Who is attached to which group. There are many groups, and few endpoints in each: a copy of all is
+/// cheap as long as it shares them.
+pub type Groups = HashMap<Gid, Arc<[EndpointId]>, foldhash::fast::RandomState>;
 
 /// Everything that the packet path reads. What is large is shared from one table to the next, unless
 /// it is what has changed.

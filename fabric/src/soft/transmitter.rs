@@ -12,6 +12,10 @@ use super::table::Sockets;
 use super::train::{Ipv4Id, Route};
 use super::wire::ROCE_V2_PORT;
 
+/// The bits of a traffic class that are the network's (RFC 3168, section 5): we do not answer marks of
+/// datagrams, so we do not offer to be marked.
+const ECN: u8 = 3;
+
 /// Packets that are to leave together.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
@@ -130,8 +134,9 @@ fn options(to: &Address) -> SendOptions {
         IpAddr::V6(_) => (libc::SOL_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT),
         IpAddr::V4(_) => (libc::SOL_IP, libc::IP_TOS, libc::IP_TTL),
     };
-    if to.traffic_class != 0 {
-        options.int(level, class, to.traffic_class.into());
+    let traffic_class = to.traffic_class & !ECN;
+    if traffic_class != 0 {
+        options.int(level, class, traffic_class.into());
     }
     if to.hop_limit != 0 {
         options.int(level, hops, to.hop_limit.into());

@@ -38,6 +38,8 @@ const TRANSMIT_LEN: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     from: EndpointId,
+    /// Which start of its queue pair it was posted to: the next one has nothing of it.
+    starts: u32,
     to: UdDestination,
     /// What the destination's address handle stood for: the handle may end, and its number be used
     /// again, before the train has left.
@@ -344,7 +346,7 @@ impl SoftWorker {
             return self.failed();
         };
         let address = p.address;
-        let Some(header) = header(&table, p.from, &p.to) else {
+        let Some(header) = header(&table, &p) else {
             return self.failed();
         };
         let copies = address.multicast && table.copies;
@@ -396,13 +398,14 @@ impl SoftWorker {
     }
 }
 
-/// The headers of a train, if the endpoint is there and may send.
-fn header(table: &Table, from: EndpointId, to: &UdDestination) -> Option<Header> {
-    let endpoint = table.endpoint(from)?;
-    (endpoint.qp.post_send() == Posted::Processed).then(|| Header {
+/// The headers of a train, if the endpoint is there, may send, and was not restarted meanwhile.
+fn header(table: &Table, p: &Pending) -> Option<Header> {
+    let endpoint = table.endpoint(p.from)?;
+    let sends = endpoint.qp.post_send() == Posted::Processed && endpoint.starts == p.starts;
+    sends.then(|| Header {
         pkey: endpoint.pkey,
-        dest_qp: to.qpn,
-        qkey: endpoint.qp.qkey_to_send(to.qkey),
+        dest_qp: p.to.qpn,
+        qkey: endpoint.qp.qkey_to_send(p.to.qkey),
         src_qp: endpoint.qp.qpn(),
     })
 }
@@ -507,12 +510,14 @@ impl Worker for SoftWorker {
         // An MTU that shrank since the train was begun, too.
         let too_big = train.payload.max(train.last) > self.table.payload_max;
         self.counts.tx_too_big += u64::from(too_big);
-        let psn = self.lanes.take(from, train.count);
-        let (false, Some(psn), Some(address)) = (too_big, psn, self.handles.get(to.ah)) else {
+        let lane = self.lanes.take(from, train.count);
+        let address = self.handles.get(to.ah);
+        let (false, Some((starts, psn)), Some(address)) = (too_big, lane, address) else {
             return self.failed();
         };
         self.transmit(Pending {
             from,
+            starts,
             to: *to,
             address,
             train,

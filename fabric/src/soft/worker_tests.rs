@@ -103,29 +103,17 @@ fn trains_go_out_one_by_one_over_ipv4() {
     thread::spawn(run).join().unwrap();
 }
 
-/// A blocked train goes where it was meant to go, whatever has become of its address handle.
-fn handle_ends_while_blocked() {
-    let _ns = Loopback::enter("handle");
+/// A port on the loopback interface with two endpoints, and a worker of it that has a train of the
+/// first for the second, which is blocked. Nothing ever blocks on a loopback interface, so the state
+/// is made by hand.
+fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
     let config = SoftConfig {
         gid: GidChoice::Address("::1".parse().unwrap()),
         ..SoftConfig::new("lo")
     };
     let mut port = SoftPort::open(config).unwrap();
-    let (pkey, qkey) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT);
-    let from = port
-        .create_ud(UdInit {
-            pkey,
-            qkey,
-            qpn: None,
-        })
-        .unwrap();
-    let to = port
-        .create_ud(UdInit {
-            pkey,
-            qkey,
-            qpn: None,
-        })
-        .unwrap();
+    let (pkey, qkey, qpn) = (PKey::DEFAULT, QKey::IPOIB_DEFAULT, None);
+    let [from, to] = [(); 2].map(|()| port.create_ud(UdInit { pkey, qkey, qpn }).unwrap());
     let mut worker = SoftWorker::new(port.for_worker(0));
     let ah = worker
         .create_ah(&AhAttributes::to(port.attributes().gid))
@@ -133,9 +121,9 @@ fn handle_ends_while_blocked() {
     let mut train = worker.train(100).unwrap();
     train.next(100).unwrap().fill(42);
     let train = train.finish();
-    // Nothing ever blocks on a loopback interface, so the state is made by hand.
     worker.pending = Some(Pending {
         from: from.id,
+        starts: worker.table.endpoint(from.id).unwrap().starts,
         to: UdDestination {
             ah,
             qpn: to.qpn,
@@ -146,13 +134,42 @@ fn handle_ends_while_blocked() {
         psn: Psn::new(1),
         progress: Progress::default(),
     });
+    (port, worker, ah)
+}
+
+fn polled(worker: &mut SoftWorker) -> Vec<(u8, usize)> {
+    let batch = worker.poll(8).unwrap();
+    batch.datagrams().map(|(_, p)| (p[0], p.len())).collect()
+}
+
+/// A blocked train goes where it was meant to go, whatever has become of its address handle.
+fn handle_ends_while_blocked() {
+    let _ns = Loopback::enter("handle");
+    let (_port, mut worker, ah) = blocked();
     worker.destroy_ah(ah);
     let elsewhere = AhAttributes::to("2001:db8::1".parse().unwrap());
     assert_eq!(worker.create_ah(&elsewhere).unwrap(), ah);
-    let batch = worker.poll(8).unwrap();
-    let got: Vec<_> = batch.datagrams().map(|(_, p)| (p[0], p.len())).collect();
+    let got = polled(&mut worker);
     assert_eq!(got, [(42, 100)], "{:?}", worker.counters());
     assert!(worker.has_room());
+}
+
+/// A queue pair that is restarted flushes what it had to send.
+fn restart_while_blocked() {
+    let _ns = Loopback::enter("restart");
+    let (mut port, mut worker, _) = blocked();
+    for first in [0x8001, 0xffff] {
+        let table = [first, 0xffff].map(PKey::new).into();
+        assert_eq!(port.set_pkeys(table).unwrap().len(), 2);
+    }
+    assert!(polled(&mut worker).is_empty());
+    assert!(worker.has_room());
+    assert_eq!((worker.counts.tx_packets, worker.counts.tx_failed), (0, 1));
+}
+
+#[test]
+fn a_blocked_train_does_not_outlive_the_start_of_its_queue_pair() {
+    thread::spawn(restart_while_blocked).join().unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use fabric::port::UdEndpoint;
 use fabric::soft::SoftConfig;
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Port, Posted, RejectReason,
@@ -17,34 +18,39 @@ use crate::exchange::ipv4;
 use crate::net::Cable;
 use crate::node::{Node, payloads};
 
-const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
+pub const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 
 /// Long enough for anything that happens at all.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A connection and the worker that has it.
-type Place = (usize, ConnectionId);
+pub type Place = (usize, ConnectionId);
 
 /// What happened to a node's connections.
 #[derive(Default)]
-struct Log {
+pub struct Log {
     /// Set: requests are rejected so.
-    refuse: Option<RejectReason>,
-    accepted: Vec<Place>,
-    established: Vec<Place>,
-    closed: Vec<(Place, CloseReason)>,
-    messages: Vec<(Place, Vec<u8>)>,
+    pub refuse: Option<RejectReason>,
+    pub accepted: Vec<Place>,
+    pub established: Vec<Place>,
+    pub closed: Vec<(Place, CloseReason)>,
+    pub messages: Vec<(Place, Vec<u8>)>,
 }
 
-struct Side<'n> {
-    node: Node<'n>,
-    log: Log,
+pub struct Side<'n> {
+    pub node: Node<'n>,
+    pub log: Log,
 }
 
 impl<'n> Side<'n> {
     /// A node of which every worker listens.
-    fn new(mut node: Node<'n>) -> Side<'n> {
+    pub fn new(mut node: Node<'n>) -> Side<'n> {
         let endpoint = node.endpoint();
+        Side::listening(node, &endpoint)
+    }
+
+    /// A node of which every worker listens in the name of an endpoint.
+    pub fn listening(mut node: Node<'n>, endpoint: &UdEndpoint) -> Side<'n> {
         for w in &mut node.workers {
             w.connections().unwrap().listen(endpoint.id, SERVICE);
         }
@@ -61,7 +67,7 @@ impl<'n> Side<'n> {
             .endpoint
     }
 
-    fn connect(&mut self, worker: usize, peer: Gid, service: ServiceId) -> Place {
+    pub fn connect(&mut self, worker: usize, peer: Gid, service: ServiceId) -> Place {
         let endpoint = self.endpoint();
         let request = ConnectRequest {
             service,
@@ -75,14 +81,14 @@ impl<'n> Side<'n> {
     }
 
     /// One round of every data thread.
-    fn turn(&mut self) {
+    pub fn turn(&mut self) {
         for (i, w) in self.node.workers.iter_mut().enumerate() {
             round(i, w.as_mut(), &mut self.log);
         }
     }
 
     /// Posts a message; false if there was no room.
-    fn post(&mut self, (worker, connection): Place, message: &[u8]) -> bool {
+    pub fn post(&mut self, (worker, connection): Place, message: &[u8]) -> bool {
         let w = &mut self.node.workers[worker];
         let connections = w.connections().unwrap();
         let path_mtu = connections.path_mtu(connection);
@@ -155,7 +161,7 @@ fn clock() -> fabric::Instant {
 }
 
 /// Lets both sides go on until `done`.
-fn until<'n>(
+pub fn until<'n>(
     a: &mut Side<'n>,
     b: &mut Side<'n>,
     mut done: impl FnMut(&mut Side<'n>, &mut Side<'n>) -> bool,
@@ -174,13 +180,13 @@ fn until<'n>(
     }
 }
 
-fn counters(side: &Side<'_>) -> Vec<(&'static str, u64)> {
+pub fn counters(side: &Side<'_>) -> Vec<(&'static str, u64)> {
     let all = side.node.workers.iter().flat_map(|w| w.counters());
     all.filter(|c| c.1 > 0).collect()
 }
 
 /// A connection from a worker of `a` to `b`: as `a` and as `b` know it.
-fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Place, Place) {
+pub fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Place, Place) {
     let (before, accepted) = (a.log.established.len(), b.log.accepted.len());
     let place = a.connect(worker, b.node.gid(), SERVICE);
     until(a, b, |a, b| {
@@ -191,7 +197,7 @@ fn connected<'n>(a: &mut Side<'n>, b: &mut Side<'n>, worker: usize) -> (Place, P
 }
 
 /// Messages of the two directions arrive, whole, once and in order.
-fn exchange<'n>(
+pub fn exchange<'n>(
     a: &mut Side<'n>,
     b: &mut Side<'n>,
     (ab, ba): (Place, Place),
@@ -217,12 +223,12 @@ fn exchange<'n>(
     }
 }
 
-fn sizes(sizes: &[usize]) -> Vec<Vec<u8>> {
+pub fn sizes(sizes: &[usize]) -> Vec<Vec<u8>> {
     let one = |&n: &usize| payloads(0, 0, n).remove(0);
     sizes.iter().map(one).collect()
 }
 
-const SIZES: [usize; 12] = [
+pub const SIZES: [usize; 12] = [
     1, 65524, 2, 3, 1023, 1024, 1025, 4096, 4097, 65520, 30000, 65524,
 ];
 

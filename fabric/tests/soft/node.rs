@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{
-    AhAttributes, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination, UdInit, UdReceived,
-    Worker,
+    AhAttributes, EndpointId, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination, UdInit,
+    UdReceived, Worker,
 };
 
 use crate::net::Namespace;
@@ -40,12 +40,31 @@ impl<'n> Node<'n> {
 
     /// An endpoint with a wish for its queue pair number.
     pub fn endpoint_wishing(&mut self, qpn: Option<Qpn>) -> UdEndpoint {
-        let init = UdInit {
-            pkey: PKey::DEFAULT,
-            qkey: QKEY,
-            qpn,
-        };
-        self.port.create_ud(init).unwrap()
+        self.endpoint_of(PKey::DEFAULT, qpn)
+    }
+
+    /// An endpoint in a partition.
+    pub fn endpoint_in(&mut self, pkey: u16) -> UdEndpoint {
+        self.endpoint_of(PKey::new(pkey), None)
+    }
+
+    fn endpoint_of(&mut self, pkey: PKey, qpn: Option<Qpn>) -> UdEndpoint {
+        let qkey = QKEY;
+        self.port.create_ud(UdInit { pkey, qkey, qpn }).unwrap()
+    }
+
+    /// Replaces the P_Key table; gives the endpoints whose entry changed.
+    pub fn set_pkeys(&mut self, table: &[u16]) -> Vec<EndpointId> {
+        let table = table.iter().copied().map(PKey::new).collect();
+        self.port.set_pkeys(table).unwrap()
+    }
+
+    /// The queue pair of an endpoint: its state and its P_Key.
+    pub fn queue_pair(&self, of: &UdEndpoint) -> (&'static str, u16) {
+        let all = self.port.resources().queue_pairs;
+        let found = all.iter().find(|q| q.qpn == of.qpn).unwrap();
+        assert_eq!(found.endpoint, of.id);
+        (found.state, found.pkey.get())
     }
 
     /// Attaches from a thread of the port's namespace, where a daemon is at home.
@@ -69,8 +88,20 @@ impl<'n> Node<'n> {
         qkey: QKey,
         payloads: &[Vec<u8>],
     ) -> Sent {
+        self.send_as(from, &AhAttributes::to(dgid), qpn, qkey, payloads)
+    }
+
+    /// The same, with all that an address handle may say.
+    pub fn send_as(
+        &mut self,
+        from: &UdEndpoint,
+        to: &AhAttributes,
+        qpn: Qpn,
+        qkey: QKey,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
         let w = &mut self.workers[0];
-        let ah = w.create_ah(&AhAttributes::to(dgid)).unwrap();
+        let ah = w.create_ah(to).unwrap();
         let mut train = w.train(payloads[0].len()).unwrap();
         for p in payloads {
             train.next(p.len()).unwrap().copy_from_slice(p);

@@ -324,6 +324,108 @@ fn a_closed_connection_ends_on_both_sides_and_leaves_nothing() {
     }
 }
 
+/// The P_Keys of the management datagrams that both have sent since they were asked last.
+fn management_keys(world: &mut World) -> Vec<(Gid, u16)> {
+    let mut keys = Vec::new();
+    for _ in 0..8 {
+        world.transmit();
+        let network = world.network.iter();
+        let mads = network.filter(|p| p.bytes.first() == Some(&opcode::UD_SEND_ONLY));
+        keys.extend(mads.map(|p| (p.from, u16::from_be_bytes([p.bytes[2], p.bytes[3]]))));
+        world.deliver();
+    }
+    keys
+}
+
+fn with_pkeys(gid: Gid, pkeys: &[u16]) -> PortView {
+    let pkeys = pkeys.iter().copied().map(PKey::new).collect();
+    PortView {
+        pkeys: Arc::new(PKeyTable::new(pkeys)),
+        ..view(gid)
+    }
+}
+
+#[test]
+fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
+    let mut world = World::new();
+    let now = world.now;
+    let in_1 = Partition {
+        index: 1,
+        ..PKey::new(0x8001).into()
+    };
+    for node in &mut world.nodes {
+        let view = with_pkeys(node.gid, &[0xffff, 0x8001]);
+        node.engine.set_port(now, view);
+        node.engine.listen(ENDPOINT, in_1, SERVICE);
+    }
+    let (a, b) = (world.nodes[0].gid, world.nodes[1].gid);
+    let request = |service| ConnectRequest {
+        service,
+        peer: b,
+        private_data: &[],
+    };
+    let engine = &mut world.nodes[0].engine;
+    let ours = engine
+        .connect(now, ENDPOINT, in_1, &request(SERVICE))
+        .unwrap();
+    let made = [(a, 0x8001), (b, 0x8001), (a, 0x8001)];
+    assert_eq!(management_keys(&mut world), made, "REQ, REP, RTU");
+    // A rejection is of no connection.
+    let engine = &mut world.nodes[0].engine;
+    let unknown = request(ServiceId(1));
+    engine.connect(now, ENDPOINT, in_1, &unknown).unwrap();
+    assert_eq!(management_keys(&mut world), made[..2], "REQ, REJ");
+    // The key goes: so does the connection, and the farewell is not in a partition that is left.
+    let theirs = world.nodes[1].accepted[0];
+    let engine = &mut world.nodes[1].engine;
+    engine.set_port(now, with_pkeys(b, &[0xffff]));
+    engine.follow_endpoints(now, |_| Standing::Waiting);
+    world.nodes[0].closed.clear();
+    assert_eq!(
+        management_keys(&mut world),
+        [(b, 0xffff), (a, 0x8001)],
+        "DREQ, DREP"
+    );
+    assert_eq!(world.nodes[1].closed, [(theirs, CloseReason::PKeyChange)]);
+    assert_eq!(world.nodes[0].closed, [(ours, CloseReason::Disconnected)]);
+    // Whoever waits is not there for others, until there is an entry again.
+    let reason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
+    for standing in [Standing::Waiting, in_1.into(), Standing::Gone] {
+        let engine = &mut world.nodes[1].engine;
+        engine.follow_endpoints(now, |_| standing);
+        let engine = &mut world.nodes[0].engine;
+        let asked = engine
+            .connect(now, ENDPOINT, in_1, &request(SERVICE))
+            .unwrap();
+        management_keys(&mut world);
+        let refused = world.nodes[0].closed.contains(&(asked, reason));
+        assert_eq!(refused, standing != in_1.into(), "{standing:?}");
+    }
+    assert!(world.nodes[1].engine.listeners.is_empty());
+}
+
+#[test]
+fn a_connection_stands_on_one_start_of_its_endpoint() {
+    let mut world = World::new();
+    let first = Partition::from(PKey::DEFAULT);
+    for (other, ends) in [
+        (first, false),
+        (Partition { index: 1, ..first }, true),
+        (Partition { starts: 1, ..first }, true),
+        (PKey::new(0x7fff).into(), true),
+    ] {
+        let (_, theirs) = world.connected();
+        let now = world.now;
+        let node = &mut world.nodes[1];
+        node.engine.follow_endpoints(now, |_| other.into());
+        node.events(now);
+        let ended = node.closed.contains(&(theirs, CloseReason::PKeyChange));
+        assert_eq!(ended, ends, "{other:?}");
+        node.engine.follow_endpoints(now, |_| first.into());
+        world.run_for(10 * MILLISECOND);
+    }
+}
+
 #[test]
 fn a_rejection_ends_it() {
     let mut world = World::new();
