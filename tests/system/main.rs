@@ -13,6 +13,7 @@ mod capture;
 mod checklist;
 mod children;
 mod config;
+mod configured;
 mod connected;
 mod control;
 mod dhcp;
