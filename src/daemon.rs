@@ -39,6 +39,7 @@ use crate::watch::{Subject, Watchers};
 use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
+use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,8 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    /// Partitions that tags on their frames select.
+    pub(crate) vlans: Vlans,
     /// Clients that monitor.
     pub(crate) watchers: Watchers,
     /// Clients that ping.
@@ -146,6 +149,7 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
             running: None,
@@ -315,6 +319,7 @@ impl Daemon {
         }
         self.tell_child_added(id);
         self.reread(id);
+        self.read_coalesce(id);
         self.sync_siblings();
         Ok(id)
     }
@@ -461,6 +466,7 @@ impl Daemon {
                     Some(id) => self.link_changed(id, &link),
                     None => self.strangers.seen(place, &link),
                 }
+                self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
@@ -471,6 +477,7 @@ impl Daemon {
                 self.note_stacking(place, None);
             }
             Event::AddressAdded(a) => {
+                self.strangers.touched(place, a.ifindex);
                 if a.is_usable() {
                     self.reached_by(place, a.ifindex)
                         .into_iter()
@@ -765,6 +772,8 @@ impl Daemon {
     fn close(&mut self, id: DeviceId) {
         self.tell_device(id, Happening::Gone);
         self.pingers.device_gone(id);
+        // Their lanes hold the TAP open.
+        self.end_vlans(id);
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {

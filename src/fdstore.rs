@@ -84,6 +84,14 @@ impl Inherited {
         }
     }
 
+    /// The other network namespaces that have interfaces of these.
+    pub fn namespaces(&self) -> Vec<Namespace> {
+        let elsewhere = self.interfaces.iter().filter_map(|s| s.namespace.as_ref());
+        elsewhere
+            .filter_map(|there| there.try_clone().ok())
+            .collect()
+    }
+
     /// The queues of a device: those of the interface that has its name where it is to be, in the
     /// network namespace `place` or in our own, or those that it stored under its `label` before the
     /// interface was renamed or moved.

@@ -13,13 +13,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// The files of one address family, in the namespace of the calling thread.
+#[derive(Debug)]
 struct Files {
     interfaces: &'static str,
     routes: &'static str,
     group: fn(&str) -> Option<IpAddr>,
 }
 
-const FILES: [Files; 2] = [
+static FILES: [Files; 2] = [
     Files {
         interfaces: "/proc/thread-self/net/ip_mr_vif",
         routes: "/proc/thread-self/net/ip_mr_cache",
@@ -47,16 +48,47 @@ pub struct MulticastRoutes {
 /// # Errors
 /// If a file is there and cannot be read.
 pub fn routes(name: &str) -> io::Result<MulticastRoutes> {
-    let mut found = MulticastRoutes::default();
-    for files in &FILES {
-        // Most hosts route no multicast, and the second file may be long.
-        if let Some(number) = interface_number(&read(files.interfaces)?, name) {
-            found.routes = true;
-            let text = read(files.routes)?;
-            found.groups.extend(groups(&text, number, files.group));
+    Ok(Tables::read()?.of(name))
+}
+
+/// What multicast routing does with all interfaces of a network namespace.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// The text of both files, of the families that route something.
+    families: Vec<(&'static Files, String, String)>,
+}
+
+impl Tables {
+    /// Reads those of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// As [`routes`].
+    pub fn read() -> io::Result<Tables> {
+        let mut tables = Tables::default();
+        for files in &FILES {
+            let interfaces = read(files.interfaces)?;
+            // Most hosts route no multicast, and the second file may be long. The first line is a
+            // heading.
+            if interfaces.lines().nth(1).is_some() {
+                tables
+                    .families
+                    .push((files, interfaces, read(files.routes)?));
+            }
         }
+        Ok(tables)
     }
-    Ok(found)
+
+    /// What it does with the interface `name`.
+    pub fn of(&self, name: &str) -> MulticastRoutes {
+        let mut found = MulticastRoutes::default();
+        for (files, interfaces, routes) in &self.families {
+            if let Some(number) = interface_number(interfaces, name) {
+                found.routes = true;
+                found.groups.extend(groups(routes, number, files.group));
+            }
+        }
+        found
+    }
 }
 
 fn read(path: &str) -> io::Result<String> {

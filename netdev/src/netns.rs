@@ -50,6 +50,14 @@ impl Namespace {
         Ok(Namespace(File::open(Path::new(NAMED).join(name))?.into()))
     }
 
+    /// The same once more.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn try_clone(&self) -> io::Result<Namespace> {
+        Ok(Namespace(self.0.try_clone()?))
+    }
+
     /// The one that a descriptor stands for.
     pub fn from_fd(fd: OwnedFd) -> Namespace {
         Namespace(fd)

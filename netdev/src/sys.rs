@@ -185,8 +185,8 @@ unsafe impl Ioctl for NamespaceGetter {
     }
 }
 
-/// TUNGETDEVNETNS: the network namespace where the interface is now (since Linux 5.4; ENOTTY or EINVAL
-/// before).
+/// TUNGETDEVNETNS: the network namespace where the interface is now (since Linux 5.2; EINVAL before,
+/// and while that namespace is being deleted).
 pub(crate) fn namespace(tun: impl AsFd) -> io::Result<OwnedFd> {
     // SAFETY: the implementation says what the kernel does for this command.
     unsafe { ioctl(tun, NamespaceGetter) }

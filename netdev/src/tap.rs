@@ -8,6 +8,7 @@ mod adopt;
 mod error;
 mod holder;
 mod queue;
+mod sysctls;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -95,6 +96,10 @@ impl Tap {
     /// Each [`TapError`] is a sentence for the administrator. [`TapError::Held`] may pass by itself:
     /// `ip tuntap add` holds its TAP for a moment.
     pub fn open(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
+        Tap::make_or_attach(options).map_err(TapError::with_holder)
+    }
+
+    fn make_or_attach(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
         options.check()?;
         let mut requests = Requests::new()?;
         let before = existing(&mut requests, &options.name)?;
@@ -143,7 +148,7 @@ impl Tap {
             Err(e) if !e.is_not_found() => return Err(e.into()),
             _ => return Err(TapError::Elsewhere { name }),
         };
-        refuse_other_holder(&link, total)?;
+        refuse_other_holder(&link, total).map_err(TapError::with_holder)?;
         for spare in fds.split_off(most.min(total)) {
             sys::set_queue(&spare, false)
                 .map_err(|errno| TapError::setup(&name, "detach a queue", errno))?;
@@ -211,11 +216,12 @@ impl Tap {
         self.control(|tun| sys::interface_name(tun))
     }
 
-    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.4). The
+    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.2). The
     /// interface may be moved again at any time; whoever keeps the answer keeps the namespace alive.
     ///
     /// # Errors
-    /// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
+    /// [`is_gone`] if the interface was deleted; EINVAL while its namespace is, and from older
+    /// kernels.
     pub fn namespace(&self) -> std::io::Result<Namespace> {
         self.control(|tun| sys::namespace(tun))
             .map(Namespace::from_fd)

@@ -17,6 +17,15 @@ use rustix::thread::CapabilitySet;
 
 const NAME: &str = "ib0.8001";
 
+/// Settings of the interface, each with a value that it has not at first.
+const SYSCTLS: [(&str, &str); 5] = [
+    ("ipv4/conf/ib0.8001/rp_filter", "2"),
+    ("ipv4/conf/ib0.8001/proxy_arp", "1"),
+    ("ipv6/conf/ib0.8001/accept_ra", "0"),
+    ("ipv6/conf/ib0.8001/addr_gen_mode", "1"),
+    ("ipv4/neigh/ib0.8001/ucast_solicit", "7"),
+];
+
 fn options(queues: usize) -> TapOptions {
     TapOptions {
         name: NAME.to_owned(),
@@ -41,6 +50,12 @@ fn shown() -> String {
         format!("ip -o addr show dev {NAME} scope global"),
         format!("ip route show dev {NAME}"),
         format!("ip neigh show nud permanent dev {NAME}"),
+        format!(
+            "cat {}",
+            SYSCTLS
+                .map(|(path, _)| format!("/proc/sys/net/{path}"))
+                .join(" ")
+        ),
     ];
     let words = commands.map(|command| run(&command)).concat();
     let lines = words.lines().map(|line| {
@@ -132,6 +147,11 @@ fn a_tap_of_another_namespace_is_taken_over_with_what_it_had() {
             ] {
                 elsewhere.run(command);
             }
+            elsewhere.visit(|| {
+                for (path, value) in SYSCTLS {
+                    std::fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
+                }
+            });
             // Its name and index are taken here.
             let before = elsewhere.visit(|| (index_here(), shown()));
             run(&format!(
@@ -192,7 +212,13 @@ fn a_held_tap_is_not_touched() {
                 .unwrap();
             let error = adopt(&elsewhere, 1).unwrap_err();
             assert!(error.is_held(), "{error}");
-            assert!(error.to_string().contains("in use by"), "{error}");
+            assert!(
+                error.to_string().contains("in use by another process"),
+                "{error}"
+            );
+            let named = elsewhere.visit(|| error.with_holder().to_string());
+            let us = format!("process {} (", std::process::id());
+            assert!(named.contains(&us), "{named}");
             assert_eq!(monitor.notices(), []);
             // Its holder lets go.
             drop(held);
@@ -239,6 +265,79 @@ fn what_a_move_would_end_is_refused() {
         elsewhere.run("ip link del mv0");
         assert!(adopt(&elsewhere, 1).is_ok());
     });
+}
+
+/// Descriptors that this process has open on what this crate opens.
+fn open_descriptors() -> usize {
+    let targets = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    targets
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .filter(|target| {
+            let target = target.to_string_lossy();
+            target == "/dev/net/tun" || target.starts_with("net:") || target.starts_with("socket:")
+        })
+        .count()
+}
+
+#[test]
+fn nothing_is_left_behind_while_taps_come_and_go_under_the_feet() {
+    // The count is of the whole process, so the other tests must not be part of it.
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "adoption_against_deletion", "--ignored"])
+        .output()
+        .unwrap();
+    assert!(
+        child.status.success(),
+        "{}",
+        String::from_utf8_lossy(&child.stdout)
+    );
+}
+
+#[test]
+#[ignore = "runs alone, in a process of its own"]
+fn adoption_against_deletion() {
+    in_namespace(|| {
+        let elsewhere = Elsewhere::new();
+        let before = open_descriptors();
+        let elsewhere = &elsewhere;
+        let add_and_adopt = |deleted_after: Option<Duration>| {
+            elsewhere.run("ip tuntap add dev ib0.8001 mode tap");
+            std::thread::scope(|scope| {
+                let deletion = deleted_after.map(|delay| {
+                    scope.spawn(move || {
+                        sleep(delay);
+                        elsewhere.visit(|| while !delete_tap() {});
+                    })
+                });
+                let start = Instant::now();
+                let adopted = adopt(elsewhere, 1).is_ok();
+                let taken = start.elapsed();
+                if deletion.is_none() {
+                    assert!(elsewhere.visit(delete_tap));
+                }
+                (adopted, taken)
+            })
+        };
+        let (adopted, undisturbed) = add_and_adopt(None);
+        assert!(adopted);
+        let mut refused = 0;
+        for round in 0..60 {
+            let (adopted, _) = add_and_adopt(Some(undisturbed * round / 60));
+            refused += u32::from(!adopted);
+            assert!(!elsewhere.run("ip -o link").contains("tun"));
+            assert!(!run("ip -o link").contains("ibtap"));
+        }
+        assert!(refused > 0);
+        assert_eq!(open_descriptors(), before);
+    });
+}
+
+/// Deletes the TAP under whichever name it has now; false while it is away.
+fn delete_tap() -> bool {
+    let mut requests = rtnl::Requests::new().unwrap();
+    let links = requests.links().unwrap();
+    let tap = links.iter().find(|link| link.tun.is_some());
+    tap.is_some_and(|tap| requests.delete_link(tap.index).is_ok())
 }
 
 #[test]

@@ -64,8 +64,8 @@ pub struct EthtoolMonitor {
 }
 
 impl EthtoolMonitor {
-    /// Opens the socket and subscribes; `None` if the kernel does not tell (before 5.6, or built
-    /// without ETHTOOL_NETLINK).
+    /// Opens the socket and subscribes; `None` if the kernel has no such family (before 5.6, or built
+    /// without ETHTOOL_NETLINK); moderation is told since 5.7.
     ///
     /// # Errors
     /// Those of the socket.

@@ -143,9 +143,7 @@ impl Own {
 /// `None` if that is not permitted.
 fn listen_to_all(socket: &Socket) -> Result<Option<Own>, Error> {
     if let Err(e) = socket.set_listen_all_namespaces(true) {
-        log::info!(
-            "changes in other network namespaces are not heard ({e}): that takes CAP_NET_BROADCAST"
-        );
+        log::debug!("netlink: other network namespaces are not heard: {e}");
         return Ok(None);
     }
     let failed = |e| Error::socket("open the own network namespace", e);

@@ -157,7 +157,13 @@ impl Monitor {
     /// # Errors
     /// [`Error::Socket`].
     pub fn across_namespaces(groups: &[Group]) -> Result<Monitor, Error> {
-        Monitor::open(groups, Reach::All)
+        let monitor = Monitor::open(groups, Reach::All)?;
+        if !monitor.hears_all_namespaces() {
+            log::info!(
+                "changes in other network namespaces are not heard: that takes CAP_NET_BROADCAST"
+            );
+        }
+        Ok(monitor)
     }
 
     fn open(groups: &[Group], reach: Reach) -> Result<Monitor, Error> {

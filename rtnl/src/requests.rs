@@ -277,13 +277,14 @@ impl Requests {
     /// Moves an interface into the namespace of a descriptor. It is down afterwards, without addresses
     /// and routes; its MAC, MTU, alias and alternative names go with it.
     ///
-    /// It gets the name `name` there, if one is given and its own is taken or differs; the index
-    /// `index`, if one is given. That is not known to kernels before 5.12, which choose one.
+    /// It gets the name `name` there, if one is given, and the index `index`, if one is given. That
+    /// is not known to kernels before 5.13, which choose one.
     ///
     /// # Errors
-    /// [`Error::Exists`] if a name of the interface is taken there, [`Error::Refused`] (EBUSY) if the
-    /// index is; nothing has changed then. [`Error::Invalid`] for a name that no interface can have,
-    /// else as [`Requests::set_up`].
+    /// [`Error::Exists`] if its name or an alternative one is taken there, [`Error::Refused`] (EBUSY)
+    /// if the index is, and nothing has changed; but if `name` alone is taken, it has moved under the
+    /// name that it had ([`Error::Exists`] all the same): the kernel renames it there in the end.
+    /// [`Error::Invalid`] for a name that no interface can have, else as [`Requests::set_up`].
     pub fn move_link(
         &mut self,
         ifindex: u32,

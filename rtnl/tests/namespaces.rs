@@ -259,6 +259,22 @@ fn a_move_to_where_the_name_or_index_is_taken_changes_nothing() {
             .move_link(index, &a.0, Some("free0"), Some(91))
             .unwrap();
         assert_eq!(a.visit(|| index_of("free0")), 91);
+
+        // The kernel looks at the new name last, when the interface has moved.
+        let error = requests
+            .move_link(index_of("west"), &a.0, Some("east"), None)
+            .unwrap_err();
+        assert!(error.is_exists(), "{error}");
+        assert!(
+            requests.link_by_name("west").is_ok(),
+            "the names west and east are both taken"
+        );
+        run("ip link set west name south");
+        let error = requests
+            .move_link(index_of("south"), &a.0, Some("east"), None)
+            .unwrap_err();
+        assert!(error.is_exists(), "{error}");
+        assert_ne!(a.visit(|| index_of("south")), 0);
     });
 }
 

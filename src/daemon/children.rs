@@ -81,6 +81,7 @@ impl Daemon {
         let children = children
             .filter(|(id, (_, device))| concerned(id, device))
             .map(|(_, (at, device))| self.child_info(*at, device, &names))
+            .chain(self.vlan_children(of, &names))
             .collect();
         Ok(Reply::Children { children })
     }
@@ -125,10 +126,16 @@ impl Daemon {
     /// Deletes a child's interface, whoever made it, and forgets the child.
     fn remove_child(&mut self, id: DeviceId) {
         let deleted = self.inside(id, |device, netlink| netlink.delete_link(device.ifindex));
-        if let Some(Err(e)) = deleted
-            && !e.is_not_found()
-        {
-            log::warn!("cannot delete the interface of a child: {e}");
+        match deleted {
+            Some(Err(e)) if !e.is_not_found() => {
+                log::warn!("cannot delete the interface of a child: {e}");
+            }
+            Some(_) => {}
+            // It is where the daemon cannot go, or gone: then it goes with its last queue.
+            None => {
+                let device = self.devices.get(&id).map(|(_, device)| device);
+                let _ = device.map(|device| device.tap.set_persist(false));
+            }
         }
         self.forget(id);
     }

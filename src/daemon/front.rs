@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ipoib::Event;
-use netdev::mroute;
+use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
 use super::{Daemon, Place};
@@ -19,6 +19,9 @@ const CONFLICTS_MAX: usize = 1024;
 impl Daemon {
     /// A device's core has news.
     pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+        if self.vlan_event(id, &event) {
+            return;
+        }
         self.tell_core_event(id, &event, round_trip);
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
@@ -156,6 +159,7 @@ impl Daemon {
                 return;
             }
         };
+        let place = device.place;
         let stacked = stacking.has_guests();
         if stacked != device.behind.is_stacked() {
             log::info!("{}: {}", device.name, describe(&stacking));
@@ -166,14 +170,24 @@ impl Daemon {
             }
             self.ports[*at].tell(|| Command::SetStacked(id, stacked));
         }
-        self.read_routes(id);
+        self.read_routes(place, &BTreeSet::from([id]));
     }
 
-    fn read_routes(&mut self, id: DeviceId) {
-        let found = self.inside(id, |device, _| {
-            mroute::routes(&device.name).unwrap_or_default()
-        });
-        let (Some(found), Some((at, device))) = (found, self.devices.get_mut(&id)) else {
+    /// Looks at what multicast routing does with interfaces that are in one namespace.
+    fn read_routes(&mut self, place: Place, ids: &BTreeSet<DeviceId>) {
+        let Some(Ok(tables)) = self.at_place(place, |_| mroute::Tables::read()) else {
+            return;
+        };
+        for id in ids {
+            if let Some((_, device)) = self.devices.get(id) {
+                let found = tables.of(&device.name);
+                self.routes_seen(*id, found);
+            }
+        }
+    }
+
+    fn routes_seen(&mut self, id: DeviceId, found: MulticastRoutes) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
             return;
         };
         let was_routing = device.behind.is_routing();
@@ -212,7 +226,7 @@ impl Daemon {
             .devices
             .values()
             .filter_map(|(_, d)| d.behind.wait(now));
-        behind.min()
+        behind.chain(self.next_vlan_tick()).min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -231,10 +245,10 @@ impl Daemon {
                 self.membership_changed.insert(*id);
             }
         }
+        self.tick_vlans();
         for place in std::mem::take(&mut self.routes_changed) {
-            for id in self.devices_at(place) {
-                self.read_routes(id);
-            }
+            let ids = self.devices_at(place).into_iter().collect();
+            self.read_routes(place, &ids);
         }
     }
 }

@@ -37,3 +37,4 @@ mod restart;
 mod snooping;
 mod takeover;
 mod underlay;
+mod vlan;

@@ -388,8 +388,10 @@ impl Node {
                 let (gid, qpn) = self.core.address(to);
                 return self.port.datagram(gid, qpn, &packet);
             }
-            // Nodes here have no siblings.
-            Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Dropped(_) => return,
+            // Nodes here have no siblings and no tags.
+            Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {
+                return;
+            }
         };
         if len > mtu {
             if let TooBig::Answer(answer) = self.core.too_big(at, to, &[0; 12], frame, len) {

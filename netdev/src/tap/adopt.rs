@@ -3,13 +3,16 @@
 //! The driver finds a TAP by its name in the namespace where `/dev/net/tun` was opened, and the open
 //! file keeps that namespace alive for as long as it is open, wherever the TAP goes. A daemon that
 //! opened it in the TAP's namespace would hold that after `ip netns del`, for ever. So the TAP comes
-//! here for a few milliseconds, under a name that nobody else has, is opened and goes back to its
-//! place, name and index, with what a move takes from it.
+//! here under a name that nobody else has, is opened and goes back to its place, name and index, with
+//! what a move takes from it. That takes some tens of milliseconds, nearly all of it the kernel's two
+//! moves, each of which waits until no processor uses the interface any more.
 
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rtnl::{Link, Requests, Saved, Stacking};
 
+use super::sysctls::Sysctls;
 use super::{Tap, TapError, TapOptions, TapQueue, existing};
 use crate::netns::Namespace;
 
@@ -22,14 +25,15 @@ impl Tap {
     /// made with `multi_queue`.
     ///
     /// From another namespace it comes back with its index, MAC, MTU, alias, alternative names,
-    /// state, addresses, and the routes and permanent neighbours that someone gave it. What the
-    /// kernel forgets besides (queueing disciplines, per-interface sysctls, joined groups) is lost.
+    /// state, addresses, per-interface sysctls, and the routes and permanent neighbours that someone
+    /// gave it. What the kernel forgets besides (queueing disciplines, joined groups) is lost.
     ///
     /// # Errors
-    /// As [`Tap::open`]; [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
+    /// As [`Tap::open`], but of a held TAP it does not say by whom ([`TapError::with_holder`] does):
+    /// `ip tuntap add` holds each one for a moment. [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
     /// port or has others on top, in another namespace, and [`TapError::Namespace`] without
     /// CAP_SYS_ADMIN. It is as it was then, but for [`TapError::Stranded`], which takes that the
-    /// administrator gave one of its names away in the same milliseconds.
+    /// administrator gave one of its names away meanwhile.
     pub fn adopt(
         options: &TapOptions,
         namespace: Option<&Namespace>,
@@ -75,6 +79,14 @@ fn adopt_from(
     Ok((tap, queues))
 }
 
+/// What to make of a namespace that cannot be entered.
+fn unreachable(name: &str) -> impl Fn(io::Error) -> TapError {
+    |source| TapError::Namespace {
+        name: name.to_owned(),
+        source,
+    }
+}
+
 /// The way of a TAP from its place to here and back.
 struct Journey<'a> {
     place: &'a Namespace,
@@ -85,6 +97,7 @@ struct Journey<'a> {
     /// The interface before the journey.
     link: Link,
     saved: Saved,
+    sysctls: Sysctls,
     /// Its name for the time away from its own.
     called: String,
 }
@@ -92,31 +105,25 @@ struct Journey<'a> {
 impl<'a> Journey<'a> {
     /// Looks at everything that may be in the way, before anything is changed.
     fn prepare(name: &str, place: &'a Namespace) -> Result<Journey<'a>, TapError> {
-        let unreachable = |source| TapError::Namespace {
-            name: name.to_owned(),
-            source,
-        };
-        let home = Namespace::current().map_err(unreachable)?;
+        let home = Namespace::current().map_err(unreachable(name))?;
         let here = Requests::new()?;
-        let (there, link, saved) = place
-            .visit(|| {
-                let mut there = Requests::new()?;
-                let link = unheld(&mut there, name)?;
-                refuse_held(&link)?;
-                refuse_taking_part(&mut there, &link)?;
-                let saved = there.save(link.index)?;
-                Ok::<_, TapError>((there, link, saved))
+        let visit = place.visit(|| {
+            let mut there = Requests::new()?;
+            let link = unheld(&mut there, name)?;
+            refuse_held(&link)?;
+            refuse_taking_part(&mut there, &link)?;
+            Ok(Journey {
+                place,
+                home,
+                here,
+                saved: there.save(link.index)?,
+                sysctls: Sysctls::read(name),
+                there,
+                link,
+                called: String::new(),
             })
-            .map_err(unreachable)??;
-        Ok(Journey {
-            place,
-            home,
-            there,
-            here,
-            link,
-            saved,
-            called: String::new(),
-        })
+        });
+        visit.map_err(unreachable(name))?
     }
 
     /// Brings the TAP here: its name here. If that fails it is as it was.
@@ -176,6 +183,10 @@ impl<'a> Journey<'a> {
             }
         };
         there.set_name(index, name)?;
+        // Before addresses: some say which ones the kernel makes, or whether it takes any.
+        self.place
+            .visit(|| self.sysctls.restore())
+            .map_err(unreachable(name))?;
         told(there.restore_addresses(index, &self.saved));
         if self.link.up {
             there.set_up(index)?;

@@ -111,7 +111,20 @@ impl TapError {
     pub(super) fn held(name: &str) -> TapError {
         TapError::Held {
             name: name.to_owned(),
-            holder: holder_of(name),
+            holder: Holder::Unsought,
+        }
+    }
+
+    /// Says who holds the TAP, if that is why: looks through all processes of the calling thread's
+    /// network namespace.
+    #[must_use]
+    pub fn with_holder(self) -> TapError {
+        match self {
+            TapError::Held { name, .. } => TapError::Held {
+                holder: holder_of(&name),
+                name,
+            },
+            other => other,
         }
     }
 

@@ -17,12 +17,15 @@ pub enum Holder {
     },
     /// A process that this one may not look into, or one that let go a moment ago.
     Unknown,
+    /// Another process; which one was not looked for, since that takes reading all of `/proc`.
+    Unsought,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Holder::Process { pid, command } => write!(f, "process {pid} ({command})"),
+            Holder::Unsought => f.write_str("another process"),
             Holder::Unknown => f.write_str(
                 "another process, which cannot be seen from here (as root, \
                  `grep -ls ^iff: /proc/[0-9]*/fdinfo/*` lists those that hold TAPs)",

@@ -22,6 +22,10 @@ const RETRY_MAX: Duration = Duration::from_millis(50);
 /// After the first time; `ip` lets go within this as a rule.
 const RETRY_FIRST: Duration = Duration::from_millis(1);
 
+/// How long nothing may happen to one in another network namespace before it is taken over. It is away
+/// from there for a moment then, and whoever has made it has more commands to give as a rule.
+const QUIET: Duration = Duration::from_millis(100);
+
 /// Interfaces that are remembered as left alone; beyond that one is told of again.
 const LEFT_ALONE_MAX: usize = 4096;
 
@@ -68,6 +72,16 @@ impl Strangers {
             pause: RETRY_FIRST,
             end: now + HELD_PATIENCE,
         });
+        self.touched(place, link.index);
+    }
+
+    /// Somebody is at work on an interface.
+    pub(in crate::daemon) fn touched(&mut self, place: Place, index: u32) {
+        if place != Place::HOME
+            && let Some(candidate) = self.candidates.get_mut(&(place, index))
+        {
+            candidate.next = (Instant::now() + QUIET).min(candidate.end - RETRY_MAX);
+        }
     }
 
     /// An interface is gone.

@@ -1,10 +1,13 @@
 //! What `ethtool -C` sets on an interface, in whichever network namespace it is: the kernel tells of
 //! it by ethtool's netlink family alone.
 
+use netdev::ethtool;
 use rtnl::EthtoolEvent;
 
 use super::Place;
+use crate::api::Moderation;
 use crate::daemon::Daemon;
+use crate::daemon::settings::MODERATION_MAX;
 use crate::datapath::DeviceId;
 
 impl Daemon {
@@ -27,17 +30,37 @@ impl Daemon {
                 }
                 EthtoolEvent::Coalesce { .. } => {}
                 EthtoolEvent::Overrun => {
-                    log::debug!("what ethtool has set was announced too fast; ask it again");
+                    let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+                    ids.into_iter().for_each(|id| self.read_coalesce(id));
+                    return;
                 }
             }
+        }
+    }
+
+    /// Looks at what ethtool has set on an interface before, which stays with a persistent one.
+    pub(in crate::daemon) fn read_coalesce(&mut self, id: DeviceId) {
+        let read = self.inside(id, |device, _| ethtool::coalesce(&device.name));
+        if let Some(Ok(coalesce)) = read
+            && coalesce.rx_frames != 0
+        {
+            self.moderation_seen(id, coalesce.rx_frames);
         }
     }
 
     /// An interface was told to gather `rx_frames` packets before it looks at them. (The kernel's
     /// TAP takes no time to wait for them; `ibtap coalesce` sets that.)
     fn moderation_seen(&mut self, id: DeviceId, rx_frames: u32) {
-        if let Some((_, device)) = self.devices.get(&id) {
+        if let Some((at, device)) = self.devices.get(&id) {
             log::debug!("{}: ethtool -C rx-frames {rx_frames}", device.name);
+            let (at, now) = (*at, self.ports[*at].moderation);
+            self.set_moderation(
+                at,
+                Moderation {
+                    rx_frames: rx_frames.min(MODERATION_MAX),
+                    ..now
+                },
+            );
         }
     }
 }

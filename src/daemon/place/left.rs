@@ -1,10 +1,11 @@
 //! Interfaces that a former daemon has left behind and that were renamed or moved meanwhile: their
 //! aliases tell whose they are.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
-use fabric::Gid;
+use fabric::{Gid, PortAttributes};
 use netdev::netns::{self, Namespace, NamespaceId};
 use rtnl::{Link, Requests};
 
@@ -38,46 +39,51 @@ impl fmt::Display for Left {
 }
 
 impl Left {
-    /// All those that daemons on this port have left behind, here and in the network namespaces that
-    /// `ip netns` knows.
-    pub(super) fn look_for(
+    /// All those that daemons on this port have left behind: here, in the network namespaces that
+    /// `ip netns` knows, and in `more`.
+    fn look_for(
         netlink: &mut Requests,
         home: NamespaceId,
-        port: &str,
-        gid: Gid,
+        port: &PortAttributes,
+        more: Vec<Namespace>,
     ) -> Vec<Left> {
         let here = netlink.links().unwrap_or_default();
-        let mut all: Vec<Left> = of_port(here, port)
-            .filter(|(_, alias)| alias.gid.is_none_or(|of| of == gid))
+        let mut all: Vec<Left> = of_port(here, &port.name)
+            .filter(|(_, alias)| alias.gid.is_none_or(|gid| gid == port.gid))
             .map(|(link, alias)| Left {
                 namespace: None,
                 link,
                 alias,
             })
             .collect();
-        let named = netns::named_all().unwrap_or_default();
-        for (name, _) in named.into_iter().filter(|(_, id)| *id != home) {
-            let links = match links_in(&name) {
-                Ok(links) => links,
-                Err(e) => {
-                    log::debug!("the network namespace {name} cannot be searched: {e}");
-                    continue;
-                }
-            };
-            // Other namespaces may have an underlay of that name, and a daemon on it.
-            let ours = of_port(links, port).filter(|(_, alias)| alias.gid == Some(gid));
-            for (link, alias) in ours {
-                let Ok(there) = Namespace::named(&name) else {
-                    break;
-                };
-                all.push(Left {
-                    namespace: Some(there),
-                    link,
-                    alias,
-                });
+        let named = netns::named_all().unwrap_or_default().into_iter();
+        let named = named.filter_map(|(name, _)| Namespace::named(&name).ok());
+        let mut searched = BTreeSet::from([home]);
+        for there in named.chain(more) {
+            if there.id().is_ok_and(|id| searched.insert(id)) {
+                all.extend(Left::look_in(&there, port).unwrap_or_else(|e| {
+                    log::debug!("a network namespace cannot be searched: {e}");
+                    Vec::new()
+                }));
             }
         }
         all
+    }
+
+    /// Those in another network namespace. It may have an underlay of that name, too, and a daemon on
+    /// that: the GID tells.
+    fn look_in(there: &Namespace, port: &PortAttributes) -> io::Result<Vec<Left>> {
+        let links = visit(there, Requests::links)?.map_err(io::Error::other)?;
+        of_port(links, &port.name)
+            .filter(|(_, alias)| alias.gid == Some(port.gid))
+            .map(|(link, alias)| {
+                Ok(Left {
+                    namespace: Some(there.try_clone()?),
+                    link,
+                    alias,
+                })
+            })
+            .collect()
     }
 
     /// Whether it is the interface that is asked for, on a port with this GID, whose parent is called
@@ -97,10 +103,6 @@ impl Left {
     }
 }
 
-fn links_in(namespace: &str) -> io::Result<Vec<Link>> {
-    visit(&Namespace::named(namespace)?, Requests::links)?.map_err(io::Error::other)
-}
-
 fn of_port(links: Vec<Link>, port: &str) -> impl Iterator<Item = (Link, Alias)> {
     links.into_iter().filter_map(move |link| {
         link.tun.filter(|tun| tun.tap)?;
@@ -114,7 +116,8 @@ impl Daemon {
     /// interface of ours that is renamed or moved is followed.
     pub(in crate::daemon) fn look_for_left(&mut self, at: usize) {
         let port = self.ports[at].port.attributes();
-        self.left = Left::look_for(&mut self.netlink, self.home, &port.name, port.gid);
+        let more = self.inherited.namespaces();
+        self.left = Left::look_for(&mut self.netlink, self.home, &port, more);
     }
 
     /// The interface that is asked for, if it was left behind.

@@ -20,7 +20,7 @@ enum Found {
     There(Place, NamespaceId, Box<Link>),
     /// It is there, but the daemon may not go there.
     Closed(Place, NamespaceId, io::Error),
-    /// It was deleted.
+    /// It was deleted, or went where this kernel does not tell.
     Gone,
     /// It cannot be told where it is.
     Unknown(io::Error),
@@ -65,7 +65,7 @@ impl Daemon {
             }
             Found::Gone => {
                 let name = &self.devices.get(&id)?.1.name;
-                log::debug!("{name}: the interface was deleted");
+                log::debug!("{name}: the interface is not here any more");
                 self.forget(id);
                 None
             }
@@ -85,7 +85,7 @@ impl Daemon {
             let there = match tap.namespace() {
                 Ok(there) => there,
                 Err(e) if is_gone(&e) => return Some(Found::Gone),
-                Err(e) => return Some(Found::Unknown(e)),
+                Err(e) => return Some(self.look_at_home(id, e)),
             };
             let namespace = match there.id() {
                 Ok(namespace) => namespace,
@@ -127,6 +127,22 @@ impl Daemon {
         let devices = self.devices.iter().filter(|(_, device)| elsewhere(device));
         for id in devices.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.renew_alias(id);
+        }
+    }
+
+    /// For kernels before 5.4, which do not tell where an interface is: it is here, or lost.
+    fn look_at_home(&mut self, id: DeviceId, why: io::Error) -> Found {
+        let name = self.devices.get(&id).and_then(|(_, d)| d.tap.name().ok());
+        let link = name.map(|name| self.netlink.link_by_name(&name));
+        match link {
+            Some(Ok(link)) if link.tun.is_some() => {
+                Found::There(Place::HOME, self.home, Box::new(link))
+            }
+            Some(Err(e)) if !e.is_not_found() => Found::Unknown(io::Error::other(e)),
+            _ => {
+                log::debug!("where an interface is: {why}");
+                Found::Gone
+            }
         }
     }
 

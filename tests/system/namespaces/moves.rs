@@ -66,9 +66,8 @@ fn an_interface_is_found_after_moves_in_quick_succession() {
 
 #[test]
 fn what_ip_link_changes_there_is_followed() {
-    let Some(mut lab) = Lab::running_pair() else {
-        return;
-    };
+    let Some(lab) = Lab::pair() else { return };
+    let mut lab = lab.run_with(&["--log-level", "debug"]);
     let blue = beside("blue");
     let (a, b) = lab.two();
     carry("ib0", a, &blue);
@@ -104,6 +103,19 @@ fn what_ip_link_changes_there_is_followed() {
     blue.ok(&format!("ip addr replace {}/64 dev storage0 nodad", a.v6()));
     meet(&blue, a, b);
     assert!(holds(broadcast));
+
+    blue.ok("ethtool -K storage0 gro off");
+    eventually(SOON, "the offload to be off", || {
+        let log = a.daemon().log();
+        log.contains("storage0: coalescing off").then_some(())
+    });
+    blue.ok("ethtool -C storage0 rx-frames 32");
+    eventually(SOON, "the moderation", || {
+        a.ibtap("coalesce storage0")
+            .out
+            .contains("32")
+            .then_some(())
+    });
 
     let group = crate::lab::group::join(&blue, "storage0", crate::lab::group::V4.address);
     let mgid = crate::lab::group::V4.mgid;
@@ -207,4 +219,29 @@ fn a_namespace_that_is_deleted_goes_with_the_interface_in_it() {
                 .all(|port| port["qp"].as_array().is_none_or(Vec::is_empty))
         );
     }
+}
+
+#[test]
+fn packets_are_carried_on_where_the_daemon_may_not_look() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    b.start(&[]);
+    b.configure("ib0");
+    let socket = a.socket();
+    let daemon = a.spawn(&format!(
+        "setpriv --bounding-set=-sys_admin,-net_broadcast {} --socket {} --underlay eth0",
+        env!("CARGO_BIN_EXE_ibtapd"),
+        socket.to_str().expect("an ASCII path")
+    ));
+    await_place(a, "ib0", None);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    configure(&blue, "ib0", a);
+    blue.reaches_all(&[b.v4()]);
+    blue.ok("ip link del ib0");
+    eventually(SOON, "the device to go", || {
+        a.ask("show").is_empty().then_some(())
+    });
+    drop(daemon);
 }

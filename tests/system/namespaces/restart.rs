@@ -10,7 +10,11 @@ use crate::lab::{Lab, Station};
 fn state(station: &Station, interface: &str) -> Value {
     let link = station.json(&format!("ip -d -j link show dev {interface}"))[0].clone();
     let addresses = station.json(&format!("ip -j addr show dev {interface}"));
-    let routes = station.json(&format!("ip -j route show dev {interface}"));
+    let mut routes = station.json(&format!("ip -j route show dev {interface}"));
+    for route in routes.as_array_mut().expect("routes") {
+        // Whether the link has a carrier just now.
+        route["flags"].take();
+    }
     let mut all = serde_json::Map::new();
     for key in ["address", "mtu", "ifalias", "altnames"] {
         all.insert(key.to_owned(), link[key].clone());

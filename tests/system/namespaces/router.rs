@@ -1,7 +1,7 @@
 //! A namespace that routes between two partitions, as one with two interfaces of one daemon.
 
 use super::{await_place, beside, carry, meet};
-use crate::lab::{Host, Lab, SOON, Station, eventually};
+use crate::lab::{Lab, SOON, eventually};
 
 /// `ip tuntap add` beside a parent that is in another namespace.
 #[test]
@@ -16,10 +16,22 @@ fn children_are_made_and_deleted_where_their_parent_is() {
     blue.ok("ip link set ib0 up");
     b.ok("ip tuntap add dev ib0.8001 mode tap");
     b.configure("ib0.8001");
-    blue.ok("ip tuntap add dev ib0.8001 mode tap");
-    blue.ok(&format!("ip addr add {}/24 dev ib0.8001", a.v4()));
+    // One command after the other, as people write them.
+    let (v4, v6) = (a.v4(), a.v6());
+    let script = format!(
+        "ip tuntap add dev ib0.8001 mode tap && ip addr add {v4}/24 dev ib0.8001 && \
+         ip addr add {v6}/64 dev ib0.8001 nodad && ip link set ib0.8001 up && \
+         ip route add 10.77.0.0/16 via {} dev ib0.8001",
+        b.v4()
+    );
+    let done = blue.run_script(&script);
+    assert_eq!(done.code, Some(0), "{done:?}");
     await_place(a, "ib0.8001", Some(&blue));
-    configure_more(&blue, a);
+    blue.await_carrier("ib0.8001", true);
+    assert!(
+        blue.ok("ip route show dev ib0.8001")
+            .contains("10.77.0.0/16")
+    );
     meet(&blue, a, b);
     let added = a.ibtap("child add ib0 0x8002");
     assert_eq!(added.code, Some(0), "{added:?}");
@@ -34,15 +46,6 @@ fn children_are_made_and_deleted_where_their_parent_is() {
     eventually(SOON, "all of them to go", || {
         (a.ask("show").is_empty() && !blue.has_link("ib0.8002")).then_some(())
     });
-}
-
-/// What an adopted child still lacks: the address was there before it was adopted, and stays.
-fn configure_more(blue: &Station, host: &Host) {
-    let addresses = blue.ok("ip -4 addr show dev ib0.8001");
-    assert!(addresses.contains(&host.v4()), "{addresses}");
-    blue.ok(&format!("ip addr add {}/64 dev ib0.8001 nodad", host.v6()));
-    blue.ok("ip link set ib0.8001 up");
-    blue.await_carrier("ib0.8001", true);
 }
 
 #[test]
