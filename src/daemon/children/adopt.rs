@@ -198,10 +198,21 @@ impl Daemon {
     }
 
     fn judge(&self, place: Place, link: &rtnl::Link) -> Verdict {
+        if self.is_anothers(link) {
+            return Verdict::Foreign;
+        }
         let Some((id, pkey, mode)) = self.served_before(place, link) else {
             return self.judge_name(place, link);
         };
         self.judge_child(id, pkey, mode, link)
+    }
+
+    /// Whether its alias says that it is of a daemon in another network namespace.
+    fn is_anothers(&self, link: &rtnl::Link) -> bool {
+        let gid = link.alias.as_deref().and_then(Alias::parse);
+        let gid = gid.and_then(|alias| alias.gid);
+        let mut ports = self.ports.iter();
+        gid.is_some_and(|gid| ports.all(|port| port.port.attributes().gid != gid))
     }
 
     /// By its alias, a child that a daemon of ours has served on this port, whatever it is called

@@ -180,7 +180,11 @@ impl Daemon {
                 Names::read().of(there)
             ),
         }
+        let is_child = device.parent.is_some();
         self.renew_alias(id);
+        if !is_child {
+            self.look_for_children(id);
+        }
         true
     }
 }

@@ -42,7 +42,7 @@ impl Daemon {
         let mut called: Vec<_> = called.map(|(id, (at, d))| (*id, *at, d)).collect();
         if let Some(place) = place {
             let names = Names::read();
-            called.retain(|(_, _, d)| d.namespace.as_ref().is_some_and(|n| names.of(n) == place));
+            called.retain(|(_, _, d)| names.of(&d.namespace.unwrap_or(self.home)) == place);
         } else if called.len() > 1
             && let Some(home) = called.iter().find(|(_, _, d)| d.namespace.is_none())
         {

@@ -47,6 +47,8 @@ fn one_daemon_serves_equal_names_in_several_namespaces() {
             (&pkey.into(), &name.into())
         );
     }
+    let own = format!("{}/ib0", a.namespace().name());
+    assert_eq!(a.show(&own)["pkey"], 0xffff);
     let unknown = a.ibtap("show nowhere/ib0");
     assert_ne!(unknown.code, Some(0));
     a.ok("ip link del ib0");

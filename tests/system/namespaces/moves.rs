@@ -104,11 +104,6 @@ fn what_ip_link_changes_there_is_followed() {
     meet(&blue, a, b);
     assert!(holds(broadcast));
 
-    blue.ok("ethtool -K storage0 gro off");
-    eventually(SOON, "the offload to be off", || {
-        let log = a.daemon().log();
-        log.contains("storage0: coalescing off").then_some(())
-    });
     blue.ok("ethtool -C storage0 rx-frames 32");
     eventually(SOON, "the moderation", || {
         a.ibtap("coalesce storage0")
@@ -125,6 +120,12 @@ fn what_ip_link_changes_there_is_followed() {
     drop(group);
     eventually(SOON, "the group to be left", || {
         (!holds(mgid)).then_some(())
+    });
+
+    blue.ok("ethtool -K storage0 gro off");
+    eventually(SOON, "the offload to be off", || {
+        let log = a.daemon().log();
+        log.contains("storage0: coalescing off").then_some(())
     });
 
     // A bridge of that namespace.
