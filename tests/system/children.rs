@@ -80,7 +80,7 @@ fn refused(host: &Host, method: &str, parameters: Value) -> i64 {
         .write_all(format!("{call}\0").as_bytes())
         .expect("a call");
     let mut text = Vec::new();
-    for byte in stream.bytes() {
+    for byte in std::io::BufReader::new(stream).bytes() {
         match byte.expect("an answer") {
             0 => break,
             byte => text.push(byte),

@@ -197,8 +197,8 @@ fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
     assert_eq!(
         reloaded[0]["applied"],
         serde_json::json!([
-            "ib0: removed",
             "ib1: out of service; the interface was there before ibtapd and stays",
+            "ib0: removed",
             "ib2: created"
         ])
     );

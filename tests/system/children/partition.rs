@@ -130,13 +130,13 @@ fn nothing_crosses_partitions() {
     assert!(!a.pings(&address(b, 1)) && !b.pings(&address(a, 1)));
     // Broadcast, all hosts, all nodes.
     for target in ["-b 10.91.1.255", "-I ib0.8001 224.0.0.1"] {
-        a.run(&format!("ping -c 3 -i 0.2 -W 1 {target}"));
+        a.run(&format!("ping -c 50 -i 0.01 -W 1 {target}"));
     }
-    a.run("ping -6 -c 3 -i 0.2 -W 1 ff02::1%ib0.8001");
+    a.run("ping -6 -c 50 -i 0.01 -W 1 ff02::1%ib0.8001");
     assert_eq!(children(a, b), quiet);
     // Only what hosts say of themselves from time to time.
     for (before, after) in before.iter().zip(parents(a, b)) {
-        assert!(after - before < 5, "{before} {after}");
+        assert!(after - before < 30, "{before} {after}");
     }
     assert!(b.ask("neigh ib0.8002").is_empty());
     // It is the partition alone: in the same one they reach each other.
