@@ -9,8 +9,8 @@ mod partition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fabric::{FabricError, PKey};
-use ipoib::Event;
+use fabric::{FabricError, Gid, PKey};
+use ipoib::{Event, Time};
 use netdev::vlan::{TYPE, VID_MAX};
 
 use super::{Daemon, Names, Place};
@@ -278,8 +278,13 @@ impl Daemon {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
                 let entry = port.port.endpoint_pkey(partition.endpoint.id);
                 let changed = partition.follow(&wanted, gid, entry, |c| port.tell(|| c()));
-                if changed {
+                if changed.groups {
                     regroup.push(*id);
+                }
+                if changed.address {
+                    for ip in &partition.addresses {
+                        port.tell_first(Command::Announce(*id, *ip));
+                    }
                 }
             }
         }
@@ -339,6 +344,13 @@ impl Daemon {
         let mut all = self.vlans.partitions.iter();
         all.find(|(_, p)| self.vlan_name(p.trunk, p.vid) == name)
             .map(|(id, p)| (*id, p.at))
+    }
+
+    /// Of the partition that is called so: its broadcast group, when it was made, its groups.
+    pub(crate) fn vlan_broadcast(&self, name: &str) -> Option<(Gid, Time, &BTreeSet<Gid>)> {
+        let (id, _) = self.vlan_named(name)?;
+        let partition = self.vlans.partitions.get(&id)?;
+        Some((partition.broadcast(), partition.created, &partition.joined))
     }
 
     /// The partitions that tags select: name, id and port.
