@@ -2,7 +2,6 @@
 
 mod children;
 mod connections;
-mod debugfs;
 mod follow;
 mod table;
 
@@ -12,7 +11,7 @@ use ibtap::api::{
 
 pub use children::{children, moderation, pkeys};
 pub use connections::connections;
-pub use debugfs::{groups, paths};
+pub use ibtap::debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
 use table::{columns, labelled};
 

@@ -2,7 +2,7 @@
 //! what reads those reads ours.
 
 use fabric::Gid;
-use ibtap::api::{GroupInfo, PathInfo};
+use crate::api::{GroupInfo, PathInfo};
 
 /// `ipoib/<dev>_mcg`.
 pub fn groups(groups: &[GroupInfo]) -> String {
