@@ -2,7 +2,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ibtap::api::{ChildAddRequest, ChildDelRequest, InterfaceInfo, Mode};
 use ibtap::control::{ClientError, ControlClient};
@@ -18,21 +19,52 @@ use crate::tree::{Attribute, Dump, Node, STATISTICS};
 /// waits for longer than this reads an error: a daemon that hangs must not hang its readers.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// After a request that was not answered, others fail at once for so long. Else a daemon that hangs
+/// would keep each of many readers of one directory waiting for those before it, whom the kernel
+/// lets in one after the other.
+const REST: Duration = Duration::from_secs(1);
+
 /// Asks the daemon. Every request has a connection of its own, so that it does not matter whether
 /// the daemon was started again meanwhile.
 #[derive(Debug)]
 pub struct Requests {
     socket: PathBuf,
+    silent_until: Mutex<Option<Instant>>,
 }
 
 impl Requests {
     /// To the daemon at this control socket.
     pub fn to(socket: PathBuf) -> Requests {
-        Requests { socket }
+        Requests {
+            socket,
+            silent_until: Mutex::default(),
+        }
     }
 
-    fn connect(&self) -> Result<ControlClient, ClientError> {
-        ControlClient::connect(&self.socket, TIMEOUT)
+    /// Asks, on a connection of its own.
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(ControlClient) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        if self
+            .silent_until()
+            .is_some_and(|until| Instant::now() < until)
+        {
+            return Err(ClientError::Silent {
+                path: self.socket.clone(),
+                source: io::ErrorKind::TimedOut.into(),
+            });
+        }
+        let answer = ControlClient::connect(&self.socket, TIMEOUT).and_then(request);
+        let is_silent = matches!(&answer, Err(error) if errno(error) == Errno::TIMEDOUT);
+        *self.silent_until() = is_silent.then(|| Instant::now() + REST);
+        answer
+    }
+
+    fn silent_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.silent_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All interfaces. None where there is no daemon.
@@ -40,7 +72,7 @@ impl Requests {
     /// # Errors
     /// As [`errno`].
     pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, Errno> {
-        match self.connect().and_then(|mut daemon| daemon.show(None)) {
+        match self.ask(|mut daemon| daemon.show(None)) {
             Err(error) if errno(&error) == Errno::NODEV => Ok(Vec::new()),
             other => other.map_err(|error| errno(&error)),
         }
@@ -51,9 +83,7 @@ impl Requests {
     /// # Errors
     /// NODEV where there is none; as [`errno`].
     pub fn interface(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
-        let shown = self
-            .connect()
-            .and_then(|mut daemon| daemon.show(Some(selector)));
+        let shown = self.ask(|mut daemon| daemon.show(Some(selector)));
         let shown = shown.map_err(|error| errno(&error))?;
         shown.into_iter().next().ok_or(Errno::NODEV)
     }
@@ -87,13 +117,13 @@ impl Requests {
             Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
             Node::Counter(at) => self.counter(STATISTICS[at], &name),
             Node::Dump(Dump::Groups) => {
-                let groups = self.connect().and_then(|mut daemon| daemon.groups(&name));
+                let groups = self.ask(|mut daemon| daemon.groups(&name));
                 groups
                     .map(|groups| debugfs::groups(&groups))
                     .map_err(|error| errno(&error))
             }
             Node::Dump(Dump::Paths) => {
-                let paths = self.connect().and_then(|mut daemon| daemon.paths(&name));
+                let paths = self.ask(|mut daemon| daemon.paths(&name));
                 paths
                     .map(|paths| debugfs::paths(&paths))
                     .map_err(|error| errno(&error))
@@ -104,8 +134,7 @@ impl Requests {
 
     fn counter(&self, counter: &str, interface: &str) -> Result<String, Errno> {
         let stats = self
-            .connect()
-            .and_then(|mut daemon| daemon.stats(Some(interface)))
+            .ask(|mut daemon| daemon.stats(Some(interface)))
             .map_err(|error| errno(&error))?;
         let stats = stats.first().ok_or(Errno::NODEV)?;
         let found = stats
@@ -127,9 +156,7 @@ impl Requests {
         data: &[u8],
     ) -> Result<(), Errno> {
         let change = Change::read(attribute, data)?;
-        let asked = self
-            .connect()
-            .and_then(|daemon| change.ask(daemon, &selector(interface)));
+        let asked = self.ask(|daemon| change.ask(daemon, &selector(interface)));
         asked.map_err(|error| match (change, &error) {
             // An interface that can have no connections.
             (Change::Mode(_), ClientError::Refused(_)) => Errno::INVAL,

@@ -38,7 +38,7 @@ fn a_daemon_that_hangs_does_not_hang_its_readers() {
     let fs = lab.mount();
     // It takes connections, up to its backlog, and says nothing.
     let _listener = UnixListener::bind(lab.socket()).unwrap();
-    let readers: Vec<_> = (0..4)
+    let readers: Vec<_> = (0..20)
         .map(|_| {
             let path = fs.path("ib0/mode");
             std::thread::spawn(move || std::fs::read_to_string(path).unwrap_err())
