@@ -185,7 +185,11 @@ impl DeviceConfig {
             parent: Some(self.name.clone()),
             vlan_pkey: false,
             pkey: pkey.full(),
-            qpn: QpnChoice::default(),
+            // One number cannot be two queue pairs'.
+            qpn: match self.qpn {
+                QpnChoice::Number(_) => QpnChoice::Stable,
+                choice => choice,
+            },
             mtu: None,
             queues: Some(1),
             ..self.clone()

@@ -120,6 +120,17 @@ pub struct InterfaceInfo {
     pub version: String,
 }
 
+impl InterfaceInfo {
+    /// What requests about it name it, so that it is this one wherever others are called so:
+    /// `NETNS/NAME` in another network namespace than the daemon's.
+    pub fn qualified_name(&self) -> String {
+        match &self.netns {
+            Some(netns) => format!("{netns}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
+}
+
 /// An interface's counters. The first eight are those of `ethtool -S` on the kernel's IPoIB
 /// (`drivers/infiniband/ulp/ipoib/ipoib_ethtool.c`), in its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

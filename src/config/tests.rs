@@ -410,7 +410,7 @@ fn children_that_cannot_be() {
 }
 
 #[test]
-fn c91_names_of_children() {
+fn names_of_children() {
     for (parent, pkey, name) in [
         ("ib0", 0x8001, "ib0.8001"),
         ("ib0", 0x00ff, "ib0.80ff"),

@@ -12,6 +12,7 @@ mod bridge;
 mod capture;
 mod checklist;
 mod config;
+mod configured;
 mod connected;
 mod control;
 mod dhcp;

@@ -29,6 +29,7 @@ use ibtap::args::{EXIT_OK, EXIT_REFUSED};
 use ibtap::config::{Config, values::parse_interface};
 use ibtap::control::ClientError;
 use ibtap::run::SCOPE;
+use netdev::netns::Namespace;
 use rtnl::Requests;
 
 use crate::output::{Failure, Format, print};
@@ -240,37 +241,57 @@ impl Site<'_> {
         }
     }
 
-    /// Checks an interface that a daemon serves.
+    /// Checks an interface that a daemon serves, in the network namespace where it is.
     fn interface(&mut self, interface: &InterfaceInfo) -> Result<Vec<Finding>, rtnl::Error> {
-        let Some(view) = &self.view else {
-            return Ok(Vec::new());
+        let Some(netns) = &interface.netns else {
+            let (view, socket) = (self.view.as_ref(), self.socket);
+            return look_at(interface, view, socket, &mut self.requests);
         };
-        let none = Vec::new();
-        let neighbours = view.neighbours.get(&interface.name).unwrap_or(&none);
-        let mut host = host::gather(interface, neighbours.len(), &mut self.requests)?;
-        host.guests = view.guests.get(&interface.name).copied().unwrap_or(0);
-        let mut findings = host::judge(interface, &host);
-        findings.extend(gid::duplicates(interface, neighbours));
-        let stats = view.stats.iter().find(|s| s.name == interface.name);
-        if let Some(stats) = stats {
-            findings.extend(daemon::judge_counters(stats));
-            let up = host.link.filter(|link| link.is_usable());
-            let ask = |link: rtnl::Link| match link.master {
-                Some(_) => multicast::echo(self.socket, &interface.name),
-                None => multicast::probe(link.index).ok(),
-            };
-            let heard = multicast::Heard {
-                neighbours: neighbours.len(),
-                multicast: stats.multicast,
-                received: stats.rx_packets,
-                probe: up.and_then(ask),
-            };
-            if interface.carrier {
-                findings.push(multicast::judge_heard(&interface.name, heard));
-            }
-        }
-        Ok(findings)
+        let (view, socket) = (self.view.as_ref(), self.socket);
+        let look = || look_at(interface, view, socket, &mut Requests::new()?);
+        let seen = Namespace::named(netns).and_then(|there| there.visit(look));
+        seen.unwrap_or_else(|error| Ok(vec![namespace::closed(interface, netns, &error)]))
     }
+}
+
+/// What is seen of an interface in the present network namespace.
+fn look_at(
+    interface: &InterfaceInfo,
+    view: Option<&View>,
+    socket: &Path,
+    requests: &mut Requests,
+) -> Result<Vec<Finding>, rtnl::Error> {
+    let Some(view) = view else {
+        return Ok(Vec::new());
+    };
+    let name = interface.qualified_name();
+    let none = Vec::new();
+    let neighbours = view.neighbours.get(&name).unwrap_or(&none);
+    let mut host = host::gather(interface, neighbours.len(), requests)?;
+    host.guests = view.guests.get(&name).copied().unwrap_or(0);
+    let mut findings = host::judge(interface, &host);
+    if let Some(netns) = &interface.netns {
+        findings.iter_mut().for_each(|f| f.happens_in(netns));
+    }
+    findings.extend(gid::duplicates(interface, &view.interfaces, neighbours));
+    if let Some(stats) = view.stats.get(&name) {
+        findings.extend(daemon::judge_counters(&name, stats));
+        let up = host.link.filter(|link| link.is_usable());
+        let ask = |link: rtnl::Link| match link.master {
+            Some(_) => multicast::echo(socket, &name),
+            None => multicast::probe(link.index).ok(),
+        };
+        let heard = multicast::Heard {
+            neighbours: neighbours.len(),
+            multicast: stats.multicast,
+            received: stats.rx_packets,
+            probe: up.and_then(ask),
+        };
+        if interface.carrier {
+            findings.push(multicast::judge_heard(&name, heard));
+        }
+    }
+    Ok(findings)
 }
 
 /// Reads a configuration, and says so.

@@ -1,13 +1,16 @@
 //! The daemon: whether it answers, what it serves, what its counters tell.
 
 mod counters;
+mod partition;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ibtap::api::{InterfaceInfo, InterfaceStats, NeighbourInfo, PortState, VersionInfo};
+use ibtap::api::{
+    InterfaceInfo, InterfaceStats, NeighbourInfo, PkeyTable, PkeysRequest, PortState, VersionInfo,
+};
 use ibtap::control::{ClientError, ControlClient};
 use rustix::net::sockopt::socket_peercred;
 
@@ -28,12 +31,14 @@ pub struct View {
     pub pid: Option<u32>,
     /// Its interfaces, or the one asked for.
     pub interfaces: Vec<InterfaceInfo>,
-    /// Their counters.
-    pub stats: Vec<InterfaceStats>,
-    /// Their neighbours.
+    /// Their counters, by qualified name.
+    pub stats: BTreeMap<String, InterfaceStats>,
+    /// Their neighbours, likewise.
     pub neighbours: BTreeMap<String, Vec<NeighbourInfo>>,
-    /// How many guests' addresses each has behind it.
+    /// How many guests' addresses each has behind it, likewise.
     pub guests: BTreeMap<String, usize>,
+    /// The P_Key tables of its ports.
+    pub tables: Vec<PkeyTable>,
 }
 
 /// Asks for everything.
@@ -49,19 +54,26 @@ pub fn gather(
     let interfaces = client.show(interface)?;
     let mut neighbours = BTreeMap::new();
     let mut guests = BTreeMap::new();
-    for interface in &interfaces {
-        let known = client.neighbours(&interface.name)?;
-        neighbours.insert(interface.name.clone(), known);
-        let behind = client.guests(&interface.name)?.len();
-        guests.insert(interface.name.clone(), behind);
+    let mut stats = BTreeMap::new();
+    for name in interfaces.iter().map(InterfaceInfo::qualified_name) {
+        neighbours.insert(name.clone(), client.neighbours(&name)?);
+        guests.insert(name.clone(), client.guests(&name)?.len());
+        let of_one = client.stats(Some(&name))?.into_iter().next();
+        stats.extend(of_one.map(|of_one| (name, of_one)));
     }
+    let tables = match client.pkeys(&PkeysRequest::default()) {
+        // An older daemon does not tell; its version is a finding of its own.
+        Err(ClientError::Protocol(_)) => Vec::new(),
+        told => told?,
+    };
     Ok(View {
         version: client.version()?,
         pid: pid(socket),
-        stats: client.stats(interface)?,
+        stats,
         interfaces,
         neighbours,
         guests,
+        tables,
     })
 }
 
@@ -106,8 +118,10 @@ pub fn judge(view: &View) -> Vec<Finding> {
     }
     for interface in &view.interfaces {
         findings.push(state(interface));
-        let known = view.neighbours.get(&interface.name).map_or(0, Vec::len);
-        findings.push(neighbours(&interface.name, known));
+        findings.extend(partition::judge(interface, &view.tables));
+        let name = interface.qualified_name();
+        let known = view.neighbours.get(&name).map_or(0, Vec::len);
+        findings.push(neighbours(&name, known));
     }
     findings
 }
@@ -128,7 +142,7 @@ fn version(version: &VersionInfo) -> Finding {
 }
 
 fn state(interface: &InterfaceInfo) -> Finding {
-    let name = &interface.name;
+    let name = &interface.qualified_name();
     if interface.state == PortState::Active && interface.carrier {
         let found = format!("ACTIVE, P_Key {}, MTU {}", interface.pkey, interface.mtu);
         return Finding::new("interface", Level::Ok, name, found);

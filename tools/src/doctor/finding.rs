@@ -59,6 +59,16 @@ impl Finding {
     }
 }
 
+impl Finding {
+    /// Says that its subject is in another network namespace, where its advice is to be followed.
+    pub fn happens_in(&mut self, netns: &str) {
+        self.subject = format!("{netns}/{}", self.subject);
+        if let Some(advice) = &mut self.advice {
+            *advice = format!("in the network namespace {netns}: {advice}");
+        }
+    }
+}
+
 /// Whether something keeps ibtap from working.
 pub fn any_failed(findings: &[Finding]) -> bool {
     findings.iter().any(|f| f.level == Level::Fail)
@@ -120,6 +130,18 @@ mod tests {
         assert_eq!(json[0]["level"], "ok");
         assert!(json[0].get("advice").is_none());
         assert!(json[1].get("subject").is_none());
+    }
+
+    #[test]
+    fn advice_is_to_be_followed_where_the_subject_is() {
+        let mut finding =
+            Finding::new("host", Level::Fail, "ib0", "it is down").advise("ip link set ib0 up");
+        finding.happens_in("blue");
+        assert_eq!(
+            text(&[finding], false),
+            "FAIL  host blue/ib0: it is down\n      -> in the network namespace blue: ip link set \
+             ib0 up\n"
+        );
     }
 
     #[test]

@@ -91,9 +91,15 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
     }
 }
 
-/// Other hosts that claim the GID of an interface's port.
-pub fn duplicates(interface: &InterfaceInfo, neighbours: &[NeighbourInfo]) -> Vec<Finding> {
-    let claims = |n: &&NeighbourInfo| n.gid == interface.gid && n.qpn != interface.qpn;
+/// Other hosts that claim the GID of an interface's port. All interfaces that the daemon serves on
+/// the port have it.
+pub fn duplicates(
+    interface: &InterfaceInfo,
+    served: &[InterfaceInfo],
+    neighbours: &[NeighbourInfo],
+) -> Vec<Finding> {
+    let is_ours = |n: &NeighbourInfo| served.iter().any(|own| own.qpn == n.qpn);
+    let claims = |n: &&NeighbourInfo| n.gid == interface.gid && !is_ours(n);
     let finding = |n: &NeighbourInfo| {
         Finding::new(
             CHECK,

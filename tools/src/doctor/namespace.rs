@@ -1,10 +1,12 @@
-//! The network namespace in which the daemon works.
+//! The network namespaces in which the daemon works and in which its interfaces are.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use ibtap::api::InterfaceInfo;
 
 use super::finding::{Finding, Level};
 
@@ -43,6 +45,20 @@ pub fn enter(pid: u32) -> Option<Finding> {
         )
         .advise("run this as root, outside containers or in that of the daemon"),
     })
+}
+
+/// An interface in a network namespace that could not be entered, so that the host's side of it was
+/// not seen. One without a name cannot be.
+pub fn closed(interface: &InterfaceInfo, netns: &str, error: &io::Error) -> Finding {
+    let found = format!("the host's side of it in {netns} was not looked at: {error}");
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run this as root, outside containers",
+        _ => {
+            "a namespace has to have a name for this: ip netns attach NAME PID, with a process that \
+             is in it"
+        }
+    };
+    Finding::new(CHECK, Level::Note, interface.qualified_name(), found).advise(advice)
 }
 
 fn join(path: &str) -> io::Result<()> {

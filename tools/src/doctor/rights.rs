@@ -11,8 +11,14 @@ const TUN: &str = "/dev/net/tun";
 /// The bit of CAP_NET_ADMIN (include/uapi/linux/capability.h).
 const CAP_NET_ADMIN: u64 = 1 << 12;
 
+/// Those of CAP_SYS_ADMIN and CAP_NET_BROADCAST: to look into other network namespaces, and to hear
+/// of them.
+const CAP_SYS_ADMIN: u64 = 1 << 21;
+const CAP_NET_BROADCAST: u64 = 1 << 11;
+
 /// Linux versions, as docs/operations.md says what they are needed for.
 const LINUX_NEEDED: (u32, u32) = (5, 1);
+const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 4);
 const LINUX_WITH_USO: (u32, u32) = (6, 2);
 
 /// Locked memory that queues in pinned memory take, about, in bytes.
@@ -70,6 +76,7 @@ fn memlock(limits: &str) -> Option<u64> {
 /// Judges.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![capabilities(facts), tun(facts)];
+    findings.extend(namespaces(facts));
     findings.extend(kernel(&facts.release));
     findings.extend(facts.memlock.map(locked_memory));
     findings
@@ -110,6 +117,31 @@ fn capabilities(facts: &Facts) -> Finding {
     }
 }
 
+/// What it takes to serve interfaces in other network namespaces.
+fn namespaces(facts: &Facts) -> Option<Finding> {
+    let (subject, caps) = match facts.daemon {
+        Some((pid, caps)) => (format!("process {pid}"), caps?),
+        None => (String::new(), facts.own?),
+    };
+    let missing: Vec<&str> = [
+        ("CAP_SYS_ADMIN", CAP_SYS_ADMIN),
+        ("CAP_NET_BROADCAST", CAP_NET_BROADCAST),
+    ]
+    .into_iter()
+    .filter_map(|(name, bit)| (caps & bit == 0).then_some(name))
+    .collect();
+    (!missing.is_empty()).then(|| {
+        let missing = missing.join(" and ");
+        let found = format!(
+            "without {missing}, interfaces that move to another network namespace are lost to ibtapd"
+        );
+        Finding::new(CHECK, Level::Note, subject, found).advise(
+            "if that is wanted: both in CapabilityBoundingSet and AmbientCapabilities of the unit, or \
+             start it as root",
+        )
+    })
+}
+
 fn tun(facts: &Facts) -> Finding {
     let Err(error) = &facts.tun else {
         return Finding::new(CHECK, Level::Ok, TUN, "opens");
@@ -138,6 +170,12 @@ fn kernel(release: &str) -> Option<Finding> {
     Some(if version < LINUX_NEEDED {
         Finding::new(CHECK, Level::Fail, subject, "is too old")
             .advise("use Linux 5.1 or later, which has SO_BINDTOIFINDEX and UDP_GRO")
+    } else if version < LINUX_WITH_TAP_NETNS {
+        let found = "works, but does not tell where a TAP interface has moved to";
+        Finding::new(CHECK, Level::Note, subject, found).advise(
+            "keep interfaces in the daemon's network namespace; Linux 5.4 and later have \
+             TUNGETDEVNETNS",
+        )
     } else if version < LINUX_WITH_USO {
         let found = "works, but hands over large UDP sends in packets";
         Finding::new(CHECK, Level::Note, subject, found)
@@ -193,12 +231,29 @@ mod tests {
         assert_eq!(level, Level::Warn);
         assert!(found.contains("CAP_NET_ADMIN"), "{found}");
         // Who asks a daemon that has it needs none.
-        f.daemon = Some((7, Some(CAP_NET_ADMIN)));
+        f.daemon = Some((7, Some(CAP_NET_ADMIN | CAP_SYS_ADMIN | CAP_NET_BROADCAST)));
         assert_eq!(worst(&f).0, Level::Ok);
         f.daemon = Some((7, Some(0)));
         assert_eq!(worst(&f).0, Level::Warn);
         f.daemon = Some((7, None));
         assert_eq!(worst(&f).0, Level::Note);
+    }
+
+    #[test]
+    fn other_namespaces_take_more() {
+        let mut f = facts();
+        for (caps, missing) in [
+            (CAP_NET_ADMIN, "CAP_SYS_ADMIN and CAP_NET_BROADCAST"),
+            (CAP_NET_ADMIN | CAP_SYS_ADMIN, "without CAP_NET_BROADCAST"),
+            (CAP_NET_ADMIN | CAP_NET_BROADCAST, "without CAP_SYS_ADMIN"),
+        ] {
+            f.daemon = Some((7, Some(caps)));
+            let (level, found) = worst(&f);
+            assert_eq!(level, Level::Note, "{found}");
+            assert!(found.contains(missing), "{found}");
+        }
+        f.daemon = Some((7, None));
+        assert_eq!(namespaces(&f), None);
     }
 
     #[test]
@@ -218,6 +273,7 @@ mod tests {
             ("4.19.0", Level::Fail),
             ("5.0.21", Level::Fail),
             ("5.1.0", Level::Note),
+            ("5.3.18", Level::Note),
             ("5.10.0-28-amd64", Level::Note),
             ("6.1.0", Level::Note),
             ("6.2", Level::Ok),
@@ -227,6 +283,8 @@ mod tests {
             assert_eq!(kernel(release).unwrap().level, level, "{release}");
         }
         assert_eq!(kernel("unknown"), None);
+        assert!(kernel("5.3.18").unwrap().found.contains("has moved to"));
+        assert!(kernel("5.4.0").unwrap().found.contains("UDP sends"));
     }
 
     #[test]

@@ -142,7 +142,7 @@ ib0.8003  ib0     0x8003           connected  65520  -      off: P_Key 0x8003 is
 fn pkey_tables_and_moderation() {
     let table = PkeyTable {
         port: "soft/eth0".into(),
-        pkeys: vec![PKey::DEFAULT, PKey::new(1)],
+        pkeys: vec![PKey::DEFAULT, PKey::new(0), PKey::new(1)],
         automatic: true,
     };
     let set = PkeyTable {
@@ -153,7 +153,7 @@ fn pkey_tables_and_moderation() {
     let expected = "\
 PORT       INDEX  P_KEY   MEMBER   TABLE
 soft/eth0  0      0xffff  full     auto
-soft/eth0  1      0x0001  limited  auto
+soft/eth0  2      0x0001  limited  auto
 soft/eth1  0      0x8002  full     set
 ";
     assert_eq!(pkeys(&[table, set]), expected);

@@ -180,7 +180,7 @@ const SIGNS: [Sign; 25] = [
 ];
 
 /// Judges the counters of an interface.
-pub fn judge(stats: &InterfaceStats) -> Vec<Finding> {
+pub fn judge(name: &str, stats: &InterfaceStats) -> Vec<Finding> {
     let mut findings: Vec<Finding> = SIGNS
         .iter()
         .filter_map(|sign| {
@@ -189,7 +189,7 @@ pub fn judge(stats: &InterfaceStats) -> Vec<Finding> {
                 Finding::new(
                     "counters",
                     sign.level,
-                    &stats.name,
+                    name,
                     format!("{} is {count}: {}", sign.name, sign.means),
                 )
                 .advise(sign.advice)
@@ -198,7 +198,7 @@ pub fn judge(stats: &InterfaceStats) -> Vec<Finding> {
         .collect();
     if findings.is_empty() {
         let found = "tell of no loss";
-        findings.push(Finding::new("counters", Level::Ok, &stats.name, found));
+        findings.push(Finding::new("counters", Level::Ok, name, found));
     }
     findings
 }
@@ -244,7 +244,7 @@ mod tests {
             rx_packets: 7,
             ..InterfaceStats::default()
         };
-        let found = judge(&stats);
+        let found = judge("ib0", &stats);
         assert_eq!((found.len(), found[0].level), (1, Level::Ok));
     }
 
@@ -252,12 +252,15 @@ mod tests {
     #[test]
     fn what_was_answered_by_packet_too_big_is_no_error() {
         let judged = |tx_errors| {
-            judge(&InterfaceStats {
-                name: "ib0".into(),
-                tx_errors,
-                device: Counters(vec![("tx_too_big".into(), 7)]),
-                ..InterfaceStats::default()
-            })
+            judge(
+                "ib0",
+                &InterfaceStats {
+                    name: "ib0".into(),
+                    tx_errors,
+                    device: Counters(vec![("tx_too_big".into(), 7)]),
+                    ..InterfaceStats::default()
+                },
+            )
         };
         let found = judged(7);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -279,7 +282,7 @@ mod tests {
                 }],
                 ..InterfaceStats::default()
             };
-            let found = judge(&stats);
+            let found = judge("ib0", &stats);
             assert_eq!((found.len(), found[0].level), (1, Level::Warn), "{name}");
             assert!(found[0].found.starts_with(&format!("{name} is 3")));
         }
@@ -297,7 +300,7 @@ mod tests {
             workers: vec![worker(1), worker(4), worker(0)],
             ..InterfaceStats::default()
         };
-        let found = judge(&stats);
+        let found = judge("ib0", &stats);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].found.starts_with("rx_pkey_violations is 5"));
         assert!(found[0].advice.as_ref().unwrap().contains("P_Key"));

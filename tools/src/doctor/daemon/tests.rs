@@ -50,9 +50,10 @@ fn view() -> View {
         },
         pid: Some(7),
         interfaces: vec![interface()],
-        stats: Vec::new(),
+        stats: BTreeMap::new(),
         neighbours: BTreeMap::new(),
         guests: BTreeMap::new(),
+        tables: Vec::new(),
     }
 }
 
@@ -121,8 +122,16 @@ fn another_queue_pair_with_our_gid_is_a_duplicate() {
         queuelen: None,
     };
     let other = Gid([0xfd; 16]);
-    let duplicates = |n| crate::doctor::gid::duplicates(&ours, &[n]).len();
+    // Another interface of ours on the same port has the same GID.
+    let child = InterfaceInfo {
+        name: "ib1".into(),
+        qpn: Qpn::new(8),
+        ..interface()
+    };
+    let served = [interface(), child];
+    let duplicates = |n| crate::doctor::gid::duplicates(&ours, &served, &[n]).len();
     assert_eq!(duplicates(neighbour(other, 9)), 0);
     assert_eq!(duplicates(neighbour(ours.gid, 0x1234)), 0, "ourselves");
+    assert_eq!(duplicates(neighbour(ours.gid, 8)), 0, "our other one");
     assert_eq!(duplicates(neighbour(ours.gid, 9)), 1);
 }

@@ -1,0 +1,110 @@
+//! An interface's partition: whether its port is in it, and as what.
+
+use fabric::PKey;
+use ibtap::api::{InterfaceInfo, PkeyTable};
+
+use crate::doctor::finding::{Finding, Level};
+
+const CHECK: &str = "pkey";
+
+/// Judges an interface's P_Key by the table of its port; silent where both are as they mostly are.
+pub fn judge(interface: &InterfaceInfo, tables: &[PkeyTable]) -> Option<Finding> {
+    let table = tables.iter().find(|t| t.port == interface.port)?;
+    let (name, pkey) = (interface.qualified_name(), interface.pkey);
+    let partition = |entry: &&PKey| entry.full() == pkey.full();
+    let of_partition: Vec<&PKey> = table.pkeys.iter().filter(partition).collect();
+    if of_partition.is_empty() {
+        return Some(waits(interface, table));
+    }
+    // IBA vol. 1, 10.9.3. Two of them exchange nothing at all, so that not even ARP gets through.
+    of_partition.iter().all(|entry| !entry.is_full()).then(|| {
+        let found = format!(
+            "it is a limited member of partition {}: it reaches full members only",
+            pkey.full()
+        );
+        Finding::new(CHECK, Level::Note, name, found).advise(format!(
+            "if it is to reach other limited members, make one side of each pair a full one: here {}",
+            set(table, table.pkeys.iter().map(|e| if e.full() == pkey.full() { e.full() } else { *e }))
+        ))
+    })
+}
+
+fn waits(interface: &InterfaceInfo, table: &PkeyTable) -> Finding {
+    let (name, pkey) = (interface.qualified_name(), interface.pkey);
+    let found = format!(
+        "it waits: its P_Key {pkey} is not in the table of {}, which has {}",
+        table.port,
+        list(table.pkeys.iter().copied())
+    );
+    Finding::new(CHECK, Level::Fail, name, found).advise(format!(
+        "{}; or \"auto\" for all that the interfaces ask for; for good: pkeys in the configuration",
+        set(table, table.pkeys.iter().copied().chain([pkey.full()]))
+    ))
+}
+
+fn set(table: &PkeyTable, entries: impl Iterator<Item = PKey>) -> String {
+    format!("ibtap pkey set {} {}", table.port, list(entries))
+}
+
+/// The entries that are in use.
+fn list(entries: impl Iterator<Item = PKey>) -> String {
+    let used: Vec<String> = entries
+        .filter(|entry| entry.is_valid())
+        .map(|entry| entry.to_string())
+        .collect();
+    used.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(pkey: u16, table: &[u16]) -> Option<(Level, String, String)> {
+        let interface = InterfaceInfo {
+            pkey: PKey::new(pkey),
+            netns: Some("blue".into()),
+            ..super::super::tests::interface()
+        };
+        let table = PkeyTable {
+            port: interface.port.clone(),
+            pkeys: table.iter().map(|key| PKey::new(*key)).collect(),
+            automatic: false,
+        };
+        let finding = judge(&interface, &[table])?;
+        assert_eq!(finding.subject, "blue/ib0");
+        Some((finding.level, finding.found, finding.advice.unwrap()))
+    }
+
+    #[test]
+    fn a_full_member_is_as_it_should_be() {
+        assert_eq!(judged(0xffff, &[0xffff]), None);
+        // The full entry counts where both are there, and however the device's key is written.
+        assert_eq!(judged(0x0001, &[0x0001, 0x8001]), None);
+        assert_eq!(judge(&super::super::tests::interface(), &[]), None);
+    }
+
+    #[test]
+    fn limited_members_do_not_hear_each_other() {
+        let (level, found, advice) = judged(0x0001, &[0xffff, 0x0001]).unwrap();
+        assert_eq!(level, Level::Note);
+        assert!(
+            found.contains("limited member of partition 0x8001"),
+            "{found}"
+        );
+        assert!(
+            advice.ends_with("ibtap pkey set soft/eth0 0xffff,0x8001"),
+            "{advice}"
+        );
+    }
+
+    #[test]
+    fn a_p_key_that_the_table_lacks_is_waited_for() {
+        let (level, found, advice) = judged(0x8001, &[0xffff, 0, 0x8002]).unwrap();
+        assert_eq!(level, Level::Fail);
+        assert!(found.contains("0x8001 is not in the table of soft/eth0, which has 0xffff,0x8002"));
+        assert!(
+            advice.starts_with("ibtap pkey set soft/eth0 0xffff,0x8002,0x8001;"),
+            "{advice}"
+        );
+    }
+}
