@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lab::{Host, LINK_MTU, Lab, SOON, eventually, ibtap_fs};
+use crate::lab::{Host, LINK_MTU, Lab, Namespace, SOON, eventually, ibtap_fs};
 
 /// The files of a host's daemon. Unmounted when this value goes.
 struct Files {
@@ -90,14 +90,9 @@ fn files_say_what_ip_and_ibtap_say() {
         groups.starts_with("GID: ff12:401b:ffff:0:0:0:ffff:ffff\n"),
         "{groups}"
     );
-    let peer: fabric::Gid = b.show("ib0")["gid"]
-        .as_str()
-        .expect("a GID")
-        .parse()
-        .expect("a GID");
-    let path = a.ibtap("path ib0").out;
-    assert_eq!(files.read("debug/ib0_path"), path);
-    assert!(path.contains("GID: fe80:"), "{path}, with {peer}");
+    let paths = a.ibtap("path ib0").out;
+    assert!(paths.contains("GID: fe80:"), "{paths}");
+    assert_eq!(files.read("debug/ib0_path"), paths);
 
     let received = || {
         files
@@ -189,4 +184,54 @@ fn files_follow_a_rename_and_a_restart() {
     assert_eq!(files.try_read("storage0/mode"), None);
     a.start(&[]);
     assert_eq!(files.read("ib0/mode"), "datagram\n");
+}
+
+#[test]
+fn files_are_the_same_in_every_namespace() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, _) = lab.two();
+    let Some(files) = Files::of(a) else {
+        return;
+    };
+    let elsewhere = Namespace::create();
+    // As somebody there does it, who sees the mount.
+    let file = |path: &str| files.root.join(path).display().to_string();
+    let done = Command::new("ip")
+        .args(["netns", "exec", elsewhere.name(), "sh", "-c"])
+        .arg(format!("echo 0x8001 >{}", file("ib0/create_child")))
+        .status();
+    assert!(done.expect("iproute2 is installed").success());
+    a.ok(&format!("ip link set ib0.8001 netns {}", elsewhere.name()));
+    let qualified = format!("{}:ib0.8001/pkey", elsewhere.name());
+    eventually(SOON, "the move", || files.try_read(&qualified));
+    assert_eq!(files.read("ib0.8001/pkey"), "0x8001\n");
+
+    // Another of the same name, in the daemon's own.
+    a.ok("ip tuntap add dev ib0.8002 mode tap");
+    eventually(SOON, "its adoption", || files.try_read("ib0.8002/pkey"));
+    a.ok("ip link set ib0.8002 name ib0.8001");
+    eventually(SOON, "its name", || {
+        (files.read("ib0.8001/pkey") == "0x8002\n").then_some(())
+    });
+    assert_eq!(files.read(&qualified), "0x8001\n");
+    let mut listed: Vec<_> = std::fs::read_dir(&files.root)
+        .expect("the root")
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .into_string()
+                .expect("a name")
+        })
+        .collect();
+    listed.sort();
+    let mut expected = vec!["debug".into(), "ib0".into(), "ib0.8001".into()];
+    expected.push(format!("{}:ib0.8001", elsewhere.name()));
+    expected.sort();
+    assert_eq!(listed, expected);
+    assert_eq!(files.write("ib0/delete_child", "0x8001\n"), 0);
+    assert_eq!(files.try_read(&qualified), None);
+    assert_eq!(files.read("ib0.8001/pkey"), "0x8002\n");
 }

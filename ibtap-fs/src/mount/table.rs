@@ -25,8 +25,8 @@ pub struct Entry {
 /// Those of reading the table.
 pub fn top(point: &Path) -> io::Result<Option<Entry>> {
     let table = fs::read(FILE)?;
-    let entries = table.split(|byte| *byte == b'\n').filter_map(entry);
-    Ok(entries.filter(|entry| entry.point == point).next_back())
+    let mut entries = table.split(|byte| *byte == b'\n').filter_map(entry);
+    Ok(entries.rfind(|entry| entry.point == point))
 }
 
 /// Reads a line: `36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw`.
