@@ -1,4 +1,6 @@
-//! The command line of `ibtapd`.
+//! The command line of `ibtapd`, and what the command lines of all programs share.
+
+mod fs;
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -15,6 +17,7 @@ use crate::config::{
     values::parse_queues,
 };
 use crate::reload::Source;
+pub use fs::FsArgs;
 
 /// Where the control socket is unless the user says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";

@@ -1,7 +1,7 @@
 //! The daemon `ibtapd` as a library: configuration, life cycle of ports and devices, data threads,
 //! and the control socket. It wires `netdev`, `fabric` and `ipoib` together and owns no protocol.
 //!
-//! `ibtap`, the tool, uses [`api`] and [`control`] to talk to it.
+//! `ibtap`, the tool, and `ibtap-fs`, the file tree, use [`api`] and [`control`] to talk to it.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod datapath;
+pub mod debugfs;
 pub mod device;
 pub mod fdstore;
 pub mod logging;

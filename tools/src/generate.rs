@@ -1,4 +1,4 @@
-//! Man pages and shell completions of `ibtap` and `ibtapd`, made from their command lines.
+//! Man pages and shell completions of `ibtap`, `ibtapd` and `ibtap-fs`, made from their command lines.
 
 use std::fs;
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh, generate_to};
 use clap_mangen::Man;
-use ibtap::args::Args;
+use ibtap::args::{Args, FsArgs};
 
 use crate::cli::Cli;
 use crate::output::Failure;
@@ -72,6 +72,73 @@ The daemon's control socket. It speaks varlink.
 .BR rdma (8)
 "#;
 
+const FS_SECTIONS: &str = r#".SH FILES
+.TP
+.I MOUNTPOINT/ib0/mode, pkey, parent, umcast, mtu, address, broadcast, ...
+As in
+.I /sys/class/net/ib0
+of the kernel's ib_ipoib: mode, mtu and umcast may be written. An interface whose name others have in
+other network namespaces is
+.IR NETNS:ib0 .
+.TP
+.I MOUNTPOINT/ib0/create_child, delete_child
+A P_Key written to these makes or removes a child: decimal, hexadecimal with 0x, or octal with 0.
+.TP
+.I MOUNTPOINT/ib0/statistics/*
+Counters.
+.TP
+.I MOUNTPOINT/debug/ib0_mcg, ib0_path
+Multicast groups and paths, as debugfs prints them for ib_ipoib.
+.TP
+.I /run/ibtap/ibtapd.sock
+The daemon's control socket.
+.SH ERRORS
+Reads and writes fail with the numbers of the kernel's ib_ipoib.
+.TP
+.B EINVAL
+No number, or one that is out of range; a mode that is none (it needs its line feed, which
+.B echo
+writes) or that the interface cannot have.
+.TP
+.B ENOTUNIQ
+There is a child of this P_Key, or it is the parent's own.
+.TP
+.B ENODEV
+There is no such child; or the interface, or the daemon, has gone since the file was opened.
+.TP
+.B EPERM
+Who writes lacks CAP_NET_ADMIN.
+.TP
+.B EBUSY
+Another program holds the TAP, or the daemon is busy.
+.TP
+.B ETIMEDOUT
+The daemon does not answer.
+.SH "EXIT STATUS"
+.TP
+.B 0
+It was unmounted, or ended by SIGTERM or SIGINT.
+.TP
+.B 1
+The command line is wrong, or the mount point is missing, no directory, or in use by another ibtap\-fs.
+What one that was killed has left there is unmounted.
+.TP
+.B 2
+The kernel refused: there is no
+.IR /dev/fuse ,
+or no right to mount, which takes CAP_SYS_ADMIN.
+.SH EXAMPLES
+.TP
+.B mkdir /run/ibtap/fs; ibtap\-fs /run/ibtap/fs &
+.TP
+.B echo 0x8001 > /run/ibtap/fs/ib0/create_child
+Makes ib0.8001.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR ibtapd (8),
+.BR ip\-link (8)
+"#;
+
 const DECODE_SECTIONS: &str = r#".SH "EXIT STATUS"
 .TP
 .B 0
@@ -117,6 +184,7 @@ fn try_write(directory: &Path) -> io::Result<()> {
     let programs = [
         (Cli::command(), TOOL_SECTIONS),
         (Args::command(), DAEMON_SECTIONS),
+        (FsArgs::command(), FS_SECTIONS),
     ];
     for (mut command, sections) in programs {
         command.build();
@@ -201,6 +269,7 @@ mod tests {
         for expected in [
             "ibtap.8",
             "ibtapd.8",
+            "ibtap-fs.8",
             "ibtap-show.8",
             "ibtap-stats.8",
             "ibtap-log.8",
@@ -236,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_for_three_shells_and_two_programs() {
+    fn completions_for_three_shells_and_three_programs() {
         let directory = tempfile::tempdir().unwrap();
         try_write(directory.path()).unwrap();
         for (file, word) in [
@@ -246,6 +315,7 @@ mod tests {
             ("zsh/site-functions/_ibtap", "neigh"),
             ("zsh/site-functions/_ibtap", "child"),
             ("zsh/site-functions/_ibtapd", "--link-mtu"),
+            ("bash-completion/completions/ibtap-fs.bash", "--private"),
             ("fish/vendor_completions.d/ibtap.fish", "mcg"),
             ("fish/vendor_completions.d/ibtapd.fish", "pkey"),
         ] {

@@ -2,7 +2,6 @@
 
 mod children;
 mod connections;
-mod debugfs;
 mod follow;
 mod table;
 
@@ -12,8 +11,8 @@ use ibtap::api::{
 
 pub use children::{children, moderation, pkeys};
 pub use connections::connections;
-pub use debugfs::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
+pub use ibtap::debugfs::{groups, paths};
 use table::{columns, labelled};
 
 /// `ibtap show`: a block for each interface, labelled as `ibstat` labels.

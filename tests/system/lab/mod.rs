@@ -31,7 +31,7 @@ pub use iperf::{iperf, iperf_across, udp_arrives};
 pub use loss::Loss;
 pub use namespace::Namespace;
 pub use pinging::Pinging;
-pub use programs::ibtap;
+pub use programs::{ibtap, ibtap_fs, ibtapd};
 pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use station::{Background, Done, Station};

@@ -1,8 +1,8 @@
 //! The kernel's debugfs dumps (`drivers/infiniband/ulp/ipoib/ipoib_fs.c`), byte for byte, so that
 //! what reads those reads ours.
 
+use crate::api::{GroupInfo, PathInfo};
 use fabric::Gid;
-use ibtap::api::{GroupInfo, PathInfo};
 
 /// `ipoib/<dev>_mcg`.
 pub fn groups(groups: &[GroupInfo]) -> String {

@@ -1,0 +1,94 @@
+//! What is read from the files: the kernel's formats (`ipoib_main.c`, `ipoib_vlan.c`,
+//! `net/core/net-sysfs.c`).
+
+use fabric::{Gid, Qpn};
+use ibtap::api::{HardwareAddress, InterfaceInfo, LinkAddress};
+
+use crate::tree::Attribute;
+
+/// The hardware type of InfiniBand (`linux/if_arp.h ARPHRD_INFINIBAND`).
+const ARPHRD_INFINIBAND: u32 = 32;
+/// Bytes of a hardware address (`INFINIBAND_ALEN`).
+const INFINIBAND_ALEN: u32 = 20;
+
+/// A file's contents; `None` for one that is only written.
+pub fn of(attribute: Attribute, of: &InterfaceInfo) -> Option<String> {
+    Some(match attribute {
+        Attribute::Address => format!("{}\n", of.address),
+        Attribute::AddrLen => format!("{INFINIBAND_ALEN}\n"),
+        Attribute::Broadcast => format!("{}\n", broadcast(&of.broadcast)),
+        Attribute::Carrier => format!("{}\n", u8::from(of.carrier)),
+        Attribute::CreateChild | Attribute::DeleteChild => return None,
+        // A port of ours has number 1.
+        Attribute::DevId => "0x0\n".to_owned(),
+        Attribute::DevPort => "0\n".to_owned(),
+        Attribute::Ifindex => format!("{}\n", of.ifindex),
+        Attribute::Mode => format!("{}\n", of.mode),
+        Attribute::Mtu => format!("{}\n", of.mtu),
+        Attribute::Parent => format!("{}\n", of.parent.as_deref()?),
+        Attribute::Pkey => format!("{:#06x}\n", of.pkey.full().get()),
+        Attribute::Type => format!("{ARPHRD_INFINIBAND}\n"),
+        Attribute::Umcast => format!("{}\n", u8::from(of.umcast)),
+    })
+}
+
+/// The broadcast address: the queue pair number that stands for multicast, and the group
+/// (RFC 4391, sections 4 and 9.1.1).
+fn broadcast(group: &Gid) -> HardwareAddress {
+    let mut bytes = [0; 20];
+    bytes[1..4].copy_from_slice(&Qpn::MULTICAST.to_bytes());
+    bytes[4..].copy_from_slice(&group.0);
+    LinkAddress(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::{child, interface};
+
+    #[test]
+    fn attributes_read_as_sysfs_has_them() {
+        let ib0 = interface("ib0", 0x48);
+        for (attribute, contents) in [
+            (Attribute::AddrLen, "20\n"),
+            (
+                Attribute::Address,
+                "00:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:e7:7e:12\n",
+            ),
+            (
+                Attribute::Broadcast,
+                "00:ff:ff:ff:ff:12:40:1b:ff:ff:00:00:00:00:00:00:ff:ff:ff:ff\n",
+            ),
+            (Attribute::Carrier, "1\n"),
+            (Attribute::DevId, "0x0\n"),
+            (Attribute::DevPort, "0\n"),
+            (Attribute::Ifindex, "7\n"),
+            (Attribute::Mode, "datagram\n"),
+            (Attribute::Mtu, "2044\n"),
+            (Attribute::Pkey, "0xffff\n"),
+            (Attribute::Type, "32\n"),
+            (Attribute::Umcast, "0\n"),
+        ] {
+            assert_eq!(
+                of(attribute, &ib0).as_deref(),
+                Some(contents),
+                "{attribute:?}"
+            );
+        }
+        for unreadable in [
+            Attribute::CreateChild,
+            Attribute::DeleteChild,
+            Attribute::Parent,
+        ] {
+            assert_eq!(of(unreadable, &ib0), None);
+        }
+    }
+
+    #[test]
+    fn a_child_names_its_parent_and_its_partition_in_full() {
+        // Limited membership, which the kernel does not show either.
+        let child = child("ib0.8001", 0x49, "ib0", 0x0001);
+        assert_eq!(of(Attribute::Parent, &child).as_deref(), Some("ib0\n"));
+        assert_eq!(of(Attribute::Pkey, &child).as_deref(), Some("0x8001\n"));
+    }
+}

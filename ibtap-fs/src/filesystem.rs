@@ -1,0 +1,233 @@
+//! The file tree as FUSE asks for it.
+//!
+//! Nothing is cached that could become wrong: the kernel asks again for every interface's directory
+//! each time a path leads through it, and a read from a file's beginning is a new snapshot, as it is
+//! in sysfs (seq_file).
+
+mod fuse;
+mod handles;
+
+use std::ffi::{OsStr, OsString};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fuser::{FileAttr, FileType, INodeNo};
+use ibtap::api::InterfaceInfo;
+use rustix::io::Errno;
+
+use crate::caller::may_administer;
+use crate::interfaces::{Identity, Interfaces, directories};
+use crate::requests::Requests;
+use crate::tree::{DEBUG_DIRECTORY, Dump, Node, Place};
+use handles::{Handles, Listed};
+
+/// How long the kernel may believe what never changes.
+const FOR_LONG: Duration = Duration::from_secs(3600);
+/// Interfaces come, go and are renamed: the kernel is to ask each time.
+const NOT_AT_ALL: Duration = Duration::ZERO;
+/// The number in a listing of what has none yet (libfuse's `FUSE_UNKNOWN_INO`).
+const UNKNOWN_INODE: u64 = 0xffff_ffff;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tree {
+    requests: Requests,
+    interfaces: Mutex<Interfaces>,
+    handles: Mutex<Handles>,
+    since: SystemTime,
+}
+
+impl Tree {
+    /// A tree of what a daemon serves.
+    pub fn of(requests: Requests) -> Tree {
+        Tree {
+            requests,
+            interfaces: Mutex::default(),
+            handles: Mutex::default(),
+            since: SystemTime::now(),
+        }
+    }
+
+    fn interfaces(&self) -> MutexGuard<'_, Interfaces> {
+        self.interfaces
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handles(&self) -> MutexGuard<'_, Handles> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node of that name in a directory, and how long that holds.
+    fn find(&self, directory: Place, name: &OsStr) -> Result<(Place, Duration), Errno> {
+        let name = name.to_str().ok_or(Errno::NOENT)?;
+        match directory {
+            Place::Root if name == DEBUG_DIRECTORY => Ok((Place::Debug, FOR_LONG)),
+            Place::Root => self.find_interface(name, Node::Directory),
+            Place::Debug => {
+                let (interface, dump) = Dump::named(name).ok_or(Errno::NOENT)?;
+                self.find_interface(interface, Node::Dump(dump))
+            }
+            Place::Interface(number, within) => {
+                let mut interfaces = self.interfaces();
+                let is_child = interfaces.get(number).ok_or(Errno::NOENT)?.is_child;
+                let node = match within {
+                    Node::Directory => Node::in_directory(name, is_child),
+                    Node::Statistics => Node::in_statistics(name),
+                    _ => return Err(Errno::NOTDIR),
+                };
+                let node = node.ok_or(Errno::NOENT)?;
+                interfaces.looked_up_within(number);
+                Ok((Place::Interface(number, node), FOR_LONG))
+            }
+        }
+    }
+
+    fn find_interface(&self, name: &str, node: Node) -> Result<(Place, Duration), Errno> {
+        let interface = self.requests.directory(name).map_err(gone_is_absent)?;
+        let number = self.interfaces().looked_up(&interface);
+        Ok((Place::Interface(number, node), NOT_AT_ALL))
+    }
+
+    /// An interface as it is now, whatever it is called by now.
+    fn interface(&self, number: u64) -> Result<InterfaceInfo, Errno> {
+        let known = self.interfaces().get(number).ok_or(Errno::NODEV)?.clone();
+        match self.requests.interface(&known.selector) {
+            Ok(interface) if Identity::of(&interface) == known.identity => return Ok(interface),
+            Ok(_) | Err(Errno::NODEV | Errno::INVAL | Errno::BUSY) => {}
+            Err(other) => return Err(other),
+        }
+        let all = self.requests.interfaces()?;
+        let found = all
+            .into_iter()
+            .find(|interface| Identity::of(interface) == known.identity)
+            .ok_or(Errno::NODEV)?;
+        self.interfaces().seen(number, &found);
+        Ok(found)
+    }
+
+    /// A directory's contents.
+    fn list(&self, directory: Place) -> Result<Vec<Listed>, Errno> {
+        let mut listing = vec![
+            Listed::directory(directory.inode(), "."),
+            Listed::directory(UNKNOWN_INODE, ".."),
+        ];
+        let of_nodes = |number, nodes: &mut dyn Iterator<Item = (Node, &'static str)>| {
+            nodes
+                .map(|(node, name)| Listed::node(Place::Interface(number, node), name))
+                .collect::<Vec<_>>()
+        };
+        listing.extend(match directory {
+            Place::Root => self.list_root()?,
+            Place::Debug => self.list_dumps()?,
+            Place::Interface(number, Node::Directory) => {
+                let is_child = self
+                    .interface(number)
+                    .map_err(gone_is_absent)?
+                    .parent
+                    .is_some();
+                of_nodes(number, &mut Node::directory(is_child))
+            }
+            Place::Interface(number, Node::Statistics) => of_nodes(number, &mut Node::statistics()),
+            Place::Interface(..) => return Err(Errno::NOTDIR),
+        });
+        Ok(listing)
+    }
+
+    fn list_root(&self) -> Result<Vec<Listed>, Errno> {
+        let interfaces = directories(&self.requests.interfaces()?);
+        let listed = |name: String| Listed::directory(UNKNOWN_INODE, name);
+        Ok([Listed::node(Place::Debug, DEBUG_DIRECTORY)]
+            .into_iter()
+            .chain(interfaces.into_iter().map(listed))
+            .collect())
+    }
+
+    fn list_dumps(&self) -> Result<Vec<Listed>, Errno> {
+        let interfaces = directories(&self.requests.interfaces()?);
+        let of = |name: String| {
+            Dump::ALL.map(|dump| Listed::file(UNKNOWN_INODE, format!("{name}{}", dump.suffix())))
+        };
+        Ok(interfaces.into_iter().flat_map(of).collect())
+    }
+
+    /// A file's contents now.
+    fn snapshot(&self, file: Place) -> Result<Vec<u8>, Errno> {
+        let Place::Interface(number, node) = file else {
+            return Err(Errno::ISDIR);
+        };
+        let interface = self.interface(number)?;
+        self.requests.read(node, &interface).map(String::into_bytes)
+    }
+
+    /// Does what a write asks for.
+    fn change(&self, file: Place, data: &[u8], writer: u32) -> Result<(), Errno> {
+        let Place::Interface(number, Node::Attribute(attribute)) = file else {
+            return Err(Errno::ACCESS);
+        };
+        if !may_administer(writer) {
+            return Err(Errno::PERM);
+        }
+        let interface = self.interface(number)?;
+        self.requests.write(attribute, &interface, data)
+    }
+
+    fn attributes(&self, place: Place) -> FileAttr {
+        let (kind, nlink) = match place.is_directory() {
+            true => (FileType::Directory, 2),
+            false => (FileType::RegularFile, 1),
+        };
+        FileAttr {
+            ino: INodeNo(place.inode()),
+            size: place.size(),
+            blocks: 0,
+            atime: self.since,
+            mtime: self.since,
+            ctime: self.since,
+            crtime: self.since,
+            kind,
+            perm: place.permissions(),
+            nlink,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+/// A path does not lead to what is gone.
+fn gone_is_absent(error: Errno) -> Errno {
+    match error {
+        // INVAL: the name is no name that an interface could have.
+        Errno::NODEV | Errno::INVAL => Errno::NOENT,
+        other => other,
+    }
+}
+
+impl Listed {
+    fn directory(inode: u64, name: impl Into<OsString>) -> Listed {
+        Listed {
+            inode,
+            is_directory: true,
+            name: name.into(),
+        }
+    }
+
+    fn file(inode: u64, name: impl Into<OsString>) -> Listed {
+        Listed {
+            inode,
+            is_directory: false,
+            name: name.into(),
+        }
+    }
+
+    fn node(place: Place, name: &str) -> Listed {
+        Listed {
+            inode: place.inode(),
+            is_directory: place.is_directory(),
+            name: name.into(),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Which interfaces the kernel (of FUSE) knows of, under which numbers.
+//!
+//! An interface is who it is by its queue pair, which it keeps for life; names come and go. So an
+//! open file, or a shell that stands in `ib0/`, stays with its interface when that is renamed, and
+//! does not fall to another one that gets its name, as it is in sysfs.
+
+use std::collections::HashMap;
+
+use fabric::Qpn;
+use ibtap::api::InterfaceInfo;
+
+/// What an interface keeps for life.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Identity {
+    port: String,
+    qpn: Qpn,
+}
+
+impl Identity {
+    /// That of an interface.
+    pub fn of(interface: &InterfaceInfo) -> Identity {
+        Identity {
+            port: interface.port.clone(),
+            qpn: interface.qpn,
+        }
+    }
+}
+
+/// What is remembered of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Who it is.
+    pub identity: Identity,
+    /// What requests called it when it was last seen.
+    pub selector: String,
+    /// Whether it is a child; for life.
+    pub is_child: bool,
+}
+
+/// The interfaces that the kernel holds inodes of.
+#[derive(Debug, Default)]
+pub struct Interfaces {
+    known: HashMap<u64, (Known, u64)>,
+    numbers: HashMap<Identity, u64>,
+    last: u64,
+}
+
+impl Interfaces {
+    /// The number of an interface, of which the kernel is told an inode once more.
+    pub fn looked_up(&mut self, interface: &InterfaceInfo) -> u64 {
+        let known = Known {
+            identity: Identity::of(interface),
+            selector: selector(interface),
+            is_child: interface.parent.is_some(),
+        };
+        let number = *self
+            .numbers
+            .entry(known.identity.clone())
+            .or_insert_with(|| {
+                // Never used again, so that the kernel cannot mistake one for the other.
+                self.last += 1;
+                self.last
+            });
+        let entry = self.known.entry(number).or_insert((known.clone(), 0));
+        entry.0 = known;
+        entry.1 += 1;
+        number
+    }
+
+    /// The kernel is told one more inode of an interface that it knows.
+    pub fn looked_up_within(&mut self, number: u64) {
+        if let Some((_, lookups)) = self.known.get_mut(&number) {
+            *lookups += 1;
+        }
+    }
+
+    /// The kernel forgets that it was told so many.
+    pub fn forgotten(&mut self, number: u64, lookups: u64) {
+        let Some((known, left)) = self.known.get_mut(&number) else {
+            return;
+        };
+        *left = left.saturating_sub(lookups);
+        if *left == 0 {
+            self.numbers.remove(&known.identity);
+            self.known.remove(&number);
+        }
+    }
+
+    /// What is remembered of an interface.
+    pub fn get(&self, number: u64) -> Option<&Known> {
+        self.known.get(&number).map(|(known, _)| known)
+    }
+
+    /// It was seen under this name.
+    pub fn seen(&mut self, number: u64, interface: &InterfaceInfo) {
+        if let Some((known, _)) = self.known.get_mut(&number) {
+            known.selector = selector(interface);
+        }
+    }
+}
+
+/// What a request calls an interface, wherever that is.
+pub fn selector(interface: &InterfaceInfo) -> String {
+    match &interface.netns {
+        Some(netns) => format!("{netns}/{}", interface.name),
+        None => interface.name.clone(),
+    }
+}
+
+/// The names of directories: an interface's own, unless others are called the same in other network
+/// namespaces; then it has `NETNS:` before it, unless it is in the daemon's. (No name of an
+/// interface has a colon in it, see `dev_valid_name` in the kernel's `net/core/dev.c`.)
+pub fn directories(interfaces: &[InterfaceInfo]) -> Vec<String> {
+    let mut count: HashMap<&str, u32> = HashMap::new();
+    for interface in interfaces {
+        *count.entry(&interface.name).or_default() += 1;
+    }
+    interfaces
+        .iter()
+        .map(|interface| match &interface.netns {
+            Some(netns) if count[interface.name.as_str()] > 1 => {
+                format!("{netns}:{}", interface.name)
+            }
+            _ => interface.name.clone(),
+        })
+        .collect()
+}
+
+/// The network namespace and the name that a directory's name says.
+pub fn parts(directory: &str) -> (Option<&str>, &str) {
+    match directory.rsplit_once(':') {
+        Some((netns, name)) => (Some(netns), name),
+        None => (None, directory),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::samples::interface;
+
+    #[test]
+    fn a_number_lasts_as_long_as_the_kernel_remembers() {
+        let mut interfaces = Interfaces::default();
+        let ib0 = interface("ib0", 0x48);
+        let number = interfaces.looked_up(&ib0);
+        assert_eq!(interfaces.looked_up(&ib0), number);
+        interfaces.looked_up_within(number);
+        interfaces.forgotten(number, 2);
+        assert_eq!(interfaces.get(number).unwrap().selector, "ib0");
+        interfaces.forgotten(number, 1);
+        assert_eq!(interfaces.get(number), None);
+        assert_ne!(
+            interfaces.looked_up(&ib0),
+            number,
+            "numbers are not used again"
+        );
+        interfaces.forgotten(77, 1);
+    }
+
+    #[test]
+    fn a_new_name_is_no_new_interface_and_an_old_name_no_old_one() {
+        let mut interfaces = Interfaces::default();
+        let number = interfaces.looked_up(&interface("ib0", 0x48));
+        assert_eq!(interfaces.looked_up(&interface("ib9", 0x48)), number);
+        assert_eq!(interfaces.get(number).unwrap().selector, "ib9");
+        assert_ne!(interfaces.looked_up(&interface("ib0", 0x49)), number);
+    }
+
+    #[test]
+    fn names_that_are_not_alone_have_their_namespace_before_them() {
+        let mut there = interface("ib0", 2);
+        there.netns = Some("blue".into());
+        let mut moved = interface("ib0.8001", 3);
+        moved.netns = Some("netns:4026532008".into());
+        let listed = directories(&[interface("ib0", 1), there.clone(), moved.clone()]);
+        assert_eq!(listed, ["ib0", "blue:ib0", "ib0.8001"]);
+        assert_eq!(selector(&there), "blue/ib0");
+        assert_eq!(selector(&moved), "netns:4026532008/ib0.8001");
+        assert_eq!(
+            parts("netns:4026532008:ib0"),
+            (Some("netns:4026532008"), "ib0")
+        );
+        assert_eq!(parts("ib0"), (None, "ib0"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_directory_says_its_interface(
+            places in prop::collection::hash_set(("[a-c]", prop::option::of("[a-c:]{1,3}")), 0..8)
+        ) {
+            let interfaces: Vec<_> = places
+                .iter()
+                .map(|(name, netns)| InterfaceInfo { netns: netns.clone(), ..interface(name, 1) })
+                .collect();
+            let listed = directories(&interfaces);
+            for (directory, interface) in listed.iter().zip(&interfaces) {
+                let (netns, name) = parts(directory);
+                prop_assert_eq!(name, &interface.name);
+                if netns.is_some() {
+                    prop_assert_eq!(netns, interface.netns.as_deref());
+                }
+            }
+            // No two have the same.
+            let mut seen = listed.clone();
+            seen.sort();
+            seen.dedup();
+            prop_assert_eq!(seen.len(), listed.len());
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! Reads and writes as requests to the daemon.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ibtap::api::{ChildAddRequest, ChildDelRequest, InterfaceInfo, Mode};
+use ibtap::control::{ClientError, ControlClient};
+use ibtap::debugfs;
+use rustix::io::Errno;
+
+use crate::contents;
+use crate::interfaces::{parts, selector};
+use crate::number;
+use crate::tree::{Attribute, Dump, Node, STATISTICS};
+
+/// The daemon answers from memory, within milliseconds, but makes a child in some more. Whoever
+/// waits for longer than this reads an error: a daemon that hangs must not hang its readers.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// After a request that was not answered, others fail at once for so long. Else a daemon that hangs
+/// would keep each of many readers of one directory waiting for those before it, whom the kernel
+/// lets in one after the other.
+const REST: Duration = Duration::from_secs(1);
+
+/// Asks the daemon. Every request has a connection of its own, so that it does not matter whether
+/// the daemon was started again meanwhile.
+#[derive(Debug)]
+pub struct Requests {
+    socket: PathBuf,
+    silent_until: Mutex<Option<Instant>>,
+}
+
+impl Requests {
+    /// To the daemon at this control socket.
+    pub fn to(socket: PathBuf) -> Requests {
+        Requests {
+            socket,
+            silent_until: Mutex::default(),
+        }
+    }
+
+    /// Asks, on a connection of its own.
+    fn ask<T>(
+        &self,
+        request: impl FnOnce(ControlClient) -> Result<T, ClientError>,
+    ) -> Result<T, ClientError> {
+        if self
+            .silent_until()
+            .is_some_and(|until| Instant::now() < until)
+        {
+            return Err(ClientError::Silent {
+                path: self.socket.clone(),
+                source: io::ErrorKind::TimedOut.into(),
+            });
+        }
+        let answer = ControlClient::connect(&self.socket, TIMEOUT).and_then(request);
+        let is_silent = matches!(&answer, Err(error) if errno(error) == Errno::TIMEDOUT);
+        *self.silent_until() = is_silent.then(|| Instant::now() + REST);
+        answer
+    }
+
+    fn silent_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.silent_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All interfaces. None where there is no daemon.
+    ///
+    /// # Errors
+    /// As [`errno`].
+    pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, Errno> {
+        match self.ask(|mut daemon| daemon.show(None)) {
+            Err(error) if errno(&error) == Errno::NODEV => Ok(Vec::new()),
+            other => other.map_err(|error| errno(&error)),
+        }
+    }
+
+    /// The interface that a request calls so.
+    ///
+    /// # Errors
+    /// NODEV where there is none; as [`errno`].
+    pub fn interface(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
+        let shown = self.ask(|mut daemon| daemon.show(Some(selector)));
+        let shown = shown.map_err(|error| errno(&error))?;
+        shown.into_iter().next().ok_or(Errno::NODEV)
+    }
+
+    /// The interface of a directory of that name.
+    ///
+    /// # Errors
+    /// As [`Requests::interface`].
+    pub fn directory(&self, directory: &str) -> Result<InterfaceInfo, Errno> {
+        match parts(directory) {
+            (Some(netns), name) => self.interface(&format!("{netns}/{name}")),
+            (None, name) => match self.interface(name) {
+                // There are several, of which the daemon's own namespace may have one.
+                Err(Errno::INVAL | Errno::BUSY) => self
+                    .interfaces()?
+                    .into_iter()
+                    .find(|interface| interface.name == name && interface.netns.is_none())
+                    .ok_or(Errno::NODEV),
+                other => other,
+            },
+        }
+    }
+
+    /// A file's contents.
+    ///
+    /// # Errors
+    /// ACCESS where it cannot be read; as [`errno`].
+    pub fn read(&self, node: Node, interface: &InterfaceInfo) -> Result<String, Errno> {
+        let name = selector(interface);
+        match node {
+            Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
+            Node::Counter(at) => self.counter(STATISTICS[at], &name),
+            Node::Dump(Dump::Groups) => {
+                let groups = self.ask(|mut daemon| daemon.groups(&name));
+                groups
+                    .map(|groups| debugfs::groups(&groups))
+                    .map_err(|error| errno(&error))
+            }
+            Node::Dump(Dump::Paths) => {
+                let paths = self.ask(|mut daemon| daemon.paths(&name));
+                paths
+                    .map(|paths| debugfs::paths(&paths))
+                    .map_err(|error| errno(&error))
+            }
+            Node::Directory | Node::Statistics => Err(Errno::ISDIR),
+        }
+    }
+
+    fn counter(&self, counter: &str, interface: &str) -> Result<String, Errno> {
+        let stats = self
+            .ask(|mut daemon| daemon.stats(Some(interface)))
+            .map_err(|error| errno(&error))?;
+        let stats = stats.first().ok_or(Errno::NODEV)?;
+        let found = stats
+            .kernel()
+            .into_iter()
+            .find(|(name, _)| *name == counter);
+        let (_, value) = found.ok_or(Errno::NODEV)?;
+        Ok(format!("{value}\n"))
+    }
+
+    /// Does what writing `data` to a file asks for.
+    ///
+    /// # Errors
+    /// INVAL where it makes no sense; ACCESS where the file cannot be written; as [`errno`].
+    pub fn write(
+        &self,
+        attribute: Attribute,
+        interface: &InterfaceInfo,
+        data: &[u8],
+    ) -> Result<(), Errno> {
+        let change = Change::read(attribute, data)?;
+        let asked = self.ask(|daemon| change.ask(daemon, &selector(interface)));
+        asked.map_err(|error| match (change, &error) {
+            // An interface that can have no connections.
+            (Change::Mode(_), ClientError::Refused(_)) => Errno::INVAL,
+            _ => errno(&error),
+        })
+    }
+}
+
+/// What a write asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    CreateChild(i64),
+    DeleteChild(i64),
+    Mode(Mode),
+    Mtu(u32),
+    Umcast(bool),
+}
+
+impl Change {
+    /// As the kernel reads it (`ipoib_main.c create_child_store, delete_child_store, umcast_store,
+    /// ipoib_set_mode`, `net/core/net-sysfs.c mtu_store`).
+    fn read(attribute: Attribute, data: &[u8]) -> Result<Change, Errno> {
+        let text = number::as_string(data);
+        match attribute {
+            Attribute::CreateChild => number::scanned(text).map(Change::CreateChild),
+            Attribute::DeleteChild => number::scanned(text).map(Change::DeleteChild),
+            // With the line feed, as `echo` writes it, and with nothing else.
+            Attribute::Mode => match text {
+                b"connected\n" => Some(Change::Mode(Mode::Connected)),
+                b"datagram\n" => Some(Change::Mode(Mode::Datagram)),
+                _ => None,
+            },
+            Attribute::Mtu => number::strict(text)
+                .and_then(|mtu| u32::try_from(mtu).ok())
+                .map(Change::Mtu),
+            Attribute::Umcast => Some(Change::Umcast(number::lenient(text) > 0)),
+            _ => return Err(Errno::ACCESS),
+        }
+        .ok_or(Errno::INVAL)
+    }
+
+    fn ask(self, mut daemon: ControlClient, interface: &str) -> Result<(), ClientError> {
+        match self {
+            Change::CreateChild(pkey) => {
+                let request = ChildAddRequest {
+                    parent: interface.to_owned(),
+                    pkey,
+                    name: None,
+                    mode: None,
+                    mtu: None,
+                    queues: None,
+                    netns: None,
+                };
+                daemon.child_add(&request).map(drop)
+            }
+            Change::DeleteChild(pkey) => {
+                let request = ChildDelRequest {
+                    interface: interface.to_owned(),
+                    pkey: Some(pkey),
+                };
+                daemon.child_del(&request)
+            }
+            Change::Mode(mode) => daemon.mode(interface, Some(mode)).map(drop),
+            Change::Mtu(mtu) => daemon.mtu(interface, Some(mtu)).map(drop),
+            Change::Umcast(umcast) => daemon.umcast(interface, Some(umcast)).map(drop),
+        }
+    }
+}
+
+/// The error number for what the daemon says, or does not say:
+///
+/// * the kernel's own, where the daemon names one;
+/// * NODEV, as for a device that has been removed, where the interface or the daemon is gone;
+/// * TIMEDOUT where the daemon does not answer in time;
+/// * INVAL where the request makes no sense to it, and BUSY where it refuses, for instance because
+///   it is still starting;
+/// * ACCESS where its socket is not for us, and IO for anything else.
+fn errno(error: &ClientError) -> Errno {
+    match error {
+        // The range of error numbers in Linux.
+        ClientError::Errno { errno, .. } if (1..4096).contains(errno) => {
+            Errno::from_raw_os_error(*errno)
+        }
+        ClientError::NoSuchInterface { .. } | ClientError::Ended { .. } => Errno::NODEV,
+        ClientError::BadArgument(_) => Errno::INVAL,
+        ClientError::Refused(_) => Errno::BUSY,
+        ClientError::Unreachable { source, .. } | ClientError::Silent { source, .. } => {
+            match source.kind() {
+                io::ErrorKind::TimedOut => Errno::TIMEDOUT,
+                io::ErrorKind::PermissionDenied => Errno::ACCESS,
+                _ => Errno::NODEV,
+            }
+        }
+        ClientError::Errno { .. } | ClientError::Protocol(_) => Errno::IO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_compared_with_their_line_feed() {
+        let read = |text: &str| Change::read(Attribute::Mode, text.as_bytes());
+        assert_eq!(read("connected\n"), Ok(Change::Mode(Mode::Connected)));
+        assert_eq!(read("datagram\n"), Ok(Change::Mode(Mode::Datagram)));
+        assert_eq!(read("datagram\n\0rest"), Ok(Change::Mode(Mode::Datagram)));
+        for wrong in [
+            "connected",
+            "datagram",
+            "Connected\n",
+            "connected\n\n",
+            "1\n",
+            "",
+        ] {
+            assert_eq!(read(wrong), Err(Errno::INVAL), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_read_as_each_file_of_the_kernel_reads_them() {
+        let read = |attribute, text: &str| Change::read(attribute, text.as_bytes());
+        let create = |text| read(Attribute::CreateChild, text);
+        assert_eq!(create(" 0x8001 \n"), Ok(Change::CreateChild(0x8001)));
+        assert_eq!(create("-1\n"), Ok(Change::CreateChild(-1)));
+        assert_eq!(create("pkey\n"), Err(Errno::INVAL));
+        let delete = |text| read(Attribute::DeleteChild, text);
+        assert_eq!(delete("32769"), Ok(Change::DeleteChild(0x8001)));
+        assert_eq!(delete("\n"), Err(Errno::INVAL));
+        let mtu = |text| read(Attribute::Mtu, text);
+        assert_eq!(mtu("2044\n"), Ok(Change::Mtu(2044)));
+        assert_eq!(mtu("2044 bytes\n"), Err(Errno::INVAL));
+        assert_eq!(mtu("4294967296\n"), Err(Errno::INVAL));
+        let umcast = |text| read(Attribute::Umcast, text);
+        assert_eq!(umcast("1\n"), Ok(Change::Umcast(true)));
+        assert_eq!(umcast("yes\n"), Ok(Change::Umcast(false)));
+    }
+
+    #[test]
+    fn what_is_only_read_cannot_be_written() {
+        assert_eq!(Change::read(Attribute::Pkey, b"1"), Err(Errno::ACCESS));
+    }
+
+    #[test]
+    fn errors_have_the_numbers_that_the_kernel_gives() {
+        let path = PathBuf::from("/run/x.sock");
+        let silent = |kind: io::ErrorKind| ClientError::Silent {
+            path: path.clone(),
+            source: kind.into(),
+        };
+        assert_eq!(errno(&silent(io::ErrorKind::TimedOut)), Errno::TIMEDOUT);
+        assert_eq!(errno(&silent(io::ErrorKind::UnexpectedEof)), Errno::NODEV);
+        let refused = ClientError::Unreachable {
+            path,
+            source: io::ErrorKind::ConnectionRefused.into(),
+        };
+        assert_eq!(errno(&refused), Errno::NODEV);
+        let said = ClientError::Errno {
+            errno: libc::ENOTUNIQ,
+            message: String::new(),
+        };
+        assert_eq!(errno(&said), Errno::NOTUNIQ);
+        for nonsense in [0, -1, 4096, i32::MAX] {
+            let said = ClientError::Errno {
+                errno: nonsense,
+                message: String::new(),
+            };
+            assert_eq!(errno(&said), Errno::IO);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Interfaces for tests.
+
+use fabric::{Gid, PKey, QKey, Qpn};
+use ibtap::api::{DhcpMode, InterfaceInfo, LinkAddress, Mode, PortState};
+
+/// A parent in the default partition, in the daemon's network namespace.
+pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
+    let gid: Gid = "fe80::2:c903:e7:7e12".parse().unwrap();
+    let mut address = [0; 20];
+    address[1..4].copy_from_slice(&Qpn::new(qpn).to_bytes());
+    address[4..].copy_from_slice(&gid.0);
+    InterfaceInfo {
+        name: name.to_owned(),
+        ifindex: 7,
+        port: "soft/eth0".to_owned(),
+        underlay: Some("eth0".to_owned()),
+        state: PortState::Active,
+        reason: None,
+        carrier: true,
+        mode: Mode::Datagram,
+        connections: None,
+        connections_max: 0,
+        pkey: PKey::DEFAULT,
+        parent: None,
+        netns: None,
+        qkey: QKey::new(0xb1b),
+        qpn: Qpn::new(qpn),
+        gid,
+        address: LinkAddress(address),
+        mac: LinkAddress([2, 0, 0, 0, 0, 1]),
+        broadcast: "ff12:401b:ffff::ffff:ffff".parse().unwrap(),
+        mtu: 2044,
+        link_mtu: 2048,
+        queues: 1,
+        persist: false,
+        dhcp: DhcpMode::Broadcast,
+        reflect: false,
+        umcast: false,
+        vlan_pkey: false,
+        pid: 1,
+        version: "0".to_owned(),
+    }
+}
+
+/// A child of another partition.
+pub fn child(name: &str, qpn: u32, parent: &str, pkey: u16) -> InterfaceInfo {
+    InterfaceInfo {
+        parent: Some(parent.to_owned()),
+        pkey: PKey::new(pkey),
+        ..interface(name, qpn)
+    }
+}

@@ -1,0 +1,201 @@
+//! A running `ibtap-fs` on a directory of its own.
+
+use std::io::{self, ErrorKind};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Patience for what takes a moment.
+pub const SOON: Duration = Duration::from_secs(15);
+
+/// Directories of a test.
+pub struct Lab {
+    scratch: TempDir,
+}
+
+impl Lab {
+    /// `None`, said loudly, where nothing can be mounted.
+    pub fn new() -> Option<Lab> {
+        let is_usable = rustix::process::geteuid().is_root()
+            && std::fs::File::options()
+                .read(true)
+                .write(true)
+                .open("/dev/fuse")
+                .is_ok();
+        if !is_usable {
+            eprintln!("SKIPPED: mounting needs root and /dev/fuse");
+            return None;
+        }
+        let scratch = tempfile::Builder::new()
+            .prefix("ibtap fs ")
+            .tempdir()
+            .unwrap();
+        let lab = Lab { scratch };
+        std::fs::create_dir(lab.root()).unwrap();
+        // Others are to look at it, too.
+        let modes = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(lab.scratch.path(), modes).unwrap();
+        Some(lab)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.scratch.path().join("ibtapd.sock")
+    }
+
+    /// The mount point. (Blanks are escaped in the table of mounts.)
+    pub fn root(&self) -> PathBuf {
+        self.scratch.path().join("mount point")
+    }
+
+    pub fn command(&self, mountpoint: &Path) -> Command {
+        // What is started here does not outlive the test, even when that is killed. It may do what
+        // systemd/ibtap-fs.service lets it do, and nothing else.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "TERM", "--no-new-privs", "--inh-caps=-all"])
+            .arg("--bounding-set=-all,+sys_admin,+sys_ptrace")
+            .arg(env!("CARGO_BIN_EXE_ibtap-fs"))
+            .arg("--socket")
+            .arg(self.socket())
+            .arg(mountpoint);
+        command
+    }
+
+    /// Runs it where it is to end by itself.
+    pub fn refused(&self, mountpoint: &Path) -> Output {
+        self.command(mountpoint).output().unwrap()
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub fn mount(&self) -> Mounted {
+        let notify = self.scratch.path().join("notify.sock");
+        // A second one listens where the first has.
+        let _ = std::fs::remove_file(&notify);
+        let ready = UnixDatagram::bind(&notify).unwrap();
+        ready
+            .set_read_timeout(Some(Duration::from_millis(100)))
+            .unwrap();
+        let child = self
+            .command(&self.root())
+            .env("NOTIFY_SOCKET", &notify)
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let mut mounted = Mounted {
+            child,
+            root: self.root(),
+            _notified: ready.try_clone().unwrap(),
+        };
+        let mut message = [0; 100];
+        let n = eventually("readiness", || match ready.recv(&mut message) {
+            Ok(n) => Some(n),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                assert!(mounted.ended().is_none(), "it ended");
+                None
+            }
+            Err(e) => panic!("{e}"),
+        });
+        assert_eq!(message[..n].trim_ascii_end(), b"READY=1");
+        mounted
+    }
+}
+
+/// Ended, and unmounted whatever happens, when this value goes.
+pub struct Mounted {
+    child: Child,
+    root: PathBuf,
+    /// Its last notification comes here.
+    _notified: UnixDatagram,
+}
+
+impl Mounted {
+    /// A file or directory in it.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// All of a file.
+    pub fn read(&self, path: &str) -> String {
+        self.try_read(path)
+            .unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    pub fn try_read(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.path(path))
+    }
+
+    /// The error number of reading a file.
+    pub fn read_error(&self, path: &str) -> i32 {
+        self.try_read(path).unwrap_err().raw_os_error().unwrap()
+    }
+
+    /// Writes in one piece, as `echo` does; gives the error number.
+    pub fn write(&self, path: &str, text: &str) -> Result<(), i32> {
+        std::fs::write(self.path(path), text).map_err(|e| e.raw_os_error().unwrap())
+    }
+
+    /// The names in a directory, in their order.
+    pub fn list(&self, path: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path(path)).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// Runs a line of shell, in which `$M` is the mount point.
+    pub fn shell(&self, user: &[&str], line: &str) -> Output {
+        let mut words = user.iter().copied().chain(["sh", "-c", line]);
+        Command::new(words.next().unwrap())
+            .args(words)
+            .env("M", &self.root)
+            .output()
+            .unwrap()
+    }
+
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits until it ends by itself.
+    pub fn await_end(&mut self) -> ExitStatus {
+        eventually("its end", || self.ended())
+    }
+
+    /// Whether anything of ours is mounted there, live or dead.
+    pub fn is_mounted(&self) -> bool {
+        let point = self.root.to_str().unwrap().replace(' ', "\\040");
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        mounts
+            .lines()
+            .any(|line| line.contains(&format!(" {point} fuse.ibtap ")))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // Either may fail since it has ended, or is not mounted any longer.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = Command::new("umount").arg("-lq").arg(&self.root).output();
+    }
+}
+
+/// Asks until there is an answer.
+pub fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + SOON;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < end, "waited {SOON:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

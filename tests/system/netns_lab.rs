@@ -1,0 +1,143 @@
+//! `scripts/netns-lab`, as a person would use it.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::lab::{Done, ibtap, ibtapd};
+
+/// Runs the script with the programs under test. `None`, said loudly, without root.
+fn netns_lab(options: &[&str]) -> Option<Done> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: labs are made of network namespaces, which needs root");
+        return None;
+    }
+    // Beside it.
+    assert_eq!(ibtap().parent(), ibtapd().parent());
+    let folder = ibtapd().parent().expect("a program is in a folder");
+    let mut command = Command::new("timeout");
+    command
+        .args(["--kill-after=10", "120"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/netns-lab"))
+        .arg("--bin")
+        .arg(folder)
+        .args(options)
+        .stdin(std::process::Stdio::null());
+    Some(Done::of(&mut command))
+}
+
+/// The namespaces that there are.
+fn namespaces() -> String {
+    Done::of(Command::new("ip").args(["netns", "list"])).out
+}
+
+/// The lab's ID that a command has printed.
+fn id(done: &Done) -> &str {
+    let line = done.out.lines().find_map(|line| line.strip_prefix("lab "));
+    line.unwrap_or_else(|| panic!("{done:?}"))
+}
+
+#[test]
+fn a_lab_on_a_bridge_runs_a_command_and_goes() {
+    let command = "echo lab $LAB; ip netns exec {3} ping -q -c 1 -W 2 10.9.0.2 && \
+                   ibtap --socket $SOCKET2 mode ib0; exit 7";
+    let Some(done) = netns_lab(&["--nodes", "3", "--mode", "connected", "--cmd", command]) else {
+        return;
+    };
+    assert_eq!(done.code, Some(7), "the command's own: {done:?}");
+    assert!(
+        done.out.contains("1 received") && done.out.contains("connected\n"),
+        "{done:?}"
+    );
+    assert!(!namespaces().contains(id(&done)));
+}
+
+#[test]
+fn a_routed_lab_has_a_subnet_for_each_host() {
+    let command = "echo lab $LAB; ip -n $NODE1 route get 10.8.2.2; \
+                   ip netns exec {1} ping -q -c 1 -W 2 fd09::2";
+    let Some(done) = netns_lab(&["--routed", "--cmd", command, "--", "--mtu", "1500"]) else {
+        return;
+    };
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(
+        done.out.contains("via 10.8.1.1") && done.out.contains("1 received"),
+        "{done:?}"
+    );
+    assert!(!namespaces().contains(id(&done)));
+}
+
+#[test]
+fn a_lab_is_kept_until_it_is_taken_down() {
+    // With a file, and something that is left running.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqpn = 0x10{n}\n";
+    std::fs::write(file.path(), text).expect("a file");
+    let config = file.path().to_str().expect("an ASCII path");
+    let command = "echo lab $LAB; ip netns exec {1} bash -c \"exec -a $LAB.left sleep 300\" \
+                   </dev/null >/dev/null 2>&1 &";
+    let Some(done) = netns_lab(&["--config", config, "--keep", "--cmd", command]) else {
+        return;
+    };
+    let id = id(&done).to_owned();
+    // The socket is where the script says.
+    let ask = done
+        .out
+        .lines()
+        .find_map(|line| line.split_once("ask its daemon:"));
+    let words = ask.expect("how to ask").1.split_whitespace();
+    let shown = Done::of(Command::new("env").args(words).arg("--json"));
+    let down = Done::of(
+        Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/netns-lab"))
+            .args(["--down", &id]),
+    );
+    assert_eq!(done.code, Some(0), "{done:?}");
+    assert!(shown.out.contains("\"qpn\":257"), "{shown:?}");
+    assert_eq!(down.code, Some(0), "{down:?}");
+    assert!(!namespaces().contains(&id));
+    let left = Done::of(Command::new("pgrep").args(["-f", &format!("{id}\\.")]));
+    assert_eq!(left.out, "", "nothing of it runs");
+}
+
+#[test]
+fn a_lab_that_fails_leaves_nothing() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "nonsense = 1\n").expect("a file");
+    let config = file.path().to_str().expect("an ASCII path");
+    let Some(done) = netns_lab(&["--config", config, "--cmd", "true"]) else {
+        return;
+    };
+    assert_eq!(done.code, Some(1), "{done:?}");
+    // The daemon's own words, about its copy of the file, which is in a folder named after the lab.
+    let (before, _) = done
+        .err
+        .split_once("/1.toml")
+        .expect("what is wrong with the file");
+    let folder = before
+        .rsplit(char::is_whitespace)
+        .next()
+        .expect("a last word");
+    let name = folder.rsplit('/').next().expect("a last part");
+    let (id, _) = name.split_once('.').expect("an ID and something random");
+    assert!(id.starts_with("ibt"), "{done:?}");
+    assert!(!Path::new(folder).exists());
+    assert!(!namespaces().contains(id));
+}
+
+#[test]
+fn a_lab_that_makes_no_sense_is_not_begun() {
+    for (options, why) in [
+        (&["--nodes", "1", "--keep"][..], "2 to 200"),
+        (&["--mode", "fast", "--keep"], "datagram or connected"),
+        (&["--down", "ibt"], "not the ID of a lab"),
+        (&["--down", "ibt0"], "there is no lab"),
+        (&["--cmd"], "needs a value"),
+        (&[], "no terminal"),
+    ] {
+        let Some(done) = netns_lab(options) else {
+            return;
+        };
+        assert_eq!(done.code, Some(1), "{options:?}: {done:?}");
+        assert!(done.err.contains(why), "{options:?}: {done:?}");
+        assert_eq!(done.err.lines().count(), 1, "{options:?}: {done:?}");
+    }
+}
