@@ -319,19 +319,6 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     });
     assert!(!a.pings(&b.v4_in(5)));
     a.reaches(b);
-    // Tags select nothing any more.
-    let text = table("0xffff").replace("vlan_pkey = true", "");
-    std::fs::write(&path, text).expect("written");
-    assert_eq!(a.ibtap("reload").code, Some(0));
-    eventually(SOON, "no VLAN", || {
-        (a.ask("stats").len() == 1).then_some(())
-    });
-    let before = (unserved(a), a.counter("ib0", "tx_unsupported_type"));
-    a.send_frames("ib0", 100, &vec![tagged(&asks, 7); 3]);
-    eventually(SOON, "a type that is not carried", || {
-        (a.counter("ib0", "tx_unsupported_type") >= before.1 + 3).then_some(())
-    });
-    assert_eq!(unserved(a), before.0);
 }
 
 #[test]
@@ -356,6 +343,8 @@ fn a_vlan_follows_its_interface() {
             (host.mtu("ib0") == 65_520).then_some(())
         });
         host.ok("ip link set v5 mtu 65520");
+        // Its own addresses are not announced: peers learn from the next question.
+        host.ok("ip neigh flush dev v5");
     }
     eventually(SOON, "a packet of 40000 bytes", || {
         let ping = format!("ping -M do -c 1 -W 1 -s 40000 {}", b.v4_in(5));
@@ -394,13 +383,13 @@ fn moderation_spares_wake_ups_and_answers_still() {
         return;
     };
     let (a, b) = lab.two();
-    // So much in each round that the thread would wake for each datagram.
+    // The same load whatever becomes of it, unlike a flood of pings, which waits for answers.
     let flood = |a: &Host| {
         let before = (b.counter("ib0", "wakeups"), b.counter("ib0", "rx_packets"));
-        a.ok(&format!("ping -q -f -c 3000 -i 0.001 -s 100 {}", b.v4()));
+        iperf(a, b, &b.v4(), "-u -b 8M -l 100 -t 2");
         let packets = b.counter("ib0", "rx_packets") - before.1;
         let wakeups = b.counter("ib0", "wakeups") - before.0;
-        assert!(packets >= 2900, "{packets} packets");
+        assert!(packets > 10_000, "{packets} packets");
         wakeups
     };
     let usual = flood(a);
@@ -408,16 +397,14 @@ fn moderation_spares_wake_ups_and_answers_still() {
     let done = set("--rx-usecs 5000 --rx-frames 64");
     assert_eq!(done.code, Some(0), "{done:?}");
     let spared = flood(a);
-    // Five packets come together, and what the host answers to them wakes the thread, too.
-    println!("wake-ups: {usual}, and with moderation {spared}");
-    assert!(
-        spared * 3 < usual * 2,
-        "{spared} wake-ups instead of {usual}"
-    );
+    assert!(spared * 2 < usual, "{spared} wake-ups instead of {usual}");
     a.reaches(b);
     iperf(a, b, &b.v4(), "-n 5M");
     assert_ne!(set("--rx-usecs 65536").code, Some(0));
     assert_eq!(set("--rx-usecs 0 --rx-frames 0").code, Some(0));
     let again = flood(a);
-    assert!(spared < again, "{again} wake-ups without it again");
+    assert!(
+        spared * 2 < again,
+        "{spared} wake-ups, and {again} without moderation again"
+    );
 }

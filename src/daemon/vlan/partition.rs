@@ -1,11 +1,12 @@
 //! One partition that a tag selects, as the control thread knows it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, UdInit};
-use ipoib::{DhcpMode, Event, HardwareAddress, Mode};
+use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
 use crate::behind::Behind;
@@ -46,6 +47,18 @@ impl Followed {
     }
 }
 
+/// Addresses that are announced: more hosts than that answer for themselves when they are asked.
+const ADDRESSES_MAX: usize = 1024;
+
+/// What became another by following.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Changed {
+    /// Its groups may be others.
+    pub(super) groups: bool,
+    /// Peers see it under another address.
+    pub(super) address: bool,
+}
+
 /// See the module.
 pub(in super::super) struct Partition {
     id: DeviceId,
@@ -69,6 +82,11 @@ pub(in super::super) struct Partition {
     pub(super) joined: BTreeSet<Gid>,
     /// Groups that could not be attached, or had no room, were told of.
     told_refused: bool,
+    /// When it was made.
+    pub(super) created: Time,
+    /// Addresses of hosts that have the tag and MACs of their own, to be announced when the address
+    /// that peers see changes.
+    pub(super) addresses: BTreeSet<IpAddr>,
     /// What has the tag: VLAN links, a bridge's ports.
     pub(super) behind: Behind,
 }
@@ -117,6 +135,8 @@ impl Partition {
             siblings: Arc::default(),
             joined: BTreeSet::new(),
             told_refused: false,
+            created: now(),
+            addresses: BTreeSet::new(),
             behind,
         };
         partition.hand_out(trunk, threads);
@@ -131,6 +151,11 @@ impl Partition {
     /// The table entry that it uses, while it can be used.
     pub(in super::super) fn usable_entry(&self) -> Option<PKey> {
         self.endpoint.pkey.filter(|_| self.followed.up)
+    }
+
+    /// Its broadcast group.
+    pub(super) fn broadcast(&self) -> Gid {
+        ipoib::broadcast_mgid(self.pkey, self.scope)
     }
 
     /// What it is to others on its link.
@@ -174,19 +199,19 @@ impl Partition {
         }
     }
 
-    /// Tells the data threads what is another way now. True if its groups may be others.
+    /// Tells the data threads what is another way now.
     pub(super) fn follow(
         &mut self,
         wanted: &Followed,
         gid: Gid,
         entry: Option<PKey>,
         tell: impl Fn(&dyn Fn() -> Command),
-    ) -> bool {
+    ) -> Changed {
         let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
         let address =
             device::hardware_address(wanted.mode, wanted.connections, self.endpoint.qpn, gid);
-        if address != self.address {
-            self.address = address;
+        let moved = std::mem::replace(&mut self.address, address) != address;
+        if moved {
             tell(&|| Command::SetLocal(id, address));
         }
         if was.mode != wanted.mode {
@@ -213,7 +238,10 @@ impl Partition {
         if restarted || (was.up && !wanted.up) {
             tell(&|| Command::Flush(id));
         }
-        restarted || was.up != wanted.up
+        Changed {
+            groups: restarted || was.up != wanted.up,
+            address: moved,
+        }
     }
 
     /// The core has news. True if its groups may be others.
@@ -227,8 +255,16 @@ impl Partition {
                 false
             }
             Event::GroupSeen { group } => self.behind.seen(now, group),
-            Event::GuestLearned { ip, weak, .. } => self.behind.guest_learned(now, ip, weak),
-            Event::GuestForgotten { ip } => self.behind.guest_forgotten(ip),
+            Event::GuestLearned { ip, weak, .. } => {
+                if !weak && self.addresses.len() < ADDRESSES_MAX {
+                    self.addresses.insert(ip);
+                }
+                self.behind.guest_learned(now, ip, weak)
+            }
+            Event::GuestForgotten { ip } => {
+                self.addresses.remove(&ip);
+                self.behind.guest_forgotten(ip)
+            }
             _ => false,
         }
     }
