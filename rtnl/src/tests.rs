@@ -55,7 +55,7 @@ fn a_vlan_says_which() {
         link::decode(&link_message(0, &attributes)).unwrap().link
     };
     let vlan = of(b"vlan\0", &5u16.to_ne_bytes());
-    assert_eq!((vlan.link, vlan.vlan), (Some(4), Some(5)));
+    assert_eq!((vlan.link, vlan.vlan.map(|v| v.id)), (Some(4), Some(5)));
     assert_eq!(of(b"vlan\0", &[5]).vlan, None);
     assert_eq!(of(b"macvlan\0", &5u16.to_ne_bytes()).vlan, None);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use fabric::{FabricError, Gid, PKey};
 use ipoib::{Event, Time};
+use log::Level;
 use netdev::vlan::{TYPE, VID_MAX};
 
 use super::{Daemon, Names, Place};
@@ -21,6 +22,10 @@ use partition::{Followed, Partition};
 /// Partitions that the tags on one interface may select: as many as children are spoken of, since any
 /// host behind the interface may send any tag.
 const PARTITIONS_MAX: usize = 128;
+
+/// VLANs of one interface that wait and were warned of. More are told at the level debug: a host behind
+/// it may send all tags there are.
+const TOLD_MAX: usize = 16;
 
 /// All partitions that tags select.
 #[derive(Default)]
@@ -35,6 +40,8 @@ struct Trunk {
     partitions: BTreeMap<u16, DeviceId>,
     /// VLAN ids that were seen and cannot be served now.
     waiting: BTreeSet<u16>,
+    /// The port's P_Key table when those were last held against it.
+    table: Vec<PKey>,
     /// That there are too many was told.
     told_full: bool,
 }
@@ -77,9 +84,14 @@ impl Daemon {
             && !trunk.partitions.contains_key(&vid)
             && trunk.waiting.insert(vid)
             && let Err(why) = self.serve_vlan(id, vid)
-            && let Some((_, device)) = self.devices.get(&id)
+            && let (Some((_, device)), Some(trunk)) =
+                (self.devices.get(&id), self.vlans.trunks.get(&id))
         {
-            log::warn!("{}: VLAN {vid} is not served: {why}", device.name);
+            let level = match trunk.waiting.len() {
+                0..=TOLD_MAX => Level::Warn,
+                _ => Level::Debug,
+            };
+            log::log!(level, "{}: VLAN {vid} is not served: {why}", device.name);
         }
     }
 
@@ -232,11 +244,16 @@ impl Daemon {
 
     /// Makes what waited for its P_Key, and closes what has lost it.
     fn serve_waiting(&mut self, id: DeviceId) {
-        let (Some((at, device)), Some(trunk)) = (self.devices.get(&id), self.vlans.trunks.get(&id))
+        let (Some((at, device)), Some(trunk)) =
+            (self.devices.get(&id), self.vlans.trunks.get_mut(&id))
         else {
             return;
         };
         let at = *at;
+        let table = self.ports[at].port.attributes().pkeys;
+        if trunk.table == table {
+            return;
+        }
         let lost = trunk.partitions.iter().filter(|(_, id)| {
             let partition = self.vlans.partitions.get(id);
             partition.is_none_or(|p| self.ports[at].port.endpoint_pkey(p.endpoint.id).is_none())
@@ -244,8 +261,10 @@ impl Daemon {
         let lost: Vec<(u16, DeviceId)> = lost.map(|(vid, id)| (*vid, *id)).collect();
         let own = device.spec.pkey.full();
         let come = trunk.waiting.iter().copied();
-        let come = come.filter(|vid| pkey_of(*vid) != own && self.has_partition(at, pkey_of(*vid)));
+        let has = |pkey: PKey| table.iter().any(|entry| entry.full() == pkey);
+        let come = come.filter(|vid| pkey_of(*vid) != own && has(pkey_of(*vid)));
         let come: Vec<u16> = come.collect();
+        trunk.table = table;
         for (vid, partition) in lost {
             log::warn!(
                 "{}: VLAN {vid} is no longer served: its P_Key left the port's table",
@@ -277,7 +296,7 @@ impl Daemon {
         for id in trunk.partitions.values() {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
                 let entry = port.port.endpoint_pkey(partition.endpoint.id);
-                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(|| c()));
+                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(c));
                 if changed.groups {
                     regroup.push(*id);
                 }

@@ -34,6 +34,8 @@ fn link(mtu: u32) -> Link {
         tun: None,
         bridge: None,
         macvlan: None,
+        vlan: None,
+        altnames: Vec::new(),
     }
 }
 
