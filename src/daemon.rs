@@ -36,6 +36,7 @@ use crate::reload::Running;
 use crate::watch::{Subject, Watchers};
 use children::Strangers;
 pub use place::Place;
+use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +80,8 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    /// Partitions that tags on their frames select.
+    pub(crate) vlans: Vlans,
     /// Clients that monitor.
     pub(crate) watchers: Watchers,
     /// Clients that ping.
@@ -133,6 +136,7 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
             running: None,
@@ -421,6 +425,7 @@ impl Daemon {
                     Some(id) => self.link_changed(id, &link),
                     None => self.strangers.seen(place, &link),
                 }
+                self.vlan_link_seen(place, &link);
                 self.note_stacking(Some(&link));
             }
             Event::LinkGone { index, name, .. } => {
@@ -725,6 +730,8 @@ impl Daemon {
     fn close(&mut self, id: DeviceId) {
         self.tell_device(id, Happening::Gone);
         self.pingers.device_gone(id);
+        // Their lanes hold the TAP open.
+        self.end_vlans(id);
         if let Some((at, device)) = self.devices.remove(&id) {
             self.ports[at].remove_lanes(id);
             if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {

@@ -402,6 +402,7 @@ impl Device {
                 coalesce: self.coalesce,
                 reflect: self.spec.reflect,
                 vlan: None,
+                priorities: Default::default(),
                 uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));
@@ -437,19 +438,28 @@ impl Device {
     /// interface have.
     /// True if there are more than it may have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
-        let (pkey, scope) = (self.spec.pkey, self.spec.scope);
-        let mgid = |ip| ipoib::mgid(ip, pkey, scope);
-        let own = host.iter().chain(&ALL_HOSTS).copied();
-        let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
-        wanted.insert(ipoib::broadcast_mgid(pkey, scope));
-        for group in self.behind.groups().filter_map(mgid) {
-            if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
-                return (wanted, true);
-            }
-            wanted.insert(group);
-        }
-        (wanted, self.behind.turned_away() != 0)
+        groups_of(self.spec.pkey, self.spec.scope, host, &self.behind)
     }
+}
+
+/// As [`Device::wanted_groups`], for a link of this partition and scope.
+pub fn groups_of(
+    pkey: PKey,
+    scope: u8,
+    host: &BTreeSet<IpAddr>,
+    behind: &Behind,
+) -> (BTreeSet<Gid>, bool) {
+    let mgid = |ip| ipoib::mgid(ip, pkey, scope);
+    let own = host.iter().chain(&ALL_HOSTS).copied();
+    let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
+    wanted.insert(ipoib::broadcast_mgid(pkey, scope));
+    for group in behind.groups().filter_map(mgid) {
+        if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
+            return (wanted, true);
+        }
+        wanted.insert(group);
+    }
+    (wanted, behind.turned_away() != 0)
 }
 
 /// A port attaches to 8192 groups. Hosts behind an interface may ask for any number; they get no
@@ -478,7 +488,7 @@ const FLAG_RC: u8 = 0x80;
 
 /// The 20-byte address of an interface, which says that it accepts connections only while it is in
 /// connected mode and may have some.
-fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
+pub fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
     let flags = match mode {
         Mode::Connected if connections != 0 => FLAG_RC,
         _ => 0,
@@ -488,7 +498,7 @@ fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> Hardw
 
 /// How many of an interface's connections each of its port's data threads may have. Each makes
 /// connections of its own, so each may have one at least.
-fn share(connections: usize, threads: usize) -> usize {
+pub fn share(connections: usize, threads: usize) -> usize {
     connections.div_ceil(threads.max(1))
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded, unbounded};
 use fabric::Port;
 
+use crate::api::Moderation;
 use crate::datapath::{
     Command, DataThread, DeviceId, Mailbox, Parts, Report, Snapshot, ThreadHandle, mailbox,
 };
@@ -24,6 +25,8 @@ pub struct PortRuntime {
     pub port: Box<dyn Port>,
     /// The P_Key table holds what the devices ask for, no less and no more.
     pub automatic_pkeys: bool,
+    /// Completion moderation of its data threads.
+    pub moderation: Moderation,
     threads: Vec<ThreadHandle>,
 }
 
@@ -72,6 +75,7 @@ impl PortRuntime {
             underlay,
             port,
             automatic_pkeys,
+            moderation: Moderation::default(),
             threads,
         })
     }

@@ -57,6 +57,7 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
     daemon.running = source.map(|source| Running { source, config });
     notify_ready(daemon.devices.len());
     loop {
+        daemon.tend_vlans();
         daemon
             .wait(&[stops.as_fd(), reloads.as_fd(), server.as_fd()])
             .map_err(|e| DaemonError::Os("cannot wait for events", e))?;

@@ -144,8 +144,22 @@ impl Daemon {
     }
 
     fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
-        let selected = self.selected(which)?;
+        let (selected, vlans) = match &which.interface {
+            Some(name) if let Some((id, at)) = self.vlan_named(name) => {
+                (Vec::new(), vec![(name.clone(), id, at)])
+            }
+            _ => {
+                let selected = self.selected(which)?;
+                let one = which.interface.as_ref().and(selected.first());
+                let vlans = self.vlans_of(one.map(|(id, ..)| *id));
+                (selected, vlans)
+            }
+        };
         let snapshots = self.snapshots(false);
+        let vlans = vlans.iter().map(|(name, id, at)| {
+            let port = self.ports[*at].port.attributes().name;
+            device_stats(*id, name, &port, &snapshots[*at].1)
+        });
         let stats = selected
             .into_iter()
             .map(|(id, at, d)| {
@@ -156,6 +170,7 @@ impl Daemon {
                     .add([("groups_refused", d.behind.turned_away())]);
                 stats
             })
+            .chain(vlans)
             .collect();
         Ok(Reply::Stats { stats })
     }
@@ -165,7 +180,10 @@ impl Daemon {
         &self,
         name: &str,
     ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
-        let (id, at, _) = self.named(name)?;
+        let (id, at) = match self.vlan_named(name) {
+            Some(found) => found,
+            None => self.named(name).map(|(id, at, _)| (id, at))?,
+        };
         let parts: Vec<_> = self.ports[at]
             .snapshots(true)
             .into_iter()
@@ -261,6 +279,10 @@ impl Daemon {
                         .values()
                         .find(|(port, d)| *port == at && d.endpoint.id == endpoint)
                         .map(|(_, d)| d.name.clone())
+                        .or_else(|| {
+                            let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
+                            Some(self.vlan_name(trunk, vid))
+                        })
                 });
                 self.add_queue_pairs(at, &mut info);
                 info

@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
             | Outgoing::Sibling { encap, .. } => {
                 assert_eq!(encap[2..], [0, 0])
             }
-            Outgoing::Held | Outgoing::Dropped(_) => {}
+            Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
         }
         interface::drain(&mut ipoib, Time(now));
     }

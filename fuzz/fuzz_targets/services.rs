@@ -55,7 +55,7 @@ fn from_tap(ipoib: &mut Ipoib, now: Time, flags: u8, frame: &[u8]) {
         | Outgoing::Sibling { encap, .. } => {
             assert_eq!(encap[2..], [0, 0])
         }
-        Outgoing::Held | Outgoing::Dropped(_) => {}
+        Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {}
     }
 }
 

@@ -71,6 +71,8 @@ pub struct Ipoib {
     /// Something is stacked on the interface (a bridge, macvlans), so that its own address is not
     /// the only one behind it.
     stacked: bool,
+    /// Frames with a tag are another link's.
+    vlans: bool,
     /// The host routes multicast.
     routes_multicast: bool,
     services: Services,
@@ -103,6 +105,7 @@ impl Ipoib {
             watched: false,
             told_signed: false,
             stacked: false,
+            vlans: false,
             routes_multicast: false,
             services: Services::new(),
             last_source: None,
@@ -170,6 +173,12 @@ impl Ipoib {
             self.forget_guests();
         }
         self.stacked = stacked;
+    }
+
+    /// Says whether frames with an 802.1Q tag are another link's ([`Outgoing::Tagged`]); else they are
+    /// of a type that is not carried. Nothing is learned from them in either case.
+    pub fn set_vlans(&mut self, on: bool) {
+        self.vlans = on;
     }
 
     /// The host itself has an address: packets for it need not wait until the host is asked, when

@@ -12,6 +12,7 @@ pub const ENCAP_LEN: usize = 4;
 pub const TYPE_IPV4: u16 = 0x0800;
 pub const TYPE_ARP: u16 = 0x0806;
 pub const TYPE_RARP: u16 = 0x8035;
+pub const TYPE_VLAN: u16 = 0x8100;
 pub const TYPE_IPV6: u16 = 0x86dd;
 
 pub const NEXT_HEADER_FRAGMENT: u8 = 44;

@@ -20,6 +20,7 @@ pub mod netns;
 pub mod segment;
 mod sys;
 pub mod tap;
+pub mod vlan;
 pub mod vnet;
 
 #[cfg(test)]

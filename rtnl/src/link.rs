@@ -32,6 +32,7 @@ const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_MACVLAN_MODE: u16 = 1;
+const IFLA_VLAN_ID: u16 = 1;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_TUN_PERSIST: u16 = 6;
@@ -205,6 +206,8 @@ pub struct Link {
     pub tun: Option<Tun>,
     /// More on it, if it is a bridge.
     pub bridge: Option<Bridge>,
+    /// Its VLAN id, if it is a VLAN.
+    pub vlan: Option<u16>,
     /// Its mode, if it is a macvlan or macvtap.
     pub macvlan: Option<MacvlanMode>,
 }
@@ -274,6 +277,7 @@ fn from_header(header: &LinkHeader) -> Link {
         tx_queue_len: 0,
         tun: None,
         bridge: None,
+        vlan: None,
         macvlan: None,
     }
 }
@@ -322,6 +326,7 @@ fn set_info(link: &mut Link, nested: &[u8]) {
     match link.kind.as_deref() {
         Some("tun") => link.tun = Some(tun(data)),
         Some("bridge") => link.bridge = Some(bridge(data)),
+        Some("vlan") => link.vlan = vlan_id(data),
         Some("macvlan" | "macvtap") => link.macvlan = macvlan_mode(data),
         _ => {}
     }
@@ -341,6 +346,12 @@ fn bridge(nested: &[u8]) -> Bridge {
         }
     }
     bridge
+}
+
+fn vlan_id(nested: &[u8]) -> Option<u16> {
+    attributes(nested)
+        .find(|(kind, _)| *kind == IFLA_VLAN_ID)
+        .and_then(|(_, value)| Some(u16::from_ne_bytes(value.try_into().ok()?)))
 }
 
 fn macvlan_mode(nested: &[u8]) -> Option<MacvlanMode> {

@@ -44,6 +44,22 @@ fn an_attribute_of_a_surprising_shape_costs_itself_alone() {
     assert_eq!(link.name, "ib0\u{fffd}");
 }
 
+/// As `ip link add link ib0 name ib0.5 type vlan id 5` makes it (kernel net/8021q/vlan_netlink.c,
+/// vlan_fill_info).
+#[test]
+fn a_vlan_says_which() {
+    let of = |kind: &[u8], id: &[u8]| {
+        let data = [attribute(1, id), attribute(2, &[1, 0, 0, 0, 0xff, 0, 0, 0])].concat();
+        let info = [attribute(1, kind), attribute(2, &data)].concat();
+        let attributes = [attribute(5, &4u32.to_ne_bytes()), attribute(18, &info)];
+        link::decode(&link_message(0, &attributes)).unwrap().link
+    };
+    let vlan = of(b"vlan\0", &5u16.to_ne_bytes());
+    assert_eq!((vlan.link, vlan.vlan), (Some(4), Some(5)));
+    assert_eq!(of(b"vlan\0", &[5]).vlan, None);
+    assert_eq!(of(b"macvlan\0", &5u16.to_ne_bytes()).vlan, None);
+}
+
 #[test]
 fn reports_of_bridges_are_not_about_the_link() {
     assert!(link::decode(&link_message(libc::AF_BRIDGE as u8, &[])).is_none());

@@ -19,6 +19,9 @@ const CONFLICTS_MAX: usize = 1024;
 impl Daemon {
     /// A device's core has news.
     pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
+        if self.vlan_event(id, &event) {
+            return;
+        }
         self.tell_core_event(id, &event, round_trip);
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
@@ -198,7 +201,7 @@ impl Daemon {
             .devices
             .values()
             .filter_map(|(_, d)| d.behind.wait(now));
-        behind.min()
+        behind.chain(self.next_vlan_tick()).min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -217,6 +220,7 @@ impl Daemon {
                 self.membership_changed.insert(*id);
             }
         }
+        self.tick_vlans();
         if std::mem::take(&mut self.routes_changed) {
             let ids: BTreeSet<DeviceId> = self.devices.keys().copied().collect();
             ids.into_iter().for_each(|id| self.read_routes(id));

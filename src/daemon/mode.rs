@@ -79,6 +79,7 @@ impl Daemon {
             port.tell(|| Command::SetLocal(id, address));
             port.tell(|| Command::SetMode(id, mode));
         }
+        self.vlans_follow(id);
     }
 
     /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.

@@ -1,11 +1,370 @@
-//! Partitions that 802.1Q tags select.
+//! Partitions that 802.1Q tags select: VLAN n on the interface is the partition of P_Key 0x8000 | n.
+//! Each has a queue pair, groups and connections of its own, and the interface's TAP.
+//!
+//! One is made when the first frame with its tag is seen, or a VLAN link on the interface, and stays
+//! until the interface goes or its P_Key leaves the table. In all else it follows the interface.
 
-use super::Daemon;
-use crate::datapath::DeviceId;
+mod partition;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use fabric::{FabricError, PKey};
+use ipoib::Event;
+use netdev::vlan::VID_MAX;
+
+use super::{Daemon, Place};
+use crate::api::ChildInfo;
+use crate::datapath::{Command, DeviceId, now};
+
+use partition::{Followed, Partition};
+
+/// Partitions that the tags on one interface may select: as many as children are spoken of, since any
+/// host behind the interface may send any tag.
+const PARTITIONS_MAX: usize = 128;
+
+/// All partitions that tags select.
+#[derive(Default)]
+pub(crate) struct Vlans {
+    trunks: BTreeMap<DeviceId, Trunk>,
+    partitions: BTreeMap<DeviceId, Partition>,
+}
+
+/// An interface whose tags select partitions.
+#[derive(Default)]
+struct Trunk {
+    partitions: BTreeMap<u16, DeviceId>,
+    /// VLAN ids that were seen and cannot be served now.
+    waiting: BTreeSet<u16>,
+    /// That there are too many was told.
+    told_full: bool,
+}
+
+/// The partition of a VLAN.
+fn pkey_of(vid: u16) -> PKey {
+    PKey::new(0x8000 | vid)
+}
+
+impl Vlans {
+    /// The P_Keys that they need on a port.
+    pub(crate) fn pkeys(&self, at: usize) -> impl Iterator<Item = PKey> {
+        let on_port = self.partitions.values().filter(move |p| p.at == at);
+        on_port.map(|p| p.pkey)
+    }
+
+    /// The one with this endpoint.
+    pub(crate) fn by_endpoint(
+        &self,
+        at: usize,
+        endpoint: fabric::EndpointId,
+    ) -> Option<(DeviceId, u16)> {
+        let mut all = self.partitions.values();
+        all.find(|p| p.at == at && p.endpoint.id == endpoint)
+            .map(|p| (p.trunk, p.vid))
+    }
+}
 
 impl Daemon {
-    /// A frame from a device's TAP has a tag whose partition is not served yet.
+    /// A frame from a device's TAP has a tag whose partition is not served yet, or a link says that
+    /// there will be some.
     pub(super) fn vlan_wanted(&mut self, id: DeviceId, vid: u16) {
-        log::debug!("{id:?}: VLAN {vid} is not served");
+        if let Some(trunk) = self.vlans.trunks.get_mut(&id)
+            && (1..=VID_MAX).contains(&vid)
+            && !trunk.partitions.contains_key(&vid)
+            && trunk.waiting.insert(vid)
+            && let Err(why) = self.serve_vlan(id, vid)
+            && let Some((_, device)) = self.devices.get(&id)
+        {
+            log::warn!("{}: VLAN {vid} is not served: {why}", device.name);
+        }
     }
+
+    /// Makes a partition for a VLAN that waits.
+    ///
+    /// # Errors
+    /// Why it waits on, in words.
+    fn serve_vlan(&mut self, id: DeviceId, vid: u16) -> Result<(), String> {
+        let (Some((at, device)), Some(trunk)) =
+            (self.devices.get(&id), self.vlans.trunks.get_mut(&id))
+        else {
+            return Ok(());
+        };
+        let (at, pkey) = (*at, pkey_of(vid));
+        if device.spec.pkey.full() == pkey {
+            return Err("it is the interface's own partition, whose frames have no tag".into());
+        }
+        if trunk.partitions.len() >= PARTITIONS_MAX {
+            // Any host behind the interface may go on for ever.
+            trunk.waiting.remove(&vid);
+            if std::mem::replace(&mut trunk.told_full, true) {
+                return Ok(());
+            }
+            return Err(format!(
+                "tags on one interface select {PARTITIONS_MAX} partitions at most; this is told once"
+            ));
+        }
+        if !self.has_partition(at, pkey) {
+            self.ask_for_partition(at, pkey)?;
+        }
+        let made = self.make_partition(id, vid);
+        made.map_err(|e| e.to_string())?;
+        if let Some(trunk) = self.vlans.trunks.get_mut(&id) {
+            trunk.waiting.remove(&vid);
+        }
+        Ok(())
+    }
+
+    /// Whether a port's P_Key table has an entry of a partition.
+    fn has_partition(&self, at: usize, pkey: PKey) -> bool {
+        let table = self.ports[at].port.attributes().pkeys;
+        table.iter().any(|entry| entry.full() == pkey)
+    }
+
+    /// Has an automatic P_Key table hold one more.
+    fn ask_for_partition(&mut self, at: usize, pkey: PKey) -> Result<(), String> {
+        let port = &mut self.ports[at];
+        let attributes = port.port.attributes();
+        if !port.automatic_pkeys {
+            return Err(format!(
+                "the P_Key {pkey} is not in the P_Key table of {}; it waits for that",
+                attributes.name
+            ));
+        }
+        let mut table = attributes.pkeys;
+        table.push(pkey);
+        let changed = port.port.set_pkeys(table).map_err(|e| e.to_string())?;
+        self.pkeys_changed(at, &changed);
+        Ok(())
+    }
+
+    fn make_partition(&mut self, trunk: DeviceId, vid: u16) -> Result<(), FabricError> {
+        let Some((at, device)) = self.devices.get(&trunk) else {
+            return Ok(());
+        };
+        let id = DeviceId(self.next_id);
+        self.next_id += 1;
+        let port = &mut self.ports[*at];
+        let threads = port.mailboxes();
+        let made = Partition::make(id, *at, device, vid, &mut *port.port, &threads)?;
+        log::info!(
+            "{}: VLAN {vid} is served, qpn={} pkey={}",
+            device.name,
+            made.endpoint.qpn,
+            made.pkey
+        );
+        self.vlans.partitions.insert(id, made);
+        if let Some(trunk) = self.vlans.trunks.get_mut(&trunk) {
+            trunk.partitions.insert(vid, id);
+        }
+        self.sync_vlan_groups(id);
+        Ok(())
+    }
+
+    /// A link was seen. A VLAN on one of ours that listens only would never be served by its frames.
+    pub(super) fn vlan_link_seen(&mut self, place: Place, link: &rtnl::Link) {
+        if let (Some(vid), Some(below)) = (link.vlan, link.link)
+            && let Some(id) = self.by_index(place, below)
+        {
+            self.vlan_wanted(id, vid);
+        }
+    }
+
+    /// Puts right what is to be otherwise after what has happened: cheap where nothing is.
+    pub(crate) fn tend_vlans(&mut self) {
+        let devices = self.devices.iter();
+        let wanted = devices.filter(|(_, (_, d))| d.spec.vlan_pkey);
+        let wanted: BTreeSet<DeviceId> = wanted.map(|(id, _)| *id).collect();
+        let served: BTreeSet<DeviceId> = self.vlans.trunks.keys().copied().collect();
+        for id in served.difference(&wanted) {
+            self.end_vlans(*id);
+        }
+        for id in wanted.difference(&served) {
+            self.begin_vlans(*id);
+        }
+        for id in self.vlans.trunks.keys().copied().collect::<Vec<_>>() {
+            self.serve_waiting(id);
+            self.vlans_follow(id);
+        }
+    }
+
+    fn begin_vlans(&mut self, id: DeviceId) {
+        let Some((at, device)) = self.devices.get(&id) else {
+            return;
+        };
+        self.ports[*at].tell(|| Command::SetVlans(id, true));
+        let ifindex = device.ifindex;
+        self.vlans.trunks.insert(id, Trunk::default());
+        let links = self.netlink.links().unwrap_or_default();
+        for link in links.iter().filter(|link| link.link == Some(ifindex)) {
+            self.vlan_link_seen(Place::default(), link);
+        }
+    }
+
+    /// The tags of an interface select nothing any more, or it goes.
+    pub(super) fn end_vlans(&mut self, id: DeviceId) {
+        let Some(trunk) = self.vlans.trunks.remove(&id) else {
+            return;
+        };
+        if let Some((at, _)) = self.devices.get(&id) {
+            self.ports[*at].tell(|| Command::SetVlans(id, false));
+        }
+        for partition in trunk.partitions.into_values() {
+            self.close_partition(partition);
+        }
+    }
+
+    fn close_partition(&mut self, id: DeviceId) {
+        let Some(partition) = self.vlans.partitions.remove(&id) else {
+            return;
+        };
+        let port = &mut self.ports[partition.at];
+        port.remove_lanes(id);
+        if let Err(e) = port.port.destroy_ud(partition.endpoint.id) {
+            log::warn!("VLAN {}: cannot close its endpoint: {e}", partition.vid);
+        }
+    }
+
+    /// Makes what waited for its P_Key, and closes what has lost it.
+    fn serve_waiting(&mut self, id: DeviceId) {
+        let (Some((at, device)), Some(trunk)) = (self.devices.get(&id), self.vlans.trunks.get(&id))
+        else {
+            return;
+        };
+        let at = *at;
+        let lost = trunk.partitions.iter().filter(|(_, id)| {
+            let partition = self.vlans.partitions.get(id);
+            partition.is_none_or(|p| self.ports[at].port.endpoint_pkey(p.endpoint.id).is_none())
+        });
+        let lost: Vec<(u16, DeviceId)> = lost.map(|(vid, id)| (*vid, *id)).collect();
+        let own = device.spec.pkey.full();
+        let come = trunk.waiting.iter().copied();
+        let come = come.filter(|vid| pkey_of(*vid) != own && self.has_partition(at, pkey_of(*vid)));
+        let come: Vec<u16> = come.collect();
+        for (vid, partition) in lost {
+            log::warn!(
+                "{}: VLAN {vid} is no longer served: its P_Key left the port's table",
+                device_name(self, id)
+            );
+            self.close_partition(partition);
+            if let Some(trunk) = self.vlans.trunks.get_mut(&id) {
+                trunk.partitions.remove(&vid);
+                trunk.waiting.insert(vid);
+            }
+        }
+        for vid in come {
+            if let Err(why) = self.serve_vlan(id, vid) {
+                log::debug!("{}: VLAN {vid}: {why}", device_name(self, id));
+            }
+        }
+    }
+
+    /// Has an interface's partitions be as it is.
+    pub(super) fn vlans_follow(&mut self, id: DeviceId) {
+        let (Some((at, device)), Some(trunk)) = (self.devices.get(&id), self.vlans.trunks.get(&id))
+        else {
+            return;
+        };
+        let port = &self.ports[*at];
+        let gid = port.port.attributes().gid;
+        let wanted = Followed::of(device);
+        let mut regroup = Vec::new();
+        for id in trunk.partitions.values() {
+            if let Some(partition) = self.vlans.partitions.get_mut(id) {
+                let entry = port.port.endpoint_pkey(partition.endpoint.id);
+                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(|| c()));
+                if changed {
+                    regroup.push(*id);
+                }
+            }
+        }
+        regroup.into_iter().for_each(|id| self.sync_vlan_groups(id));
+    }
+
+    /// A partition's core has news. True if it is one.
+    pub(super) fn vlan_event(&mut self, id: DeviceId, event: &Event) -> bool {
+        let Some(partition) = self.vlans.partitions.get_mut(&id) else {
+            return false;
+        };
+        if partition.event(event) {
+            self.sync_vlan_groups(id);
+        }
+        true
+    }
+
+    /// How long until [`Daemon::tick_vlans`] has something to do.
+    pub(super) fn next_vlan_tick(&self) -> Option<Duration> {
+        let now = now();
+        let partitions = self.vlans.partitions.values();
+        partitions.filter_map(|p| p.behind.wait(now)).min()
+    }
+
+    /// Lets time pass for what is behind the interfaces.
+    pub(super) fn tick_vlans(&mut self) {
+        let now = now();
+        let mut regroup = Vec::new();
+        for (id, partition) in &mut self.vlans.partitions {
+            let port = &self.ports[partition.at];
+            let write = |frame: &[u8]| port.tell_first(Command::ToTap(*id, frame.into()));
+            if partition.behind.tick(now, write) {
+                regroup.push(*id);
+            }
+        }
+        regroup.into_iter().for_each(|id| self.sync_vlan_groups(id));
+    }
+
+    /// Attaches and detaches a partition so that its groups are those that it wants.
+    fn sync_vlan_groups(&mut self, id: DeviceId) {
+        if let Some(partition) = self.vlans.partitions.get_mut(&id) {
+            let port = &mut self.ports[partition.at];
+            if partition.sync_groups(&mut *port.port) {
+                let groups: Vec<_> = partition.joined.iter().copied().collect();
+                port.tell(|| Command::SetJoined(id, groups.clone()));
+            }
+        }
+    }
+
+    /// What a VLAN's partition is called: no interface can have such a name.
+    pub(crate) fn vlan_name(&self, trunk: DeviceId, vid: u16) -> String {
+        format!("{}:vlan{vid}", device_name(self, trunk))
+    }
+
+    /// The partition that is called so, and its port.
+    pub(crate) fn vlan_named(&self, name: &str) -> Option<(DeviceId, usize)> {
+        let mut all = self.vlans.partitions.iter();
+        all.find(|(_, p)| self.vlan_name(p.trunk, p.vid) == name)
+            .map(|(id, p)| (*id, p.at))
+    }
+
+    /// The partitions that tags on one interface select, or on any: name, id and port.
+    pub(crate) fn vlans_of(&self, trunk: Option<DeviceId>) -> Vec<(String, DeviceId, usize)> {
+        let all = self.vlans.partitions.iter();
+        all.filter(|(_, p)| trunk.is_none_or(|trunk| trunk == p.trunk))
+            .map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
+            .collect()
+    }
+
+    /// The same as they are listed beside children.
+    pub(crate) fn vlan_children(&self, trunk: Option<DeviceId>) -> Vec<ChildInfo> {
+        let all = self.vlans.partitions.values();
+        all.filter(|p| trunk.is_none_or(|trunk| trunk == p.trunk))
+            .filter_map(|p| {
+                let (_, parent) = self.devices.get(&p.trunk)?;
+                Some(ChildInfo {
+                    name: self.vlan_name(p.trunk, p.vid),
+                    parent: parent.name.clone(),
+                    pkey: p.pkey,
+                    entry: p.endpoint.pkey,
+                    mode: parent.mode.into(),
+                    mtu: parent.mtu,
+                    netns: None,
+                    carrier: parent.carrier,
+                    reason: None,
+                })
+            })
+            .collect()
+    }
+}
+
+fn device_name(daemon: &Daemon, id: DeviceId) -> &str {
+    daemon.devices.get(&id).map_or("", |(_, d)| &d.name)
 }

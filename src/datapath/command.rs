@@ -32,7 +32,10 @@ pub enum Command {
     Flush(DeviceId),
     /// Whether 802.1Q tags on the TAP select a partition: then the lane of a tag's partition, whose
     /// [`Lane::vlan`] it is, sends the frame, and writes what comes there to this TAP with the tag.
+    /// A tag that was reported and still has none is reported anew.
     SetVlans(DeviceId, bool),
+    /// Serve a partition that a tag selects, from now on. [`Command::RemoveLane`] ends it.
+    AddVlan(Box<VlanLane>),
     /// How unicast IP packets travel from now on.
     SetMode(DeviceId, ipoib::Mode),
     /// The TAP's MAC was changed.
@@ -78,6 +81,30 @@ pub enum Command {
     Stop,
 }
 
+/// A [`Lane`] for a partition that a tag on another device's TAP selects.
+pub struct VlanLane {
+    /// The device whose TAP it is.
+    pub trunk: DeviceId,
+    /// The tag's VLAN id.
+    pub vid: u16,
+    /// What [`Lane`] says of the same name.
+    pub id: DeviceId,
+    /// Likewise.
+    pub endpoint: fabric::EndpointId,
+    /// Likewise.
+    pub qkey: fabric::QKey,
+    /// Likewise.
+    pub core: ipoib::Ipoib,
+    /// Likewise.
+    pub link_mtu: usize,
+    /// Likewise.
+    pub coalesce: bool,
+    /// Likewise.
+    pub reflect: bool,
+    /// Likewise.
+    pub uso: bool,
+}
+
 /// A device of the same port in the same daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sibling {
@@ -104,7 +131,8 @@ pub enum Report {
     TapGone(DeviceId),
     /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
     Event(DeviceId, Event, u64),
-    /// A frame from the TAP has a tag, by VLAN id, that no lane serves.
+    /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
+    /// thread, until [`Command::SetVlans`].
     Vlan(DeviceId, u16),
     /// An echo request could not be sent: id and sequence.
     EchoRefused(DeviceId, u16, u32),

@@ -6,6 +6,7 @@ use netdev::tap::TapQueue;
 
 use super::command::{Command, DeviceId};
 use super::handle::Mailbox;
+use super::priority::Priorities;
 use super::stats::LaneStats;
 use super::train::OpenTrain;
 
@@ -34,6 +35,8 @@ pub struct Lane {
     pub uso: bool,
     /// The VLAN id that frames have on the TAP, which is another device's then, and not read here.
     pub vlan: Option<u16>,
+    /// Address handles for frames with a priority.
+    pub priorities: Priorities,
     /// Counters.
     pub stats: LaneStats,
 }
@@ -42,6 +45,11 @@ impl Lane {
     /// Where a target is on the fabric, with an address handle made if there is none yet.
     pub fn destination(&mut self, fabric: &mut dyn Worker, to: Target) -> Option<UdDestination> {
         let (dgid, qpn) = self.core.address(to);
+        if self.priorities.is_raised() {
+            let ah = self.priorities.handle(fabric, dgid)?;
+            let qkey = self.qkey;
+            return Some(UdDestination { ah, qpn, qkey });
+        }
         let ah = match self.core.ah(to) {
             Some(ah) => ah,
             None => {
@@ -70,6 +78,10 @@ impl Lane {
     /// Gives back the address handles that the core no longer names, after the last send that
     /// names them.
     pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        for ah in self.priorities.released() {
+            train.flush(fabric);
+            fabric.destroy_ah(ah);
+        }
         while let Some(ah) = self.core.pop_released_ah() {
             train.flush(fabric);
             fabric.destroy_ah(ah);

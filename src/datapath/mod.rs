@@ -8,6 +8,7 @@ mod handle;
 mod lane;
 mod lanes;
 mod message;
+mod priority;
 mod receive;
 mod sibling;
 mod stats;
@@ -18,8 +19,9 @@ mod train;
 mod transmit;
 mod wait;
 
-pub use command::{Command, DeviceId, Report, Sibling, Snapshot};
+pub use command::{Command, DeviceId, Report, Sibling, Snapshot, VlanLane};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use lane::Lane;
+pub use priority::Priorities;
 pub use stats::{DeviceSnapshot, LaneStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};

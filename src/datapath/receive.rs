@@ -7,7 +7,7 @@ use ipoib::{Incoming, Meta, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer, Coalescing, FrameSink};
 use netdev::gather;
 use netdev::tap::TapQueue;
-use netdev::vnet::VnetHeader;
+use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use zerocopy::IntoBytes;
 
 use super::handle::Mailbox;
@@ -316,8 +316,20 @@ pub fn write(tap: &TapQueue, stats: &mut LaneStats, frame: &[u8]) {
     TapSink { tap, stats }.frame(1, &parts);
 }
 
+/// Gives a frame as it was read, virtio-net header first, back to the TAP, if it is for a guest or a
+/// group, and such frames are to go back.
+pub fn reflect(lane: &mut Lane, raw: &[u8]) {
+    if lane.reflect
+        && lane
+            .core
+            .is_reflected(raw.get(VNET_HEADER_LEN..).unwrap_or_default())
+    {
+        write_raw(lane, raw);
+    }
+}
+
 /// Writes one frame as it was read: virtio-net header, then Ethernet.
-pub fn write_raw(lane: &mut Lane, raw: &[u8]) {
+fn write_raw(lane: &mut Lane, raw: &[u8]) {
     TapSink {
         tap: &lane.tap,
         stats: &mut lane.stats,

@@ -40,11 +40,13 @@ pub struct LaneStats {
     pub tx_no_room: u64,
     /// Frames given to another device of this daemon without the fabric.
     pub tx_to_siblings: u64,
+    /// Frames from the host with a VLAN tag whose partition is not served.
+    pub tx_vlan_unserved: u64,
 }
 
 impl LaneStats {
     /// Names and values, the kernel's names first and in its order.
-    pub fn named(&self) -> [(&'static str, u64); 15] {
+    pub fn named(&self) -> [(&'static str, u64); 16] {
         [
             ("rx_packets", self.rx_packets),
             ("tx_packets", self.tx_packets),
@@ -61,6 +63,7 @@ impl LaneStats {
             ("tx_too_big", self.tx_too_big),
             ("tx_no_room", self.tx_no_room),
             ("tx_to_siblings", self.tx_to_siblings),
+            ("tx_vlan_unserved", self.tx_vlan_unserved),
         ]
     }
 }

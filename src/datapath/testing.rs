@@ -45,6 +45,8 @@ pub struct State {
     pub calls: Vec<Call>,
     pub events: VecDeque<ConnectionEvent>,
     pub deadline: Option<Instant>,
+    /// Address handles that were made.
+    pub handles: Vec<AhAttributes>,
     /// Places that were asked for, by call of [`Connections::messages`].
     pub asked: Vec<usize>,
     /// Messages that a connection still takes.
@@ -134,7 +136,8 @@ impl Worker for FakeFabric {
         Ok(Batch::new(&[], &[]))
     }
 
-    fn create_ah(&mut self, _: &AhAttributes) -> io::Result<AddressHandle> {
+    fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
+        self.state().handles.push(*attributes);
         Ok(AddressHandle(0))
     }
 
@@ -300,6 +303,7 @@ pub fn lane_of(n: u32, connections: usize) -> (Lane, OwnedFd) {
         coalesce: true,
         reflect: false,
         vlan: None,
+        priorities: Default::default(),
         uso: false,
         stats: LaneStats::default(),
     };

@@ -2,8 +2,10 @@
 
 mod commands;
 mod connections;
+mod moderation;
+mod vlans;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -12,7 +14,7 @@ use crossbeam_channel::Sender;
 use fabric::{ConnectionId, Worker};
 use ipoib::{Event, HeldFrame, Time};
 use netdev::coalesce::{CoalesceConfig, Coalescer};
-use netdev::vnet::VNET_HEADER_LEN;
+use netdev::tap::READ_MAX;
 use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -24,14 +26,13 @@ use super::sibling::{Crossing, Handover};
 use super::train::OpenTrain;
 use super::transmit::{self, Fate};
 use super::wait::Waiter;
+use moderation::Moderated;
+use vlans::Trunk;
 
 /// Epoll data words.
 const WAKE: u64 = 0;
 const FABRIC: u64 = 1;
 const LANES: u64 = 2;
-
-/// The largest read from a TAP: virtio-net header, Ethernet header, 64 KiB.
-const FRAME_MAX: usize = 12 + 14 + 65536;
 
 /// Frames read from one TAP queue before others get their turn.
 const BURST: usize = 64;
@@ -48,6 +49,8 @@ const REPORTS_MAX: usize = 16_384;
 enum Frame<'f> {
     /// In the thread's buffer, of so many bytes.
     Read(usize),
+    /// Here, as it was read.
+    Raw(&'f [u8]),
     /// The core held it.
     Held(&'f HeldFrame),
 }
@@ -73,10 +76,14 @@ pub struct DataThread {
     has_connections: bool,
     /// Which lane a connection is of.
     connections: HashMap<ConnectionId, usize>,
+    /// What tags on lanes' TAPs select, where they do.
+    trunks: BTreeMap<usize, Trunk>,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
     /// Lanes whose TAPs are not waited for meanwhile: those that had something.
     muted: Vec<usize>,
+    /// How arrivals are gathered, where they are.
+    moderation: Option<Moderated>,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
@@ -135,12 +142,14 @@ impl DataThread {
             reports: parts.reports,
             reports_wake: parts.reports_wake,
             train: OpenTrain::default(),
-            buffer: vec![0; FRAME_MAX].into_boxed_slice(),
+            buffer: vec![0; READ_MAX].into_boxed_slice(),
             translated: Vec::with_capacity(2048),
             linear: Vec::new(),
             coalescer: Coalescer::new(CoalesceConfig::default()),
             has_connections,
             connections: HashMap::new(),
+            trunks: BTreeMap::new(),
+            moderation: None,
             paused: false,
             muted: Vec::new(),
             busy: false,
@@ -210,7 +219,12 @@ impl DataThread {
             self.train.flush(&mut *self.fabric);
         }
         self.fabric.flush();
-        self.pause(!self.fabric.has_room())
+        let has_room = self.fabric.has_room();
+        if !has_room {
+            // What makes room comes from there.
+            self.waiter.release();
+        }
+        self.pause(!has_room)
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
@@ -255,12 +269,9 @@ impl DataThread {
 
     fn set_interest(&self, i: usize, on: bool) -> io::Result<()> {
         if let Some(lane) = self.lanes.get(i).filter(|lane| lane.reads) {
-            epoll::modify(
-                self.waiter.epoll(),
-                lane.tap.as_fd(),
-                lane_token(i),
-                lane_interest(!on),
-            )?;
+            let interest = lane_interest(!on);
+            self.waiter
+                .modify(lane.tap.as_fd(), lane_token(i), interest)?;
         }
         Ok(())
     }
@@ -284,15 +295,11 @@ impl DataThread {
                         &self.buffer[..len],
                         &mut self.translated,
                     );
-                    if lane.reflect
-                        && lane.core.is_reflected(
-                            self.buffer[..len]
-                                .get(VNET_HEADER_LEN..)
-                                .unwrap_or_default(),
-                        )
-                    {
-                        receive::write_raw(lane, &self.buffer[..len]);
+                    if fate == Fate::Tagged {
+                        self.tagged(i, now, len);
+                        continue;
                     }
+                    receive::reflect(lane, &self.buffer[..len]);
                     let news = lane.core.has_updates() || lane.core.has_events();
                     let fate = match fate {
                         Fate::Sibling(handover) => {
@@ -327,13 +334,15 @@ impl DataThread {
         if handover.rewritten {
             return crossing.rewritten(i, handover);
         }
-        match frame {
-            Frame::Held(held) => crossing.frame(i, handover, &held.prefix, &held.frame),
-            Frame::Read(len) => match self.buffer[..len].split_first_chunk() {
-                Some((prefix, ethernet)) => crossing.frame(i, handover, prefix, ethernet),
-                // Whoever said where it goes has read its headers.
-                None => Fate::Dropped,
-            },
+        let raw = match frame {
+            Frame::Held(held) => return crossing.frame(i, handover, &held.prefix, &held.frame),
+            Frame::Read(len) => &self.buffer[..len],
+            Frame::Raw(raw) => raw,
+        };
+        match raw.split_first_chunk() {
+            Some((prefix, ethernet)) => crossing.frame(i, handover, prefix, ethernet),
+            // Whoever said where it goes has read its headers.
+            None => Fate::Dropped,
         }
     }
 
@@ -353,9 +362,22 @@ impl DataThread {
         self.service(i, now);
     }
 
-    /// Receives one batch and writes it to the TAPs.
+    /// Takes what the fabric has, as much as moderation says.
     fn receive(&mut self, now: Time) -> io::Result<()> {
-        let batch = self.fabric.poll(if self.busy { DEPTH } else { 1 })?;
+        if self.moderation.is_some() {
+            return self.receive_moderated(now);
+        }
+        let depth = if self.busy { DEPTH } else { 1 };
+        self.receive_batch(now, depth).map(drop)
+    }
+
+    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
+    fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
+        let batch = self.fabric.poll(depth)?;
+        let arrived = match self.moderation {
+            Some(_) => batch.datagrams().count() + batch.messages().count(),
+            None => 0,
+        };
         let mut receiver = receive::Receiver {
             lanes: &mut self.lanes,
             coalescer: &mut self.coalescer,
@@ -375,7 +397,7 @@ impl DataThread {
                 n += 1;
             }
         }
-        Ok(())
+        Ok(arrived)
     }
 
     /// Serves the lanes that heard of their siblings. Not at once: two that wait for each other would

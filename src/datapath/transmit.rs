@@ -24,6 +24,8 @@ pub enum Fate {
     Sent,
     /// Kept by the core until its destination is known.
     Held,
+    /// It has a tag, and tags select partitions: nothing was done with it.
+    Tagged,
     /// Dropped and counted.
     Dropped,
     /// For another device of this daemon, which is not asked here.
@@ -156,6 +158,7 @@ fn step(outgoing: Outgoing<'_>, link_mtu: usize, rewritten: &mut Vec<u8>) -> Ste
             rewritten: false,
         })),
         Outgoing::Held => Step::Done(Fate::Held),
+        Outgoing::Tagged => Step::Done(Fate::Tagged),
         Outgoing::Dropped(_) => Step::Done(Fate::Dropped),
         Outgoing::Rewritten { to, packet } => {
             rewritten.clear();

@@ -13,7 +13,7 @@ use crate::nd::{self, Message, OPTION_SOURCE, put_hardware_address};
 use crate::snoop;
 use crate::wire::{
     ENCAP_LEN, ETHERNET_LEN, NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV4,
-    TYPE_IPV6, TYPE_RARP, array, be16, encap, ip_header, ipv4_at, ipv6_at,
+    TYPE_IPV6, TYPE_RARP, TYPE_VLAN, array, be16, encap, ip_header, ipv4_at, ipv6_at,
 };
 
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM` in the first byte of a virtio-net header: the checksum field holds
@@ -54,6 +54,7 @@ pub(super) enum Step {
     Datagram(Target, u16),
     Rewritten(Target, usize),
     Held,
+    Tagged,
 }
 
 const fn is_group(mac: Mac) -> bool {
@@ -113,6 +114,7 @@ impl Ipoib {
                 self.counters.frames_held += 1;
                 Outgoing::Held
             }
+            Ok(Step::Tagged) => Outgoing::Tagged,
             Err(reason) => {
                 self.counters.drop_tx(reason);
                 Outgoing::Dropped(reason)
@@ -154,6 +156,7 @@ impl Ipoib {
             TYPE_IPV4 => 20,
             TYPE_IPV6 => 40,
             TYPE_ARP | TYPE_RARP => return self.arp_out(now, tap, ethertype),
+            TYPE_VLAN if self.vlans => return Ok(Step::Tagged),
             _ => return Err(DropReason::UnsupportedType),
         };
         let l3 = tap.l3();

@@ -117,6 +117,7 @@ enum Sent {
     Forward(Gid, Qpn, [u8; 4]),
     Rewritten(Gid, Qpn, Vec<u8>),
     Held,
+    Tagged,
     Dropped(DropReason),
 }
 
@@ -127,6 +128,7 @@ fn send(c: &mut Ipoib, now: Time, frame: &[u8]) -> Sent {
         | Outgoing::Sibling { to, encap, .. } => (to, None, encap),
         Outgoing::Rewritten { to, packet } => (to, Some(packet.to_vec()), [0; 4]),
         Outgoing::Held => return Sent::Held,
+        Outgoing::Tagged => return Sent::Tagged,
         Outgoing::Dropped(r) => return Sent::Dropped(r),
     };
     let (gid, qpn) = c.address(to);

@@ -156,6 +156,9 @@ pub enum Outgoing<'a> {
     },
     /// Kept until the destination is known; see [`crate::Ipoib::pop_released`].
     Held,
+    /// It has an 802.1Q tag, which is another link's frame; only where [`crate::Ipoib::set_vlans`]
+    /// says so.
+    Tagged,
     /// Dropped and counted.
     Dropped(DropReason),
 }

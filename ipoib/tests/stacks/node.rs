@@ -389,7 +389,9 @@ impl Node {
                 return self.port.datagram(gid, qpn, &packet);
             }
             // Nodes here have no siblings.
-            Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Dropped(_) => return,
+            Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {
+                return;
+            }
         };
         if len > mtu {
             if let TooBig::Answer(answer) = self.core.too_big(at, to, &[0; 12], frame, len) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::sys;
+use crate::vlan::{self, Tag};
 
 /// One queue, read by one thread. It never blocks.
 ///
@@ -16,11 +17,13 @@ use crate::sys;
 #[derive(Debug)]
 pub struct TapQueue {
     tun: Arc<OwnedFd>,
+    /// What frames that are written here are tagged with.
+    tag: Option<Tag>,
 }
 
 impl TapQueue {
     pub(super) fn new(tun: Arc<OwnedFd>) -> TapQueue {
-        TapQueue { tun }
+        TapQueue { tun, tag: None }
     }
 
     /// A queue over a descriptor that keeps frames apart as a TAP does: for tests, one end of a pair
@@ -33,7 +36,19 @@ impl TapQueue {
     /// number of writers at once. The queue is open as long as one of them is.
     #[must_use]
     pub fn share(&self) -> TapQueue {
-        TapQueue::new(self.tun.clone())
+        TapQueue {
+            tun: self.tun.clone(),
+            tag: self.tag,
+        }
+    }
+
+    /// As [`TapQueue::share`], for frames without a tag that are to get this one.
+    #[must_use]
+    pub fn share_tagged(&self, tag: Tag) -> TapQueue {
+        TapQueue {
+            tag: Some(tag),
+            ..self.share()
+        }
     }
 
     /// Reads one frame, virtio-net header first: its length in bytes, or `None` if none waits.
@@ -54,14 +69,25 @@ impl TapQueue {
     }
 
     /// Writes one frame, gathered from `parts`: virtio-net header, Ethernet header, payload. The
-    /// kernel believes the lengths in the header; the caller has checked them. At most 1024 parts.
+    /// kernel believes the lengths in the header; the caller has checked them. At most 1024 parts; with
+    /// a tag ([`TapQueue::share_tagged`]) two less.
     ///
     /// # Errors
     /// [`is_down`] if the interface is down (the frame is lost), [`is_gone`] if it was deleted or
     /// the queue detached; EINVAL for a header that the kernel cannot use.
     pub fn write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        if let Some(tag) = self.tag {
+            return self.write_tagged(tag, parts);
+        }
         // The driver takes a frame whole or not at all.
         rustix::io::writev(&self.tun, parts)?;
+        Ok(())
+    }
+
+    fn write_tagged(&self, tag: Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let mut head = vlan::Head::default();
+        let tagged = vlan::insert(tag, parts, &mut head).ok_or(Errno::INVAL)?;
+        rustix::io::writev(&self.tun, &tagged)?;
         Ok(())
     }
 

@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
-use rustix::event::epoll;
 
 use super::super::command::{Command, DeviceId, Report, Snapshot};
 use super::super::lane::Lane;
@@ -63,8 +62,9 @@ impl DataThread {
                     self.service(i, now);
                 }
             }
-            // Taken up by the lanes that serve them.
-            Command::SetVlans(..) | Command::SetModeration(_) => {}
+            Command::SetModeration(wanted) => self.set_moderation(wanted),
+            Command::SetVlans(id, on) => self.set_vlans(id, on),
+            Command::AddVlan(vlan) => self.add_vlan(*vlan),
             Command::SetPayloadMax(id, bytes) => {
                 if let Some((_, lane)) = self.lane(id) {
                     lane.link_mtu = bytes.saturating_sub(4);
@@ -153,22 +153,27 @@ impl DataThread {
         }
     }
 
-    fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
+    pub(super) fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
         let i = self.lanes.of_device(id)?;
         Some((i, self.lanes.get_mut(i)?))
     }
 
-    fn add(&mut self, mut lane: Lane) {
-        let id = lane.id;
+    /// Serves a lane from now on.
+    pub(super) fn take_on(&mut self, mut lane: Lane) -> usize {
         lane.core.watch(self.watched);
         let i = self.lanes.insert(lane);
-        match self.watch_tap(i) {
-            Ok(()) => self.listen(i),
-            Err(e) => {
-                log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
-                self.lanes.remove(i);
-                self.report(Report::TapGone(id));
-            }
+        self.listen(i);
+        i
+    }
+
+    fn add(&mut self, lane: Lane) {
+        let id = lane.id;
+        let i = self.take_on(lane);
+        if let Err(e) = self.watch_tap(i) {
+            log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
+            self.close_all(i);
+            self.lanes.remove(i);
+            self.report(Report::TapGone(id));
         }
     }
 
@@ -176,8 +181,7 @@ impl DataThread {
         let Some(lane) = self.lanes.get(i) else {
             return Ok(());
         };
-        epoll::add(
-            self.waiter.epoll(),
+        self.waiter.add(
             lane.tap.as_fd(),
             lane_token(i),
             lane_interest(self.paused || !lane.reads),
@@ -196,11 +200,14 @@ impl DataThread {
 
     fn drop_lane(&mut self, i: usize) {
         self.close_all(i);
+        self.forget_vlans(i);
         self.muted.retain(|muted| *muted != i);
         self.owed.retain(|owed| *owed != i);
         if let Some(mut lane) = self.lanes.remove(i) {
-            // A TAP that is gone has left the epoll instance already.
-            let _ = epoll::delete(self.waiter.epoll(), lane.tap.as_fd());
+            if lane.vlan.is_none() {
+                self.waiter.delete(lane.tap.as_fd());
+            }
+            lane.priorities.release_all();
             lane.core.release_all();
             lane.release_ahs(&mut *self.fabric, &mut self.train);
         }

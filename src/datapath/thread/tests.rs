@@ -12,6 +12,7 @@ use super::super::handle::mailbox;
 use super::super::stats::DeviceSnapshot;
 use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane, udp_frame};
 use super::*;
+use netdev::vnet::VNET_HEADER_LEN;
 
 struct Rig {
     thread: DataThread,

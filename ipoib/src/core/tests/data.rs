@@ -68,6 +68,19 @@ fn c04_other_types_are_dropped_and_counted() {
 }
 
 #[test]
+fn tagged_frames_are_another_links_where_tags_select_links() {
+    let mut c = a();
+    c.set_vlans(true);
+    let tagged = |t| frame(MAC_BROADCAST, MAC_A, t, &[0; 46]);
+    assert_eq!(send(&mut c, T0, &tagged(0x8100)), Sent::Tagged);
+    assert_eq!(c.counters().tx_dropped(DropReason::UnsupportedType), 0);
+    let unsupported = Sent::Dropped(DropReason::UnsupportedType);
+    assert_eq!(send(&mut c, T0, &tagged(0x88a8)), unsupported);
+    c.set_vlans(false);
+    assert_eq!(send(&mut c, T0, &tagged(0x8100)), unsupported);
+}
+
+#[test]
 fn c11_c17_broadcasts_go_to_the_broadcast_group() {
     let mut c = a();
     for dst in [[255; 4], [10, 0, 0, 255]] {

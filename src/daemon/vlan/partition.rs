@@ -1,0 +1,237 @@
+//! One partition that a tag selects, as the control thread knows it.
+
+use std::collections::BTreeSet;
+
+use fabric::port::UdEndpoint;
+use fabric::{FabricError, Gid, PKey, Port, UdInit};
+use ipoib::{DhcpMode, Event, HardwareAddress, Mode};
+
+use super::pkey_of;
+use crate::behind::Behind;
+use crate::config::QpnChoice;
+use crate::datapath::{Command, DeviceId, Mailbox, VlanLane, now};
+use crate::device::{self, Device};
+
+/// In what a partition is as the interface whose TAP it has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Followed {
+    mode: Mode,
+    connections: usize,
+    mac: [u8; 6],
+    /// The largest datagram's IP packet, in bytes.
+    link_mtu: u32,
+    coalesce: bool,
+    reflect: bool,
+    dhcp: DhcpMode,
+    up: bool,
+}
+
+impl Followed {
+    pub(super) fn of(device: &Device) -> Followed {
+        Followed {
+            mode: device.mode,
+            connections: device.connections,
+            mac: device.mac,
+            link_mtu: device.limits.datagram,
+            coalesce: device.coalesce,
+            reflect: device.spec.reflect,
+            dhcp: device.spec.dhcp,
+            up: device.up,
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Partition {
+    id: DeviceId,
+    /// The interface.
+    pub(super) trunk: DeviceId,
+    /// The port.
+    pub(super) at: usize,
+    /// The VLAN id.
+    pub(super) vid: u16,
+    /// Bit 15 is set.
+    pub(super) pkey: PKey,
+    scope: u8,
+    /// With the table entry that it uses now.
+    pub(super) endpoint: UdEndpoint,
+    address: HardwareAddress,
+    followed: Followed,
+    /// Groups attached, the broadcast group included.
+    pub(super) joined: BTreeSet<Gid>,
+    /// Groups that could not be attached, or had no room, were told of.
+    told_refused: bool,
+    /// What has the tag: VLAN links, a bridge's ports.
+    pub(super) behind: Behind,
+}
+
+impl Partition {
+    /// Makes the endpoint and hands a lane to each data thread.
+    ///
+    /// # Errors
+    /// The fabric's. Nothing is left behind.
+    pub(super) fn make(
+        id: DeviceId,
+        at: usize,
+        trunk: &Device,
+        vid: u16,
+        port: &mut dyn Port,
+        threads: &[Mailbox],
+    ) -> Result<Partition, FabricError> {
+        let (spec, gid, pkey) = (&trunk.spec, port.attributes().gid, pkey_of(vid));
+        // Peers know it again after a restart, unless that is not wanted.
+        let qpn = match spec.qpn {
+            QpnChoice::Random => None,
+            _ => Some(ipoib::local_qpn(gid, pkey, &format!("{}:{vid}", spec.name))),
+        };
+        let endpoint = port.create_ud(UdInit {
+            pkey,
+            qkey: spec.qkey,
+            qpn,
+        })?;
+        let followed = Followed::of(trunk);
+        let address =
+            device::hardware_address(followed.mode, followed.connections, endpoint.qpn, gid);
+        let mut behind = Behind::new(ipoib::peer_mac(&address));
+        // The tag may be of any number of hosts.
+        behind.set_stacked(now(), true);
+        let partition = Partition {
+            id,
+            trunk: trunk.id,
+            at,
+            vid,
+            pkey,
+            scope: spec.scope,
+            endpoint,
+            address,
+            followed,
+            joined: BTreeSet::new(),
+            told_refused: false,
+            behind,
+        };
+        partition.hand_out(trunk, threads);
+        Ok(partition)
+    }
+
+    fn hand_out(&self, trunk: &Device, threads: &[Mailbox]) {
+        let followed = &self.followed;
+        for thread in threads {
+            let mut core = ipoib::Ipoib::new(ipoib::Config {
+                local: self.address,
+                mac: followed.mac,
+                pkey: self.pkey,
+                scope: self.scope,
+                link_mtu: followed.link_mtu as usize,
+                mode: followed.mode,
+                dhcp: followed.dhcp,
+                limits: ipoib::Limits {
+                    connections: device::share(followed.connections, threads.len()),
+                    ..ipoib::Limits::default()
+                },
+            });
+            core.set_stacked(true);
+            thread.send(Command::AddVlan(Box::new(VlanLane {
+                trunk: self.trunk,
+                vid: self.vid,
+                id: self.id,
+                endpoint: self.endpoint.id,
+                qkey: trunk.spec.qkey,
+                core,
+                link_mtu: followed.link_mtu as usize,
+                coalesce: followed.coalesce,
+                reflect: followed.reflect,
+                uso: trunk.tap.offloads().uso,
+            })));
+        }
+    }
+
+    /// Tells the data threads what is another way now. True if its groups may be others.
+    pub(super) fn follow(
+        &mut self,
+        wanted: &Followed,
+        gid: Gid,
+        entry: Option<PKey>,
+        tell: impl Fn(&dyn Fn() -> Command),
+    ) -> bool {
+        let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
+        let address =
+            device::hardware_address(wanted.mode, wanted.connections, self.endpoint.qpn, gid);
+        if address != self.address {
+            self.address = address;
+            tell(&|| Command::SetLocal(id, address));
+        }
+        if was.mode != wanted.mode {
+            tell(&|| Command::SetMode(id, wanted.mode));
+        }
+        if was.mac != wanted.mac {
+            tell(&|| Command::SetMac(id, wanted.mac));
+        }
+        if was.link_mtu != wanted.link_mtu {
+            let payload = (wanted.link_mtu + device::ENCAPSULATION) as usize;
+            tell(&|| Command::SetPayloadMax(id, payload));
+        }
+        if was.coalesce != wanted.coalesce {
+            tell(&|| Command::SetCoalesce(id, wanted.coalesce));
+        }
+        if was.reflect != wanted.reflect {
+            tell(&|| Command::SetReflect(id, wanted.reflect));
+        }
+        if was.dhcp != wanted.dhcp {
+            tell(&|| Command::SetDhcp(id, wanted.dhcp));
+        }
+        // Another partition's neighbours are no longer there, and who is down has none.
+        let restarted = std::mem::replace(&mut self.endpoint.pkey, entry) != entry;
+        if restarted || (was.up && !wanted.up) {
+            tell(&|| Command::Flush(id));
+        }
+        restarted || was.up != wanted.up
+    }
+
+    /// The core has news. True if its groups may be others.
+    pub(super) fn event(&mut self, event: &Event) -> bool {
+        let now = now();
+        match *event {
+            // There is no list of the host's own memberships: a VLAN's are told by reports only.
+            Event::GroupJoined { group, .. } => self.behind.joined(now, group),
+            Event::GroupLeft { group, .. } => {
+                self.behind.left(now, group);
+                false
+            }
+            Event::GroupSeen { group } => self.behind.seen(now, group),
+            Event::GuestLearned { ip, weak, .. } => self.behind.guest_learned(now, ip, weak),
+            Event::GuestForgotten { ip } => self.behind.guest_forgotten(ip),
+            _ => false,
+        }
+    }
+
+    /// Attaches and detaches; true if anything changed.
+    pub(super) fn sync_groups(&mut self, port: &mut dyn Port) -> bool {
+        let (wanted, too_many) = match self.followed.up {
+            true => device::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.behind),
+            false => (BTreeSet::new(), false),
+        };
+        if wanted == self.joined {
+            return false;
+        }
+        let new: Vec<Gid> = wanted.difference(&self.joined).copied().collect();
+        let gone: Vec<Gid> = self.joined.difference(&wanted).copied().collect();
+        let refused = match port.change_groups(self.endpoint.id, &new, &gone) {
+            Ok(refused) => refused,
+            Err(e) => {
+                log::warn!("VLAN {}: cannot change its multicast groups: {e}", self.vid);
+                return false;
+            }
+        };
+        if (too_many || !refused.is_empty()) && !std::mem::replace(&mut self.told_refused, true) {
+            log::warn!(
+                "VLAN {}: some of its multicast groups find no room and are not received",
+                self.vid
+            );
+        }
+        self.joined = wanted;
+        for (group, _) in refused {
+            self.joined.remove(&group);
+        }
+        true
+    }
+}

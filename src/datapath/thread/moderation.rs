@@ -1,0 +1,86 @@
+//! Completion moderation (kernel ipoib_ethtool.c, `ipoib_set_coalesce`; there the card's completion
+//! queue counts and waits). After an arrival of few packets the thread leaves the fabric alone for a
+//! while, so that more come together then. What it sends, and its timers, do not wait.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use ipoib::Time;
+use rustix::event::epoll::{EventData, EventFlags};
+
+use super::super::command::Report;
+use super::{DEPTH, DataThread, WAKE, lane_interest, lane_token};
+use crate::api::Moderation;
+
+/// Looks at the fabric in one go, before others get their turn.
+const LOOKS: usize = 16;
+
+/// How arrivals are gathered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moderated {
+    /// Packets that are worth another look at once.
+    frames: usize,
+    /// How long to wait otherwise.
+    time: Duration,
+}
+
+impl DataThread {
+    pub(super) fn set_moderation(&mut self, wanted: Moderation) {
+        self.moderation = None;
+        self.waiter.release();
+        if wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
+            return;
+        }
+        match self.prepare_holds() {
+            Ok(()) => {
+                self.moderation = Some(Moderated {
+                    frames: wanted.rx_frames as usize,
+                    time: Duration::from_micros(wanted.rx_usecs.into()),
+                });
+            }
+            Err(e) => self.report(Report::Failed(format!(
+                "data thread {} cannot set up completion moderation: {e}",
+                self.index
+            ))),
+        }
+    }
+
+    /// Tells the waiter all that goes on while the fabric is left alone.
+    fn prepare_holds(&mut self) -> io::Result<()> {
+        if !self.waiter.prepare_holds()? {
+            return Ok(());
+        }
+        self.waiter
+            .add_rest(&*self.inbox.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        for (i, lane) in self.lanes.iter() {
+            if lane.vlan.is_none() {
+                let interest = lane_interest(self.muted.contains(&i) || !lane.reads);
+                self.waiter
+                    .add_rest(lane.tap.as_fd(), lane_token(i), interest)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is there. If it was little, the next look is later.
+    pub(super) fn receive_moderated(&mut self, now: Time) -> io::Result<()> {
+        let Some(Moderated { frames, time }) = self.moderation else {
+            return Ok(());
+        };
+        let mut taken = 0;
+        for _ in 0..LOOKS {
+            match self.receive_batch(now, DEPTH)? {
+                // The provider has no more.
+                0 => {
+                    if taken < frames {
+                        self.waiter.hold(time);
+                    }
+                    return Ok(());
+                }
+                some => taken += some,
+            }
+        }
+        Ok(())
+    }
+}
