@@ -23,12 +23,14 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::{FabricError, PortEvent, PortState};
 use log::Level;
-use rtnl::{Event, Group, Monitor};
+use netdev::ethtool::Features;
+use netdev::netns::{Namespace, NamespaceId};
+use rtnl::{EthtoolMonitor, Event, Group, Monitor, Notice};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec, Site};
+use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::PortRuntime;
@@ -37,6 +39,7 @@ use crate::watch::{Subject, Watchers};
 use children::Strangers;
 pub use place::Place;
 use vlan::Vlans;
+pub(crate) use place::{Left, Names, visit};
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +93,11 @@ pub struct Daemon {
     pub(crate) running: Option<Running>,
     next_id: u32,
     pub(crate) netlink: rtnl::Requests,
+    /// The daemon's own network namespace.
+    home: NamespaceId,
     monitor: Monitor,
+    /// What ethtool sets; older kernels do not tell.
+    ethtool: Option<EthtoolMonitor>,
     reports: Receiver<Report>,
     reports_sender: Sender<Report>,
     reports_wake: Arc<OwnedFd>,
@@ -98,11 +105,13 @@ pub struct Daemon {
     membership_changed: BTreeSet<DeviceId>,
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
+    /// Interfaces that a former daemon has left behind on the port that is being opened, at the start.
+    left: Vec<Left>,
     /// TAPs that may become children.
     strangers: Strangers,
     stacking_changed: BTreeSet<DeviceId>,
     addresses_changed: BTreeSet<DeviceId>,
-    routes_changed: bool,
+    routes_changed: BTreeSet<Place>,
     /// Groups that were reported with the host's own Ethernet address, by itself or by others.
     maybe_own: BTreeSet<(DeviceId, IpAddr)>,
 }
@@ -119,7 +128,7 @@ impl Daemon {
     /// # Errors
     /// The first thing that does not work; what was made before is undone.
     pub fn start(specs: Vec<PortSpec>) -> Result<Daemon, DaemonError> {
-        let monitor = Monitor::new(&[
+        let monitor = Monitor::across_namespaces(&[
             Group::Link,
             Group::Ipv4Address,
             Group::Ipv6Address,
@@ -129,7 +138,11 @@ impl Daemon {
             Group::Ipv6MulticastRoute,
             Group::Ipv4Netconf,
             Group::Ipv6Netconf,
+            Group::Namespace,
         ])?;
+        let home = Namespace::current()
+            .and_then(|home| home.id())
+            .map_err(|e| DaemonError::Os("cannot read the own network namespace", e))?;
         let (reports_sender, reports) = unbounded();
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|e| DaemonError::Os("cannot make an eventfd", e.into()))?;
@@ -142,21 +155,24 @@ impl Daemon {
             running: None,
             next_id: 0,
             netlink: rtnl::Requests::new()?,
+            home,
             monitor,
+            ethtool: EthtoolMonitor::new()?,
             reports,
             reports_sender,
             reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
             membership_changed: BTreeSet::new(),
             inherited: Inherited::take(),
+            left: Vec::new(),
             strangers: Strangers::default(),
             stacking_changed: BTreeSet::new(),
             addresses_changed: BTreeSet::new(),
-            routes_changed: false,
+            routes_changed: BTreeSet::new(),
             maybe_own: BTreeSet::new(),
         };
         for spec in specs {
-            if let Err(e) = daemon.add_port(spec) {
+            if let Err(e) = daemon.start_port(spec) {
                 daemon.devices.values().for_each(|(_, d)| d.undo());
                 daemon.stop();
                 return Err(e);
@@ -167,9 +183,22 @@ impl Daemon {
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
         for (_, device) in daemon.devices.values() {
-            fdstore::keep(&device.spec.name, &device.tap);
+            fdstore::keep(&device.spec, &device.tap);
         }
         Ok(daemon)
+    }
+
+    /// Opens a port and makes its devices, of what was left behind where there is something.
+    fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
+        let devices = std::mem::take(&mut spec.devices);
+        self.add_port(spec)?;
+        let at = self.ports.len() - 1;
+        self.look_for_left(at);
+        let made = devices.iter().try_for_each(|d| self.add_device(at, d));
+        let left = std::mem::take(&mut self.left);
+        made?;
+        left.into_iter().for_each(|left| self.adopt_left(at, left));
+        Ok(())
     }
 
     /// Opens a port and makes its devices.
@@ -235,7 +264,7 @@ impl Daemon {
         at: usize,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
-        found: Option<&rtnl::Link>,
+        found: Option<Stray<'_>>,
     ) -> Result<DeviceId, DaemonError> {
         let id = DeviceId(self.next_id);
         self.next_id += 1;
@@ -271,8 +300,8 @@ impl Daemon {
         }
         // What was announced while the device was made is older than what is read now, and would
         // show states that have passed: the first MAC, the first MTU, down before up.
-        for event in self.monitor.drain() {
-            self.netlink_event(event);
+        for notice in self.monitor.notices() {
+            self.netlink_event(notice);
         }
         // What is drained here wakes the control loop no more.
         self.tick();
@@ -300,8 +329,13 @@ impl Daemon {
         at: usize,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
-        found: Option<&rtnl::Link>,
+        found: Option<Stray<'_>>,
     ) -> Result<Device, DeviceError> {
+        let namespace = self.namespace_for(spec, parent)?;
+        let left = match found {
+            Some(_) => None,
+            None => self.take_left(at, spec, parent),
+        };
         let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
         let port = &mut self.ports[at];
         let mut site = Site {
@@ -311,6 +345,8 @@ impl Daemon {
             port: &mut *port.port,
             netlink: &mut self.netlink,
             inherited: &mut self.inherited,
+            namespace,
+            left,
         };
         Device::create(id, spec, &mut site)
     }
@@ -326,9 +362,10 @@ impl Daemon {
 
     /// The descriptors to wait for.
     pub fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.ports.len());
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5 + self.ports.len());
         let mut add = |fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         add(self.monitor.as_fd());
+        self.ethtool.iter().for_each(|m| add(m.as_fd()));
         add(self.reports_wake.as_fd());
         self.ports.iter().for_each(|p| add(p.port.event_fd()));
         extra.iter().for_each(|fd| add(*fd));
@@ -365,9 +402,10 @@ impl Daemon {
     /// # Errors
     /// When a data thread cannot go on.
     pub fn process(&mut self) -> Result<(), DaemonError> {
-        for event in self.monitor.drain() {
-            self.netlink_event(event);
+        for notice in self.monitor.notices() {
+            self.netlink_event(notice);
         }
+        self.process_ethtool();
         for at in 0..self.ports.len() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
@@ -394,13 +432,14 @@ impl Daemon {
         self.send_pings();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
-            self.sync_all_groups();
+            let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+            self.sync_groups_of(ids);
         }
         Ok(())
     }
 
     /// The device whose interface has this index at this place.
-    fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
+    pub(super) fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
         self.devices
             .iter()
             .find(|(_, (_, d))| d.ifindex == ifindex && d.place == place)
@@ -409,42 +448,42 @@ impl Daemon {
 
     /// The devices through which an interface's addresses are reached: it is one of ours, or the
     /// bridge that ours are ports of. (A bond announces for itself, through its active port.)
-    fn reached_by(&self, ifindex: u32) -> Vec<DeviceId> {
+    fn reached_by(&self, place: Place, ifindex: u32) -> Vec<DeviceId> {
         self.devices
             .iter()
+            .filter(|(_, (_, d))| d.place == place)
             .filter(|(_, (_, d))| d.ifindex == ifindex || d.bridge == Some(ifindex))
             .map(|(id, _)| *id)
             .collect()
     }
 
-    fn netlink_event(&mut self, event: Event) {
-        let place = Place::default();
-        match event {
+    fn netlink_event(&mut self, notice: Notice) {
+        let place = Place { nsid: notice.nsid };
+        match notice.event {
             Event::LinkChanged(link) => {
                 match self.by_index(place, link.index) {
                     Some(id) => self.link_changed(id, &link),
                     None => self.strangers.seen(place, &link),
                 }
                 self.vlan_link_seen(place, &link);
-                self.note_stacking(Some(&link));
+                self.note_stacking(place, Some(&link));
             }
-            Event::LinkGone { index, name, .. } => {
+            Event::LinkGone { index, .. } => {
                 self.strangers.gone(place, index);
                 if let Some(id) = self.by_index(place, index) {
-                    log::debug!("{name}: the interface was deleted or moved");
-                    self.forget(id);
+                    self.left_its_place(id);
                 }
-                self.note_stacking(None);
+                self.note_stacking(place, None);
             }
             Event::AddressAdded(a) => {
                 if a.is_usable() {
-                    self.reached_by(a.ifindex)
+                    self.reached_by(place, a.ifindex)
                         .into_iter()
                         .for_each(|id| self.address_added(id, a.ip));
                 }
             }
             Event::AddressRemoved(a) => {
-                for id in self.reached_by(a.ifindex) {
+                for id in self.reached_by(place, a.ifindex) {
                     self.address_removed(id, a.ip);
                     // It may have gone from the port to the bridge, or back.
                     self.addresses_changed.insert(id);
@@ -454,7 +493,10 @@ impl Daemon {
                 let id = self.by_index(place, ifindex);
                 self.membership_changed.extend(id);
             }
-            Event::MulticastRouting => self.routes_changed = true,
+            Event::MulticastRouting => {
+                self.routes_changed.insert(place);
+            }
+            Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
             Event::Overrun => {
                 let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
                 for id in ids {
@@ -467,30 +509,29 @@ impl Daemon {
 
     /// Reads what is otherwise announced: of a new device, and after announcements were lost.
     fn reread(&mut self, id: DeviceId) {
-        let Some((_, device)) = self.devices.get(&id) else {
-            return;
-        };
-        match self.netlink.link_by_index(device.ifindex) {
-            Ok(link) => {
-                self.link_changed(id, &link);
-                self.read_stacking(id);
-                self.read_addresses(id);
-                self.sync_groups(id);
-            }
-            Err(e) if e.is_not_found() => self.forget(id),
-            Err(e) => log::warn!("{}: cannot read the link: {e}", device.name),
+        if let Some(link) = self.find(id) {
+            self.link_changed(id, &link);
+            self.read_stacking(id);
+            self.read_addresses(id);
+            self.sync_groups(id);
         }
     }
 
     fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
+        let asked = self.inside(id, |device, netlink| {
+            // What was a bridge is one still: asked for once, and not at each change of the link.
+            let bridge = link
+                .master
+                .filter(|m| device.bridge == Some(*m) || is_bridge(netlink, *m));
+            (bridge, Features::read(&link.name))
+        });
         let Some((at, device)) = self.devices.get_mut(&id) else {
             return;
         };
         let at = *at;
-        // What was a bridge is one still: asked for once, and not at each change of the link.
-        let bridge = link
-            .master
-            .filter(|m| device.bridge == Some(*m) || is_bridge(&mut self.netlink, *m));
+        // Where the daemon cannot go, what was told is followed at least.
+        let unread = || (device.bridge, Err(std::io::ErrorKind::NotFound.into()));
+        let (bridge, features) = asked.unwrap_or_else(unread);
         let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         let was = std::mem::replace(&mut device.name, link.name.clone());
         let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
@@ -522,7 +563,7 @@ impl Daemon {
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
         };
-        match netdev::ethtool::Features::read(&device.name) {
+        match features {
             Ok(f) if f.gro != device.coalesce => {
                 device.coalesce = f.gro;
                 log::debug!(
@@ -542,19 +583,25 @@ impl Daemon {
     }
 
     fn read_addresses(&mut self, id: DeviceId) {
+        let found = self.inside(id, |device, netlink| {
+            let mut found = BTreeSet::new();
+            for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
+                let all = netlink.addresses(ifindex)?;
+                found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip));
+            }
+            Ok::<_, rtnl::Error>(found)
+        });
         let Some((_, device)) = self.devices.get(&id) else {
             return;
         };
-        let mut found = BTreeSet::new();
-        for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
-            match self.netlink.addresses(ifindex) {
-                Ok(all) => found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip)),
-                Err(e) => {
-                    log::warn!("cannot read the addresses of interface {ifindex}: {e}");
-                    return;
-                }
+        let found = match found {
+            Some(Ok(found)) => found,
+            Some(Err(e)) => {
+                log::warn!("{}: cannot read its addresses: {e}", device.name);
+                return;
             }
-        }
+            None => return,
+        };
         let gone: Vec<IpAddr> = device.addresses.difference(&found).copied().collect();
         gone.into_iter().for_each(|ip| self.address_removed(id, ip));
         found.into_iter().for_each(|ip| self.address_added(id, ip));
@@ -601,29 +648,21 @@ impl Daemon {
         }
     }
 
-    fn sync_all_groups(&mut self) {
-        let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.sync_groups(id));
-    }
-
     /// Once for all changes that came together: a thousand joins are a thousand events.
     fn sync_changed_groups(&mut self) {
-        for id in std::mem::take(&mut self.membership_changed) {
-            self.sync_groups(id);
-        }
+        let changed = std::mem::take(&mut self.membership_changed);
+        self.sync_groups_of(changed);
     }
 
     /// Attaches and detaches so that the device's groups are those that the host has joined.
     fn sync_groups(&mut self, id: DeviceId) {
+        self.sync_groups_of([id]);
+    }
+
+    /// The same for devices whose host has joined these groups.
+    fn attach_groups(&mut self, id: DeviceId, host: BTreeSet<IpAddr>) {
         let Some((at, device)) = self.devices.get_mut(&id) else {
             return;
-        };
-        let host = match netdev::membership::read(device.ifindex) {
-            Ok(groups) => groups,
-            Err(e) => {
-                log::warn!("{}: cannot read the group memberships: {e}", device.name);
-                return;
-            }
         };
         let (wanted, too_many) = match device.holds_groups() {
             true => device.wanted_groups(&host),
@@ -705,6 +744,7 @@ impl Daemon {
                     device.address = address;
                     self.ports[at].tell(|| Command::SetLocal(*id, address));
                 }
+                self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
             }
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
@@ -720,7 +760,7 @@ impl Daemon {
         };
         let at = *at;
         log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec.name);
+        fdstore::forget(&device.spec);
         self.tell_child_removed(id);
         self.close(id);
         self.unfollow_pkeys(at);

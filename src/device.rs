@@ -2,25 +2,26 @@
 
 mod alias;
 mod mtu;
+mod opened;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
-use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, TapError, TapQueue};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::daemon::Place;
+use crate::daemon::{Left, Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
-use crate::fdstore::{self, Inherited, Stored};
+use crate::fdstore::{self, Inherited};
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
+use opened::Opened;
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -92,6 +93,9 @@ pub enum DeviceError {
     /// The port does not serve the mode; the text is a whole sentence.
     #[error("{0}")]
     Mode(String),
+    /// The network namespace is not there or cannot be entered; the text is a whole sentence.
+    #[error("{0}")]
+    Netns(String),
 }
 
 /// A device in service.
@@ -104,6 +108,8 @@ pub struct Device {
     pub parent_name: Option<String>,
     /// Where the interface is.
     pub place: Place,
+    /// The same for as long as that namespace lives; `None`: the daemon's own.
+    pub namespace: Option<NamespaceId>,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -161,12 +167,20 @@ pub struct Device {
     pub addresses: BTreeSet<IpAddr>,
 }
 
+/// An interface that nobody serves and that a device takes over.
+pub struct Stray<'a> {
+    /// What it is like.
+    pub link: &'a rtnl::Link,
+    /// The network namespace that it is in, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+}
+
 /// Where a device is made.
 pub struct Site<'a> {
     /// What it becomes a child of, and the name of that.
     pub parent: Option<(DeviceId, String)>,
     /// The interface that it takes over; none is made then, and one that is held is not waited for.
-    pub found: Option<&'a rtnl::Link>,
+    pub found: Option<Stray<'a>>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
     /// The port's data threads.
@@ -175,6 +189,10 @@ pub struct Site<'a> {
     pub netlink: &'a mut rtnl::Requests,
     /// Queues that a service manager has kept.
     pub inherited: &'a mut Inherited,
+    /// The network namespace where the interface is to be, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+    /// Its interface, which a daemon has left behind under another name or in another namespace.
+    pub(crate) left: Option<Left>,
 }
 
 impl Device {
@@ -208,11 +226,7 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = match (site.inherited.of(&spec.name), site.found) {
-            (Some(stored), _) => Opened::take_over(spec, queues, stored)?,
-            (None, Some(link)) => Opened::adopt(link, queues)?,
-            (None, None) => Opened::new(spec, queues)?,
-        };
+        let opened = Opened::find(spec, queues, site)?;
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
             true => spec.connections,
@@ -224,7 +238,8 @@ impl Device {
             id,
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
-            place: Place::default(),
+            place: Place::HOME,
+            namespace: None,
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -259,15 +274,23 @@ impl Device {
         if !opened.inherited {
             device.set_carrier(false);
         }
-        let prepared = device
-            .prepare_link(site.netlink, &attributes.name)
-            .and_then(|()| Ok(device.join_broadcast(site.port)?));
+        let prepared = match &opened.namespace {
+            None => device.prepare_link(site.netlink, &attributes.name),
+            Some(there) => {
+                device.namespace = there.id().ok();
+                visit(there, |netlink| {
+                    device.prepare_link(netlink, &attributes.name)
+                })
+                .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
+            }
+        };
+        let prepared = prepared.and_then(|()| Ok(device.join_broadcast(site.port)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
         }
         device.hand_out(&lanes, site.threads);
-        fdstore::keep(&spec.name, &device.tap);
+        fdstore::keep(spec, &device.tap);
         Ok(device)
     }
 
@@ -291,9 +314,14 @@ impl Device {
         let step = |what: &str, done: Result<(), rtnl::Error>| {
             done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
-        let link = netlink
-            .link_by_index(self.ifindex)
-            .map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        // Its index may be another one where it was moved to.
+        let link = match self.namespace {
+            None => netlink.link_by_index(self.ifindex),
+            Some(_) => netlink.link_by_name(&name),
+        };
+        let link =
+            link.map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+        self.ifindex = link.index;
         if link.address != Some(self.mac) && !self.tap.existed() {
             step("MAC address", netlink.set_mac(self.ifindex, self.mac))?;
         } else if let Some(mac) = link.address {
@@ -338,6 +366,7 @@ impl Device {
     ) -> Result<(), rtnl::Error> {
         let alias = Alias {
             port: port.to_owned(),
+            gid: self.namespace.map(|_| self.address.gid()),
             parent: self.parent_name.clone(),
             pkey: self.spec.pkey,
             mode: self.mode.into(),
@@ -505,103 +534,6 @@ pub fn share(connections: usize, threads: usize) -> usize {
 /// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
 /// tun_net_initialize: ETH_DATA_LEN).
 const TAP_MTU: u32 = 1500;
-
-/// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
-/// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
-const HELD_PATIENCE: Duration = Duration::from_secs(2);
-const HELD_RETRY: Duration = Duration::from_millis(50);
-
-/// A TAP, new or taken over.
-struct Opened {
-    tap: Tap,
-    queues: Vec<TapQueue>,
-    name: String,
-    /// Its queues were open all the time.
-    inherited: bool,
-}
-
-impl Opened {
-    fn new(spec: &DeviceSpec, queues: usize) -> Result<Opened, TapError> {
-        let (tap, queues) = open_tap(&TapOptions {
-            name: spec.name.clone(),
-            queues,
-            persist: spec.persist,
-        })?;
-        Ok(Opened {
-            tap,
-            queues,
-            name: spec.name.clone(),
-            inherited: false,
-        })
-    }
-
-    /// Attaches to a TAP that is there.
-    fn adopt(link: &rtnl::Link, queues: usize) -> Result<Opened, DeviceError> {
-        let (tap, queues) = Tap::open(&TapOptions {
-            name: link.name.clone(),
-            queues,
-            persist: false,
-        })?;
-        // It may have gone meanwhile, and its name to another.
-        if !tap.existed() || tap.ifindex() != link.index {
-            return Err(DeviceError::Vanished(link.name.clone()));
-        }
-        Ok(Opened {
-            tap,
-            queues,
-            name: link.name.clone(),
-            inherited: false,
-        })
-    }
-
-    /// Goes on with the queues that the service manager has kept, `most` of them.
-    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, TapError> {
-        let (label, name) = (stored.label, stored.interface);
-        let kept = stored.fds.len();
-        // The label goes where it says something wrong from now on.
-        if label != fdstore::label(&spec.name) || kept > most {
-            fdstore::remove(&label);
-        }
-        let (tap, queues) = match Tap::from_fds(stored.fds, most, spec.persist) {
-            Err(e @ TapError::Elsewhere { .. }) => {
-                log::warn!(
-                    "{e}; its stored queues are closed, and {} is made",
-                    spec.name
-                );
-                fdstore::remove(&label);
-                return Opened::new(spec, most);
-            }
-            taken => taken?,
-        };
-        log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
-        if kept != most {
-            let used = queues.len();
-            log::info!("{name}: {used} queue(s) are used; the configuration asks for {most}");
-        }
-        Ok(Opened {
-            tap,
-            queues,
-            name,
-            inherited: true,
-        })
-    }
-}
-
-fn open_tap(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
-    let end = Instant::now() + HELD_PATIENCE;
-    let mut told = false;
-    loop {
-        match Tap::open(options) {
-            Err(e) if e.is_held() && Instant::now() < end => {
-                if !std::mem::replace(&mut told, true) {
-                    log::info!("waiting: {e}");
-                }
-                thread::sleep(HELD_RETRY);
-            }
-            opened => return opened,
-        }
-    }
-}
 
 fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
     let wish = match spec.qpn {

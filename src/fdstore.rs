@@ -11,8 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
-use netdev::tap::{Tap, interface_of};
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, interface_of, namespace_of};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::device::DeviceSpec;
 
 /// How the names begin that descriptors are stored under; the device's name follows.
 const PREFIX: &str = "ibtap-";
@@ -24,6 +27,8 @@ pub struct Stored {
     pub label: String,
     /// The interface's name now.
     pub interface: String,
+    /// Where the interface is, if not in the network namespace of this process.
+    pub namespace: Option<Namespace>,
     /// All its queues.
     pub fds: Vec<OwnedFd>,
 }
@@ -47,10 +52,18 @@ impl Inherited {
     }
 
     fn new(fds: Vec<(String, OwnedFd)>) -> Inherited {
-        let mut interfaces: BTreeMap<(String, String), Vec<OwnedFd>> = BTreeMap::new();
+        let home = Namespace::current().and_then(|home| home.id()).ok();
+        let mut interfaces: BTreeMap<_, (Option<Namespace>, Vec<OwnedFd>)> = BTreeMap::new();
         for (label, fd) in fds {
             match interface_of(&fd) {
-                Ok(interface) => interfaces.entry((label, interface)).or_default().push(fd),
+                Ok(interface) => {
+                    // Kernels that cannot say where it is have it here, or nowhere.
+                    let there = namespace_of(&fd).ok();
+                    let there = there.filter(|there| there.id().ok() != home);
+                    let key = (label, interface, there.as_ref().and_then(|t| t.id().ok()));
+                    let of_it = interfaces.entry(key).or_insert((there, Vec::new()));
+                    of_it.1.push(fd);
+                }
                 // Deleted while the daemon was away, or no TAP at all.
                 Err(e) => {
                     log::info!("{label}: a stored descriptor is of no use any more: {e}");
@@ -61,20 +74,22 @@ impl Inherited {
         let interfaces = interfaces.into_iter();
         Inherited {
             interfaces: interfaces
-                .map(|((label, interface), fds)| Stored {
+                .map(|((label, interface, _), (namespace, fds))| Stored {
                     label,
                     interface,
+                    namespace,
                     fds,
                 })
                 .collect(),
         }
     }
 
-    /// The queues of a device: those of the interface that has its name, or those that it stored
-    /// under its name before the interface was renamed.
-    pub fn of(&mut self, device: &str) -> Option<Stored> {
-        let label = label(device);
-        let by_name = |s: &Stored| s.interface == device;
+    /// The queues of a device: those of the interface that has its name where it is to be, in the
+    /// network namespace `place` or in our own, or those that it stored under its `label` before the
+    /// interface was renamed or moved.
+    pub fn of(&mut self, label: &str, device: &str, place: Option<NamespaceId>) -> Option<Stored> {
+        let place_of = |s: &Stored| s.namespace.as_ref().and_then(|there| there.id().ok());
+        let by_name = |s: &Stored| s.interface == device && place_of(s) == place;
         let by_label = |s: &Stored| s.label == label;
         let at = self
             .interfaces
@@ -103,16 +118,17 @@ impl Inherited {
 }
 
 /// Has the service manager keep a device's queues, if it is one that does.
-pub fn keep(device: &str, tap: &Tap) {
+pub fn keep(device: &DeviceSpec, tap: &Tap) {
     let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
     let message = format!("FDSTORE=1\nFDNAME={}\n", label(device));
     if let Err(e) = notify_with(&message, &fds) {
-        log::warn!("{device}: the service manager does not keep its queues: {e}");
+        let name = &device.name;
+        log::warn!("{name}: the service manager does not keep its queues: {e}");
     }
 }
 
 /// Has the service manager forget a device's queues: the interface is gone, or is to go.
-pub fn forget(device: &str) {
+pub fn forget(device: &DeviceSpec) {
     remove(&label(device));
 }
 
@@ -125,9 +141,14 @@ pub fn remove(label: &str) {
 }
 
 /// The name to store a device's queues under. An interface name is a valid one but for `:`, which
-/// no device of ours has ([`crate::config::values::parse_interface`]).
-pub fn label(device: &str) -> String {
-    format!("{PREFIX}{device}")
+/// no device of ours has ([`crate::config::values::parse_interface`]); devices in other network
+/// namespaces may have equal names.
+pub fn label(device: &DeviceSpec) -> String {
+    let name = &device.name;
+    match &device.netns {
+        Some(netns) => format!("{PREFIX}{}/{name}", netns.replace([':', '\n'], "_")),
+        None => format!("{PREFIX}{name}"),
+    }
 }
 
 /// Sends a notification with descriptors; nothing without a service manager.

@@ -14,7 +14,7 @@ use crate::api::{
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
 use crate::control::{Handler, StreamId, Streamed};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
 use crate::logging;
@@ -76,17 +76,6 @@ fn set_level(level: LogLevel) -> Reply {
 }
 
 impl Daemon {
-    /// The device that is called so now.
-    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.name == name)
-            .map(|(id, (at, d))| (*id, *at, d))
-            .ok_or_else(|| ApiError::NoSuchInterface {
-                interface: name.to_owned(),
-            })
-    }
-
     fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, usize, &Device)>, ApiError> {
         match &which.interface {
             Some(name) => Ok(vec![self.named(name)?]),
@@ -101,9 +90,14 @@ impl Daemon {
     fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let connections = self.connection_counts(&selected);
+        let names = Names::read();
         let interfaces = selected
             .into_iter()
-            .map(|(id, at, d)| self.interface(at, d, connections.get(&id).copied()))
+            .map(|(id, at, d)| {
+                let mut info = self.interface(at, d, connections.get(&id).copied());
+                info.netns = d.namespace.as_ref().map(|there| names.of(there));
+                info
+            })
             .collect();
         Ok(Reply::Show { interfaces })
     }

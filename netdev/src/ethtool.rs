@@ -64,6 +64,28 @@ pub fn all_features(name: &str) -> io::Result<BTreeMap<String, bool>> {
     Ok(named.filter(|(name, _)| !name.is_empty()).collect())
 }
 
+/// Interrupt moderation, as `ethtool -c` shows it; for TAP a number that nobody but the daemon heeds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Coalesce {
+    /// Microseconds after which a receive is reported; TAP has no such setting (0).
+    pub rx_usecs: u32,
+    /// Frames after which a receive is reported; 0 for none.
+    pub rx_frames: u32,
+}
+
+/// Moderation of the interface `name` in the calling thread's network namespace. Changes are told by
+/// [`rtnl::EthtoolMonitor`].
+///
+/// # Errors
+/// ENODEV if there is no such interface, EOPNOTSUPP if its driver has no moderation.
+pub fn coalesce(name: &str) -> io::Result<Coalesce> {
+    let read = sys::ethtool_coalesce(socket_for(name)?, name)?;
+    Ok(Coalesce {
+        rx_usecs: read.rx_coalesce_usecs,
+        rx_frames: read.rx_max_coalesced_frames,
+    })
+}
+
 /// Any socket of the network namespace will do.
 fn socket_for(name: &str) -> io::Result<OwnedFd> {
     if name.len() > rtnl::NAME_MAX {

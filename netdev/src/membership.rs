@@ -5,7 +5,7 @@
 //! host joins by itself: all hosts, all nodes, solicited-node. Kernels of 2025 and later announce changes
 //! ([`rtnl::Group::Ipv4Multicast`]); before, the files are polled.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,6 +20,14 @@ const IGMP6: &str = "/proc/thread-self/net/igmp6";
 /// # Errors
 /// If neither file can be read. A kernel without one of the protocols lacks its file.
 pub fn read(ifindex: u32) -> io::Result<BTreeSet<IpAddr>> {
+    Ok(read_all()?.remove(&ifindex).unwrap_or_default())
+}
+
+/// The groups of each interface that has some, by its index, as [`read`] gives them for one.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
     let (v4, v6) = (fs::read_to_string(IGMP), fs::read_to_string(IGMP6));
     if let (Err(e), Err(_)) = (&v4, &v6) {
         return Err(io::Error::new(
@@ -27,47 +35,56 @@ pub fn read(ifindex: u32) -> io::Result<BTreeSet<IpAddr>> {
             format!("reading {IGMP} failed: {e}"),
         ));
     }
-    let mut groups = parse_igmp(&v4.unwrap_or_default(), ifindex);
-    groups.append(&mut parse_igmp6(&v6.unwrap_or_default(), ifindex));
-    Ok(groups)
+    let mut all: BTreeMap<u32, BTreeSet<IpAddr>> = BTreeMap::new();
+    let (v4, v6) = (v4.unwrap_or_default(), v6.unwrap_or_default());
+    for (ifindex, group) in igmp(&v4).chain(igmp6(&v6)) {
+        all.entry(ifindex).or_default().insert(group);
+    }
+    Ok(all)
 }
 
-/// The groups of one interface in the text of `/proc/net/igmp`. Lines that are not understood are
-/// left out.
+/// The groups of one interface in the text of `/proc/net/igmp`.
+pub fn parse_igmp(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
+    let of_it = igmp(text).filter(|(index, _)| *index == ifindex);
+    of_it.map(|(_, group)| group).collect()
+}
+
+/// The groups of one interface in the text of `/proc/net/igmp6`.
+pub fn parse_igmp6(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
+    let of_it = igmp6(text).filter(|(index, _)| *index == ifindex);
+    of_it.map(|(_, group)| group).collect()
+}
+
+/// Interfaces and groups in the text of `/proc/net/igmp`. Lines that are not understood are left out.
 ///
 /// An interface has a line that starts with its index; its groups follow, indented, in
 /// hexadecimal: the address as a number *in host byte order*, so that 224.0.0.1 reads `010000E0` on
 /// a little-endian host.
-pub fn parse_igmp(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
-    let mut groups = BTreeSet::new();
-    let mut ours = false;
-    for line in text.lines() {
+fn igmp(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
+    let mut interface = None;
+    text.lines().filter_map(move |line| {
         let first = line.split_whitespace().next().unwrap_or_default();
         if !line.starts_with(char::is_whitespace) {
-            ours = first.parse() == Ok(ifindex);
-        } else if ours && first.len() == 8 {
-            groups.extend(u32::from_str_radix(first, 16).ok().and_then(|number| {
-                let group = Ipv4Addr::from(number.to_ne_bytes());
-                group.is_multicast().then_some(IpAddr::V4(group))
-            }));
+            interface = first.parse().ok();
+            return None;
         }
-    }
-    groups
+        let digits = Some(first).filter(|digits| digits.len() == 8)?;
+        let number = u32::from_str_radix(digits, 16).ok()?;
+        let group = Ipv4Addr::from(number.to_ne_bytes());
+        group.is_multicast().then_some((interface?, group.into()))
+    })
 }
 
-/// The groups of one interface in the text of `/proc/net/igmp6`: a line for each group, with the
-/// interface's index, its name, and the group in 32 hexadecimal digits in network order. Lines that
-/// are not understood are left out.
-pub fn parse_igmp6(text: &str, ifindex: u32) -> BTreeSet<IpAddr> {
-    text.lines()
-        .filter_map(|line| {
-            let mut fields = line.split_whitespace();
-            let index: u32 = fields.next()?.parse().ok()?;
-            let digits = fields.nth(1).filter(|digits| digits.len() == 32)?;
-            let group = Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?);
-            (index == ifindex && group.is_multicast()).then_some(IpAddr::V6(group))
-        })
-        .collect()
+/// The same in the text of `/proc/net/igmp6`: a line for each group, with the interface's index, its
+/// name, and the group in 32 hexadecimal digits in network order.
+fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
+    text.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace();
+        let index: u32 = fields.next()?.parse().ok()?;
+        let digits = fields.nth(1).filter(|digits| digits.len() == 32)?;
+        let group = Ipv6Addr::from(u128::from_str_radix(digits, 16).ok()?);
+        group.is_multicast().then_some((index, group.into()))
+    })
 }
 
 #[cfg(test)]

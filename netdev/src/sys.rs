@@ -5,12 +5,13 @@
 
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io;
-use rustix::ioctl::{IntegerSetter, Opcode, Setter, Updater, ioctl};
+use rustix::ioctl::{IntegerSetter, Ioctl, IoctlOutput, Opcode, Setter, Updater, ioctl};
 
 const SET_IFF: Opcode = libc::TUNSETIFF as Opcode;
 const GET_IFF: Opcode = libc::TUNGETIFF as Opcode;
@@ -21,6 +22,7 @@ const SET_HEADER_SIZE: Opcode = libc::TUNSETVNETHDRSZ as Opcode;
 const SET_HEADER_LITTLE_ENDIAN: Opcode = libc::TUNSETVNETLE as Opcode;
 const SET_SEND_BUFFER: Opcode = libc::TUNSETSNDBUF as Opcode;
 const SET_CARRIER: Opcode = libc::TUNSETCARRIER as Opcode;
+const GET_NAMESPACE: Opcode = libc::TUNGETDEVNETNS as Opcode;
 const ETHTOOL: Opcode = libc::SIOCETHTOOL as Opcode;
 
 /// Bytes of `struct ifreq` after name and flags.
@@ -158,6 +160,38 @@ pub(crate) fn set_carrier(tun: impl AsFd, carrier: bool) -> io::Result<()> {
     unsafe { ioctl(tun, Setter::<SET_CARRIER, libc::c_int>::new(carrier.into())) }
 }
 
+/// TUNGETDEVNETNS, whose answer is the descriptor.
+struct NamespaceGetter;
+
+// SAFETY: no safe wrapper exists. The kernel reads and writes no memory for this command; it answers
+// with a new descriptor of a network namespace, which nobody else owns, or with a negated error number,
+// which `ioctl` has taken out before `output_from_ptr`.
+unsafe impl Ioctl for NamespaceGetter {
+    type Output = OwnedFd;
+
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        GET_NAMESPACE
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(answer: IoctlOutput, _: *mut c_void) -> io::Result<OwnedFd> {
+        // SAFETY: as above; the answer is an open descriptor that this call made.
+        Ok(unsafe { OwnedFd::from_raw_fd(answer) })
+    }
+}
+
+/// TUNGETDEVNETNS: the network namespace where the interface is now (since Linux 5.4; ENOTTY or EINVAL
+/// before).
+pub(crate) fn namespace(tun: impl AsFd) -> io::Result<OwnedFd> {
+    // SAFETY: the implementation says what the kernel does for this command.
+    unsafe { ioctl(tun, NamespaceGetter) }
+}
+
 /// SIOCETHTOOL with the command that `data` begins with; `socket` is any socket of the interface's
 /// network namespace.
 ///
@@ -189,7 +223,29 @@ pub(crate) fn ethtool_value(socket: impl AsFd, name: &str, command: u32) -> io::
     Ok(value.data)
 }
 
+/// `struct ethtool_coalesce`.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct EthtoolCoalesce {
+    command: u32,
+    pub(crate) rx_coalesce_usecs: u32,
+    pub(crate) rx_max_coalesced_frames: u32,
+    rest: [u32; 20],
+}
+
+/// SIOCETHTOOL with ETHTOOL_GCOALESCE; EOPNOTSUPP if the driver has no moderation.
+pub(crate) fn ethtool_coalesce(socket: impl AsFd, name: &str) -> io::Result<EthtoolCoalesce> {
+    let mut coalesce = EthtoolCoalesce {
+        command: ETHTOOL_GCOALESCE,
+        ..EthtoolCoalesce::default()
+    };
+    // SAFETY: the kernel reads the command and writes one `struct ethtool_coalesce`, 23 times u32.
+    unsafe { ethtool(socket, name, &mut coalesce)? };
+    Ok(coalesce)
+}
+
 // Commands and the string set of include/uapi/linux/ethtool.h.
+const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;

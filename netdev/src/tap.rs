@@ -4,6 +4,7 @@
 //! (`virtio_net_hdr_v1`, virtio 1.2, 5.1.6) and an Ethernet frame, which with segmentation offload
 //! may be far longer than the MTU. What a program *reads* is what the host sends.
 
+mod adopt;
 mod error;
 mod holder;
 mod queue;
@@ -19,6 +20,7 @@ pub use error::TapError;
 pub use holder::Holder;
 pub use queue::{TapQueue, is_down, is_gone};
 
+use crate::netns::Namespace;
 use crate::sys;
 
 /// Bytes of the virtio-net header before each frame.
@@ -50,6 +52,21 @@ pub struct TapOptions {
     pub persist: bool,
 }
 
+impl TapOptions {
+    fn check(&self) -> Result<(), TapError> {
+        if let Some(reason) = rtnl::name_fault(&self.name) {
+            return Err(TapError::Name {
+                name: self.name.clone(),
+                reason,
+            });
+        }
+        if !(1..=QUEUES_MAX).contains(&self.queues) {
+            return Err(TapError::Queues(self.queues));
+        }
+        Ok(())
+    }
+}
+
 /// What the kernel agreed to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Offloads {
@@ -78,21 +95,26 @@ impl Tap {
     /// Each [`TapError`] is a sentence for the administrator. [`TapError::Held`] may pass by itself:
     /// `ip tuntap add` holds its TAP for a moment.
     pub fn open(options: &TapOptions) -> Result<(Tap, Vec<TapQueue>), TapError> {
-        let name = options.name.as_str();
-        if let Some(reason) = rtnl::name_fault(name) {
-            return Err(TapError::Name {
-                name: name.to_owned(),
-                reason,
-            });
-        }
-        if !(1..=QUEUES_MAX).contains(&options.queues) {
-            return Err(TapError::Queues(options.queues));
-        }
+        options.check()?;
         let mut requests = Requests::new()?;
-        let before = existing(&mut requests, name)?;
-        let plan = Plan::new(options, before.as_ref());
+        let before = existing(&mut requests, &options.name)?;
+        Tap::attach(options, &mut requests, before.as_ref())
+    }
+
+    /// Opens the queues of the interface `before`, or of a new one.
+    fn attach(
+        options: &TapOptions,
+        requests: &mut Requests,
+        before: Option<&Link>,
+    ) -> Result<(Tap, Vec<TapQueue>), TapError> {
+        let name = options.name.as_str();
+        let plan = Plan::new(options, before);
         let queues = open_queues(name, &plan)?;
         let link = requests.link_by_name(name)?;
+        // It was deleted a moment ago; the one made instead is gone as soon as its queues are.
+        if before.is_some_and(|before| before.index != link.index) {
+            return Err(TapError::Missing(name.to_owned()));
+        }
         refuse_other_holder(&link, queues.len())?;
         Tap::set_up(queues, &link, before.is_some(), options.persist)
     }
@@ -166,7 +188,7 @@ impl Tap {
         self.queues.iter().map(|queue| queue.as_fd())
     }
 
-    /// The interface index, in the namespace where it was opened.
+    /// The interface index, in the namespace where it was when it was opened.
     pub fn ifindex(&self) -> u32 {
         self.ifindex
     }
@@ -187,6 +209,16 @@ impl Tap {
     /// [`is_gone`] if the interface was deleted.
     pub fn name(&self) -> std::io::Result<String> {
         self.control(|tun| sys::interface_name(tun))
+    }
+
+    /// The network namespace where the interface is now (TUNGETDEVNETNS, since Linux 5.4). The
+    /// interface may be moved again at any time; whoever keeps the answer keeps the namespace alive.
+    ///
+    /// # Errors
+    /// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
+    pub fn namespace(&self) -> std::io::Result<Namespace> {
+        self.control(|tun| sys::namespace(tun))
+            .map(Namespace::from_fd)
     }
 
     /// Turns the carrier on or off, as `ip link` shows it (NO-CARRIER) and protocols heed it
@@ -234,6 +266,15 @@ impl Tap {
 /// [`is_gone`] if the interface was deleted; others if the descriptor is no TAP's.
 pub fn interface_of(queue: impl AsFd) -> std::io::Result<String> {
     Ok(sys::interface_name(queue)?)
+}
+
+/// The network namespace of the interface that an open queue belongs to (TUNGETDEVNETNS, since Linux
+/// 5.4). Whoever keeps it keeps the namespace alive.
+///
+/// # Errors
+/// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.
+pub fn namespace_of(queue: impl AsFd) -> std::io::Result<Namespace> {
+    Ok(Namespace::from_fd(sys::namespace(queue)?))
 }
 
 /// How to ask for the queues.

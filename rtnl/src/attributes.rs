@@ -21,6 +21,16 @@ pub(crate) fn u32_of(value: &[u8]) -> Option<u32> {
     Some(u32::from_ne_bytes(*value.first_chunk()?))
 }
 
+/// The same, signed.
+pub(crate) fn i32_of(value: &[u8]) -> Option<i32> {
+    Some(i32::from_ne_bytes(*value.first_chunk()?))
+}
+
+/// The first two bytes in host order.
+pub(crate) fn u16_of(value: &[u8]) -> Option<u16> {
+    Some(u16::from_ne_bytes(*value.first_chunk()?))
+}
+
 /// The first byte.
 pub(crate) fn u8_of(value: &[u8]) -> Option<u8> {
     value.first().copied()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use netlink_packet_route::link::{LinkFlags, LinkHeader};
 
-use crate::attributes::{attributes, text_of, u8_of, u32_of};
+use crate::attributes::{attributes, text_of, u8_of, u16_of, u32_of};
 
 /// Bytes of `struct ifinfomsg` (kernel include/uapi/linux/rtnetlink.h).
 const HEADER_LEN: usize = 16;
@@ -26,6 +26,8 @@ const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_NEW_NETNSID: u16 = 45;
 const IFLA_MIN_MTU: u16 = 50;
 const IFLA_MAX_MTU: u16 = 51;
+const IFLA_PROP_LIST: u16 = 52;
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_GRO_MAX_SIZE: u16 = 58;
 const IFLA_ALLMULTI: u16 = 61;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
@@ -33,6 +35,7 @@ const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_MACVLAN_MODE: u16 = 1;
 const IFLA_VLAN_ID: u16 = 1;
+const IFLA_VLAN_PROTOCOL: u16 = 5;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_VNET_HDR: u16 = 5;
 const IFLA_TUN_PERSIST: u16 = 6;
@@ -152,6 +155,15 @@ impl MacvlanMode {
     }
 }
 
+/// What the kernel tells of a VLAN interface (kernel net/8021q/vlan_netlink.c, vlan_fill_info).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Vlan {
+    /// The VLAN identifier, 0 to 4094.
+    pub id: u16,
+    /// The EtherType of its tags: 0x8100 (802.1Q), or 0x88a8 (802.1ad).
+    pub protocol: u16,
+}
+
 /// One interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Link {
@@ -185,6 +197,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// The alias, a free text.
     pub alias: Option<String>,
+    /// Its alternative names (`ip link property add`), in the kernel's order.
+    pub altnames: Vec<String>,
     /// The index of the bridge, bond or VRF that it belongs to.
     pub master: Option<u32>,
     /// The index of the interface below it in the same namespace, of a VLAN, macvlan or ipvlan; a
@@ -206,10 +220,10 @@ pub struct Link {
     pub tun: Option<Tun>,
     /// More on it, if it is a bridge.
     pub bridge: Option<Bridge>,
-    /// Its VLAN id, if it is a VLAN.
-    pub vlan: Option<u16>,
     /// Its mode, if it is a macvlan or macvtap.
     pub macvlan: Option<MacvlanMode>,
+    /// Its tag, if it is a VLAN.
+    pub vlan: Option<Vlan>,
 }
 
 impl Link {
@@ -267,6 +281,7 @@ fn from_header(header: &LinkHeader) -> Link {
         address: None,
         kind: None,
         alias: None,
+        altnames: Vec::new(),
         master: None,
         link: None,
         promiscuity: 0,
@@ -277,8 +292,8 @@ fn from_header(header: &LinkHeader) -> Link {
         tx_queue_len: 0,
         tun: None,
         bridge: None,
-        vlan: None,
         macvlan: None,
+        vlan: None,
     }
 }
 
@@ -294,6 +309,7 @@ impl LinkMessage {
             }
             IFLA_CARRIER => link.carrier = u8_of(value) == Some(1),
             IFLA_IFALIAS => link.alias = Some(text_of(value)).filter(|alias| !alias.is_empty()),
+            IFLA_PROP_LIST => link.altnames = altnames(value),
             IFLA_MASTER => link.master = number.filter(|&index| index != 0),
             IFLA_LINK => link.link = number.filter(|&index| index != 0),
             IFLA_LINK_NETNSID => self.lower_elsewhere = true,
@@ -326,7 +342,7 @@ fn set_info(link: &mut Link, nested: &[u8]) {
     match link.kind.as_deref() {
         Some("tun") => link.tun = Some(tun(data)),
         Some("bridge") => link.bridge = Some(bridge(data)),
-        Some("vlan") => link.vlan = vlan_id(data),
+        Some("vlan") => link.vlan = vlan(data),
         Some("macvlan" | "macvtap") => link.macvlan = macvlan_mode(data),
         _ => {}
     }
@@ -348,10 +364,24 @@ fn bridge(nested: &[u8]) -> Bridge {
     bridge
 }
 
-fn vlan_id(nested: &[u8]) -> Option<u16> {
-    attributes(nested)
-        .find(|(kind, _)| *kind == IFLA_VLAN_ID)
-        .and_then(|(_, value)| Some(u16::from_ne_bytes(value.try_into().ok()?)))
+fn altnames(nested: &[u8]) -> Vec<String> {
+    let names = attributes(nested).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
+    names.map(|(_, value)| text_of(value)).collect()
+}
+
+fn vlan(nested: &[u8]) -> Option<Vlan> {
+    let (mut id, mut protocol) = (None, None);
+    for (kind, value) in attributes(nested) {
+        match kind {
+            IFLA_VLAN_ID => id = u16_of(value),
+            IFLA_VLAN_PROTOCOL => protocol = u16_of(value).map(u16::from_be),
+            _ => {}
+        }
+    }
+    Some(Vlan {
+        id: id?,
+        protocol: protocol?,
+    })
 }
 
 fn macvlan_mode(nested: &[u8]) -> Option<MacvlanMode> {

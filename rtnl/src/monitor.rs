@@ -1,30 +1,27 @@
 //! Notifications.
 
-use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
-use rustix::net::sockopt;
+use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::Error;
 use crate::address::{self, Address};
 use crate::link::{self, Link};
-use crate::transport::{DATAGRAM_MAX, Message, messages, receive};
+use crate::listener::{Listener, Reach};
+use crate::nsid;
+use crate::transport::Message;
 
 // Message types of kernel include/uapi/linux/rtnetlink.h; those for groups are of 2025.
 const RTM_NEWMULTICAST: u16 = 56;
 const RTM_DELMULTICAST: u16 = 57;
 const RTM_DELNETCONF: u16 = 81;
+const RTM_DELNSID: u16 = 89;
 
 /// Families of multicast routes (kernel include/uapi/linux/rtnetlink.h, RTNL_FAMILY_IPMR and
 /// RTNL_FAMILY_IP6MR).
 const FAMILY_IPMR: u8 = 128;
 const FAMILY_IP6MR: u8 = 129;
-
-/// Room for notifications that wait, in bytes. The kernel's default holds a few hundred, which a
-/// script that makes many interfaces overruns.
-const RECEIVE_BUFFER: usize = 1 << 20;
 
 /// What to be told about (`enum rtnetlink_groups`, kernel include/uapi/linux/rtnetlink.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +44,8 @@ pub enum Group {
     Ipv4Netconf,
     /// IPv6 settings of interfaces, multicast forwarding among them.
     Ipv6Netconf,
+    /// Namespaces with a number: gone.
+    Namespace,
 }
 
 impl Group {
@@ -61,11 +60,15 @@ impl Group {
             Group::Ipv6MulticastRoute => libc::RTNLGRP_IPV6_MROUTE,
             Group::Ipv4Netconf => libc::RTNLGRP_IPV4_NETCONF,
             Group::Ipv6Netconf => libc::RTNLGRP_IPV6_NETCONF,
+            Group::Namespace => libc::RTNLGRP_NSID,
         }
     }
 
     fn is_optional(self) -> bool {
-        !matches!(self, Group::Link | Group::Ipv4Address | Group::Ipv6Address)
+        !matches!(
+            self,
+            Group::Link | Group::Ipv4Address | Group::Ipv6Address | Group::Namespace
+        )
     }
 }
 
@@ -103,20 +106,36 @@ pub enum Event {
     },
     /// A multicast route was added or removed, or an interface forwards multicast now or no longer.
     MulticastRouting,
+    /// A namespace that this one had a number for is no more. The interfaces in it go in the next
+    /// moments, and are not told of any more.
+    NamespaceGone {
+        /// What it was called here. The number may soon be another one's.
+        nsid: i32,
+    },
     /// Notifications were lost: read everything again.
     Overrun,
 }
 
-/// Listens to the network namespace that the calling thread was in at [`Monitor::new`]. Its
-/// descriptor is readable while events wait.
+/// An event and where it happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// What the namespace that the monitor was made in calls the one that the event is about, whose
+    /// indexes it has; `None` if that is the same one, even where that has a number for itself.
+    /// [`Event::Overrun`] is about all of them.
+    pub nsid: Option<i32>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// Listens to the network namespace that the calling thread was in at [`Monitor::new`], or to those
+/// that it knows, too. Its descriptor is readable while events wait.
 ///
 /// Subscribe first and read the state afterwards ([`crate::Requests`]), else what happens in
 /// between is missed.
 #[derive(Debug)]
 pub struct Monitor {
-    socket: Socket,
+    listener: Listener,
     missing: Vec<Group>,
-    buffer: Vec<u8>,
 }
 
 impl Monitor {
@@ -126,27 +145,35 @@ impl Monitor {
     /// # Errors
     /// [`Error::Socket`].
     pub fn new(groups: &[Group]) -> Result<Monitor, Error> {
-        let failed = |e| Error::socket("listen to interface changes", e);
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(failed)?;
-        socket.bind_auto().map_err(failed)?;
-        socket.set_non_blocking(true).map_err(failed)?;
-        grow_receive_buffer(&socket);
+        Monitor::open(groups, Reach::Own)
+    }
+
+    /// As [`Monitor::new`], and also hears of the namespaces that the calling thread's one has a
+    /// number for at that moment ([`crate::Requests::assign_nsid`]), without keeping any of them
+    /// alive (NETLINK_LISTEN_ALL_NSID). [`Monitor::notices`] tells them apart. Needs
+    /// CAP_NET_BROADCAST here and in the user namespaces that own the others; without it here, it
+    /// hears of its own namespace alone ([`Monitor::hears_all_namespaces`]).
+    ///
+    /// # Errors
+    /// [`Error::Socket`].
+    pub fn across_namespaces(groups: &[Group]) -> Result<Monitor, Error> {
+        Monitor::open(groups, Reach::All)
+    }
+
+    fn open(groups: &[Group], reach: Reach) -> Result<Monitor, Error> {
+        let listener = Listener::open(NETLINK_ROUTE, reach)?;
         let mut missing = Vec::new();
         for &group in groups {
-            match socket.add_membership(group.number()) {
+            match listener.subscribe(group.number()) {
                 Ok(()) => {}
                 Err(e) if group.is_optional() => {
                     log::debug!("no notifications for {group:?} in this kernel: {e}");
                     missing.push(group);
                 }
-                Err(e) => return Err(failed(e)),
+                Err(e) => return Err(Error::socket("listen to interface changes", e)),
             }
         }
-        Ok(Monitor {
-            socket,
-            missing,
-            buffer: Vec::with_capacity(DATAGRAM_MAX),
-        })
+        Ok(Monitor { listener, missing })
     }
 
     /// Whether the kernel tells about `group`, one of those that were asked for.
@@ -154,39 +181,33 @@ impl Monitor {
         !self.missing.contains(&group)
     }
 
-    /// The events that wait, oldest first; never blocks. A message that is not understood is left
-    /// out.
+    /// Whether it hears of other namespaces.
+    pub fn hears_all_namespaces(&self) -> bool {
+        self.listener.hears_all()
+    }
+
+    /// The events that wait, oldest first, each with its namespace; never blocks. A message that is
+    /// not understood is left out.
+    pub fn notices(&mut self) -> Vec<Notice> {
+        let read = self.listener.drain(event, || Event::Overrun);
+        read.into_iter()
+            .map(|(nsid, event)| Notice { nsid, event })
+            .collect()
+    }
+
+    /// As [`Monitor::notices`]: the events of the monitor's own namespace alone.
     pub fn drain(&mut self) -> Vec<Event> {
-        let mut events = Vec::new();
-        loop {
-            match receive(&self.socket, &mut self.buffer) {
-                Ok(true) => events.extend(messages(&self.buffer).filter_map(|m| event(&m))),
-                Ok(false) => {}
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return events,
-                // The kernel drops what does not fit and says so once; what waits stays readable.
-                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => events.push(Event::Overrun),
-                Err(e) => {
-                    log::warn!("listening to interface changes failed: {e}");
-                    events.push(Event::Overrun);
-                    return events;
-                }
-            }
-        }
+        let notices = self.notices().into_iter();
+        notices
+            .filter(|notice| notice.nsid.is_none())
+            .map(|notice| notice.event)
+            .collect()
     }
 }
 
 impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-fn grow_receive_buffer(socket: &Socket) {
-    let grown = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
-        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER));
-    if let Err(e) = grown {
-        log::debug!("the netlink receive buffer keeps its size: {e}");
+        self.listener.as_fd()
     }
 }
 
@@ -209,6 +230,7 @@ fn event(message: &Message<'_>) -> Option<Event> {
             .first()
             .filter(|family| matches!(**family, FAMILY_IPMR | FAMILY_IP6MR))
             .map(|_| Event::MulticastRouting),
+        RTM_DELNSID => nsid::decode(payload).map(|nsid| Event::NamespaceGone { nsid }),
         libc::RTM_NEWNETCONF | RTM_DELNETCONF => Some(Event::MulticastRouting),
         _ => None,
     }

@@ -1,12 +1,13 @@
 //! Questions and changes.
 
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressHeader, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
 
 use crate::Error;
 use crate::address::{self, Address};
@@ -24,7 +25,7 @@ const RTM_NEWADDR: u16 = libc::RTM_NEWADDR;
 /// Each call is one exchange with the kernel; it blocks until the answer, at most ten seconds.
 #[derive(Debug)]
 pub struct Requests {
-    transport: Transport,
+    pub(crate) transport: Transport,
 }
 
 impl Requests {
@@ -34,7 +35,7 @@ impl Requests {
     /// [`Error::Socket`].
     pub fn new() -> Result<Requests, Error> {
         Ok(Requests {
-            transport: Transport::open()?,
+            transport: Transport::open(NETLINK_ROUTE)?,
         })
     }
 
@@ -271,6 +272,37 @@ impl Requests {
         let what = format!("move interface {ifindex} to network namespace {name}");
         let file = open_namespace(&what, name)?;
         self.set(ifindex, what, [LinkAttribute::NetNsFd(file.as_raw_fd())])
+    }
+
+    /// Moves an interface into the namespace of a descriptor. It is down afterwards, without addresses
+    /// and routes; its MAC, MTU, alias and alternative names go with it.
+    ///
+    /// It gets the name `name` there, if one is given and its own is taken or differs; the index
+    /// `index`, if one is given. That is not known to kernels before 5.12, which choose one.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if a name of the interface is taken there, [`Error::Refused`] (EBUSY) if the
+    /// index is; nothing has changed then. [`Error::Invalid`] for a name that no interface can have,
+    /// else as [`Requests::set_up`].
+    pub fn move_link(
+        &mut self,
+        ifindex: u32,
+        ns: impl AsFd,
+        name: Option<&str>,
+        index: Option<u32>,
+    ) -> Result<(), Error> {
+        let what = format!("move interface {ifindex} to another network namespace");
+        let mut change = link_message(ifindex);
+        let attributes = &mut change.attributes;
+        attributes.push(LinkAttribute::NetNsFd(ns.as_fd().as_raw_fd()));
+        if let Some(name) = name {
+            check_name(&what, name)?;
+            attributes.push(LinkAttribute::IfName(name.to_owned()));
+        }
+        if let Some(index) = index {
+            attributes.push(LinkAttribute::NewIfIndex(index.cast_signed()));
+        }
+        self.change_link(what, change)
     }
 
     fn set<const N: usize>(

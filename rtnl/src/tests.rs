@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::stacking::{self, Stacking};
 use crate::transport::messages;
-use crate::{Link, address, link};
+use crate::{EthtoolEvent, Link, Vlan, address, ethtool, link, nsid, saved};
 
 /// One attribute, padded.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
@@ -55,9 +55,34 @@ fn a_vlan_says_which() {
         link::decode(&link_message(0, &attributes)).unwrap().link
     };
     let vlan = of(b"vlan\0", &5u16.to_ne_bytes());
-    assert_eq!((vlan.link, vlan.vlan), (Some(4), Some(5)));
+    assert_eq!((vlan.link, vlan.vlan.map(|v| v.id)), (Some(4), Some(5)));
     assert_eq!(of(b"vlan\0", &[5]).vlan, None);
     assert_eq!(of(b"macvlan\0", &5u16.to_ne_bytes()).vlan, None);
+}
+
+#[test]
+fn alternative_names_and_tags_are_read() {
+    let names = [&b"storage\0"[..], b"a-name-of-more-than-fifteen-bytes\0"];
+    let list = names.map(|name| attribute(53, name)).concat();
+    // 0x88a8 in network order.
+    let tag = [
+        attribute(1, &5u16.to_ne_bytes()),
+        attribute(5, &[0x88, 0xa8]),
+    ]
+    .concat();
+    let info = [attribute(1, b"vlan\0"), attribute(2, &tag)].concat();
+    // The top bit marks a nested attribute.
+    let bytes = link_message(0, &[attribute(52 | 0x8000, &list), attribute(18, &info)]);
+    let link = link::decode(&bytes).unwrap().link;
+    assert_eq!(
+        link.altnames,
+        ["storage", "a-name-of-more-than-fifteen-bytes"]
+    );
+    let tag = Vlan {
+        id: 5,
+        protocol: 0x88a8,
+    };
+    assert_eq!(link.vlan, Some(tag));
 }
 
 #[test]
@@ -137,6 +162,56 @@ fn the_secondary_bit_means_temporary_with_ipv6_alone() {
     assert!(address::decode(&v6).unwrap().temporary);
 }
 
+/// The payload of a notification of moderation for an interface of ethtool's family.
+fn coalesce_message(command: u8, ifindex: u32, values: &[(u16, u32)]) -> Vec<u8> {
+    let device = [attribute(1, &ifindex.to_ne_bytes()), attribute(2, b"ib0\0")].concat();
+    let mut bytes = vec![command, 1, 0, 0];
+    bytes.extend(attribute(1 | 0x8000, &device));
+    for (kind, value) in values {
+        bytes.extend(attribute(*kind, &value.to_ne_bytes()));
+    }
+    bytes
+}
+
+#[test]
+fn moderation_is_read_and_other_notifications_are_not() {
+    let event = ethtool::decode_event(&coalesce_message(21, 7, &[(3, 16)]));
+    let wanted = EthtoolEvent::Coalesce {
+        nsid: None,
+        ifindex: 7,
+        name: "ib0".to_owned(),
+        rx_frames: Some(16),
+        rx_usecs: None,
+    };
+    assert_eq!(event, Some(wanted));
+    assert_eq!(
+        ethtool::decode_event(&coalesce_message(19, 7, &[(3, 16)])),
+        None
+    );
+    assert_eq!(ethtool::decode_event(&[21, 1, 0, 0]), None);
+}
+
+#[test]
+fn a_family_without_the_group_is_none() {
+    let family = |group: &[u8]| {
+        let one = [attribute(1, group), attribute(2, &9u32.to_ne_bytes())].concat();
+        let mut bytes = vec![1, 2, 0, 0];
+        bytes.extend(attribute(1, &21u16.to_ne_bytes()));
+        bytes.extend(attribute(7, &attribute(1, &one)));
+        ethtool::decode_family(&bytes)
+    };
+    assert!(family(b"monitor\0").is_some());
+    assert!(family(b"another\0").is_none());
+}
+
+#[test]
+fn a_namespace_without_a_number_has_none() {
+    let answer = |number: i32| [vec![0; 4], attribute(1, &number.to_ne_bytes())].concat();
+    assert_eq!(nsid::decode(&answer(0)), Some(0));
+    assert_eq!(nsid::decode(&answer(-1)), None);
+    assert_eq!(nsid::decode(&[0; 4]), None);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
@@ -145,6 +220,12 @@ proptest! {
         let _ = link::decode(&bytes);
         let _ = address::decode(&bytes);
         let _ = address::decode_multicast(&bytes);
+        let _ = nsid::decode(&bytes);
+        let _ = ethtool::decode_family(&bytes);
+        let _ = ethtool::decode_event(&bytes);
+        for kind in [20, 24, 28] {
+            let _ = saved::restorable(kind, &bytes, 7);
+        }
     }
 
     #[test]
@@ -153,5 +234,40 @@ proptest! {
     ) {
         let attributes: Vec<_> = kinds.iter().map(|(kind, value)| attribute(*kind, value)).collect();
         prop_assert_eq!(link::decode(&link_message(0, &attributes)).unwrap().link.index, 7);
+        let attributes = attributes.concat();
+        let _ = nsid::decode(&[&[0; 4], &attributes[..]].concat());
+        let _ = ethtool::decode_family(&[&[1, 2, 0, 0], &attributes[..]].concat());
+        let _ = ethtool::decode_event(&[&[21, 1, 0, 0], &attributes[..]].concat());
+    }
+
+    #[test]
+    fn moderation_of_any_interface_and_value(ifindex: u32, usecs: u32, frames: u32) {
+        let bytes = coalesce_message(21, ifindex, &[(2, usecs), (3, frames)]);
+        prop_assert_eq!(ethtool::decode_event(&bytes), Some(EthtoolEvent::Coalesce {
+            nsid: None,
+            ifindex,
+            name: "ib0".to_owned(),
+            rx_frames: Some(frames),
+            rx_usecs: Some(usecs),
+        }));
+    }
+
+    #[test]
+    fn a_route_that_is_kept_goes_out_of_the_interface_of_any_index(
+        before: u32,
+        after: u32,
+        flags: u32,
+        others in proptest::collection::vec(
+            (5u16..40, proptest::collection::vec(any::<u8>(), 0..24)), 0..6),
+    ) {
+        let mut bytes = vec![2, 24, 0, 0, 254, 3, 0, 1];
+        bytes.extend_from_slice(&(flags & !0x200).to_ne_bytes());
+        let others = others.iter().map(|(kind, value)| attribute(*kind, value)).collect::<Vec<_>>();
+        let with = |index: u32| [others.concat(), attribute(4, &index.to_ne_bytes())].concat();
+        let route = saved::restorable(24, &[&bytes[..], &with(before)].concat(), before).unwrap();
+        let again = saved::with_index(route, after).payload;
+        prop_assert_eq!(&again[..8], &bytes[..8]);
+        prop_assert_eq!(&again[8..12], &(flags & 4).to_ne_bytes());
+        prop_assert_eq!(&again[12..], &with(after));
     }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST,
     NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    NetlinkPayload, NetlinkSerializable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_sys::{Socket, SocketAddr};
 use rustix::net::sockopt::{self, Timeout};
 
 use crate::Error;
@@ -68,6 +67,27 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>) -> io::Result<bool>
     Ok(from.port_number() == 0 && length == buffer.len())
 }
 
+/// A request that is put together here, or taken from an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Raw {
+    pub(crate) kind: u16,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl NetlinkSerializable for Raw {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.payload);
+    }
+}
+
 /// A socket that asks one thing at a time.
 #[derive(Debug)]
 pub(crate) struct Transport {
@@ -84,10 +104,11 @@ enum Round {
 }
 
 impl Transport {
-    pub(crate) fn open() -> Result<Transport, Error> {
+    /// `protocol` is a netlink family, such as NETLINK_ROUTE.
+    pub(crate) fn open(protocol: isize) -> Result<Transport, Error> {
         let what = "open a netlink socket";
         let open = || {
-            let mut socket = Socket::new(NETLINK_ROUTE)?;
+            let mut socket = Socket::new(protocol)?;
             socket.bind_auto()?;
             sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
             // Both since Linux 4.12; without them answers are longer and say less.
@@ -113,7 +134,7 @@ impl Transport {
     pub(crate) fn change(
         &mut self,
         what: &str,
-        request: RouteNetlinkMessage,
+        request: impl NetlinkSerializable,
         flags: u16,
     ) -> Result<(), Error> {
         self.exchange(what, request, NLM_F_ACK | flags, &mut |_| {})
@@ -124,7 +145,7 @@ impl Transport {
     pub(crate) fn ask(
         &mut self,
         what: &str,
-        request: RouteNetlinkMessage,
+        request: impl NetlinkSerializable,
         mut each: impl FnMut(&Message<'_>),
     ) -> Result<(), Error> {
         self.exchange(what, request, NLM_F_ACK, &mut each)
@@ -135,7 +156,7 @@ impl Transport {
     pub(crate) fn dump<T>(
         &mut self,
         what: &str,
-        request: RouteNetlinkMessage,
+        request: impl NetlinkSerializable + Clone,
         item: impl Fn(&Message<'_>) -> Option<T>,
     ) -> Result<Vec<T>, Error> {
         let mut found = Vec::new();
@@ -154,7 +175,7 @@ impl Transport {
     fn exchange(
         &mut self,
         what: &str,
-        request: RouteNetlinkMessage,
+        request: impl NetlinkSerializable,
         flags: u16,
         each: &mut dyn FnMut(&Message<'_>),
     ) -> Result<Round, Error> {
@@ -187,11 +208,16 @@ impl Transport {
         }
     }
 
-    fn send(&mut self, what: &str, request: RouteNetlinkMessage, flags: u16) -> Result<(), Error> {
+    fn send(
+        &mut self,
+        what: &str,
+        request: impl NetlinkSerializable,
+        flags: u16,
+    ) -> Result<(), Error> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);

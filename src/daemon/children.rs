@@ -9,7 +9,7 @@ pub(super) use adopt::Strangers;
 use fabric::PKey;
 use rustix::io::Errno;
 
-use super::Daemon;
+use super::{Daemon, Names};
 use crate::api::{
     ApiError, ChildAddRequest, ChildDelRequest, ChildInfo, Happening, Reply, Selection,
 };
@@ -76,15 +76,16 @@ impl Daemon {
         let concerned = |id: &DeviceId, device: &Device| {
             device.parent.is_some() && of.is_none_or(|of| device.parent == Some(of) || *id == of)
         };
+        let names = Names::read();
         let children = self.devices.iter();
         let children = children
             .filter(|(id, (_, device))| concerned(id, device))
-            .map(|(_, (at, device))| self.child_info(*at, device))
+            .map(|(_, (at, device))| self.child_info(*at, device, &names))
             .collect();
         Ok(Reply::Children { children })
     }
 
-    fn child_info(&self, at: usize, device: &Device) -> ChildInfo {
+    fn child_info(&self, at: usize, device: &Device, names: &Names) -> ChildInfo {
         ChildInfo {
             name: device.name.clone(),
             parent: device.parent_name.clone().unwrap_or_default(),
@@ -92,7 +93,7 @@ impl Daemon {
             entry: device.endpoint.pkey,
             mode: device.mode.into(),
             mtu: device.mtu,
-            netns: None,
+            netns: device.namespace.as_ref().map(|there| names.of(there)),
             carrier: device.carrier,
             reason: self.no_carrier(at, device),
         }

@@ -9,7 +9,7 @@ use ipoib::Event;
 use netdev::mroute;
 use rtnl::Stacking;
 
-use super::Daemon;
+use super::{Daemon, Place};
 use crate::datapath::{Command, DeviceId, now};
 use crate::device::Device;
 
@@ -118,7 +118,7 @@ impl Daemon {
 
     /// A link changed or went: something may be stacked on one of ours now, or no longer. Looked at
     /// once for all changes that came together.
-    pub(super) fn note_stacking(&mut self, link: Option<&rtnl::Link>) {
+    pub(super) fn note_stacking(&mut self, place: Place, link: Option<&rtnl::Link>) {
         let concerned = |device: &Device| match link {
             // What is stacked on a bond is stacked on its ports.
             Some(link) => {
@@ -128,17 +128,32 @@ impl Daemon {
             }
             None => device.behind.is_stacked(),
         };
-        let concerned = self.devices.iter().filter(|(_, (_, d))| concerned(d));
+        let concerned = self
+            .devices
+            .iter()
+            .filter(|(_, (_, d))| d.place == place && concerned(d));
         self.stacking_changed.extend(concerned.map(|(id, _)| *id));
     }
 
     /// Looks at what is stacked on an interface, and whether the host routes multicast.
     pub(super) fn read_stacking(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let read = self.inside(id, |device, netlink| {
+            let stacking = netlink.stacking(device.ifindex)?;
+            let stacked = stacking.has_guests();
+            let mut own = Vec::new();
+            if stacked != device.behind.is_stacked() {
+                device.set_gso_max(netlink, stacked);
+                if stacked {
+                    own = netlink.addresses(device.ifindex).unwrap_or_default();
+                }
+            }
+            Ok::<_, rtnl::Error>((stacking, own))
+        });
+        let (Some(read), Some((at, device))) = (read, self.devices.get_mut(&id)) else {
             return;
         };
-        let stacking = match self.netlink.stacking(device.ifindex) {
-            Ok(stacking) => stacking,
+        let (stacking, own) = match read {
+            Ok(read) => read,
             Err(e) => {
                 log::debug!("{}: cannot read what is stacked on it: {e}", device.name);
                 return;
@@ -148,23 +163,22 @@ impl Daemon {
         if stacked != device.behind.is_stacked() {
             log::info!("{}: {}", device.name, describe(&stacking));
             device.behind.set_stacked(now(), stacked);
-            if stacked {
-                // Else packets for the host itself would wait until it is asked for its addresses.
-                for address in self.netlink.addresses(device.ifindex).unwrap_or_default() {
-                    self.ports[*at].tell(|| Command::HostHas(id, address.ip));
-                }
+            // Else packets for the host itself would wait until it is asked for its addresses.
+            for address in own {
+                self.ports[*at].tell(|| Command::HostHas(id, address.ip));
             }
-            device.set_gso_max(&mut self.netlink, stacked);
             self.ports[*at].tell(|| Command::SetStacked(id, stacked));
         }
         self.read_routes(id);
     }
 
     fn read_routes(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let found = self.inside(id, |device, _| {
+            mroute::routes(&device.name).unwrap_or_default()
+        });
+        let (Some(found), Some((at, device))) = (found, self.devices.get_mut(&id)) else {
             return;
         };
-        let found = mroute::routes(&device.name).unwrap_or_default();
         let was_routing = device.behind.is_routing();
         if !device.behind.set_routes(found.routes, found.groups) {
             return;
@@ -221,9 +235,10 @@ impl Daemon {
             }
         }
         self.tick_vlans();
-        if std::mem::take(&mut self.routes_changed) {
-            let ids: BTreeSet<DeviceId> = self.devices.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.read_routes(id));
+        for place in std::mem::take(&mut self.routes_changed) {
+            for id in self.devices_at(place) {
+                self.read_routes(id);
+            }
         }
     }
 }

@@ -99,7 +99,9 @@ impl Daemon {
             mode: device.mode.into(),
         };
         self.watchers.tell(Subject::Interface(name), what);
-        device.set_gso_max(&mut self.netlink, device.behind.is_stacked());
+        self.inside(id, |device, netlink| {
+            device.set_gso_max(netlink, device.behind.is_stacked());
+        });
         self.renew_alias(id);
     }
 }

@@ -3,6 +3,7 @@
 use ipoib::Mode;
 
 use super::Daemon;
+use super::place::unreachable;
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::ENCAPSULATION;
@@ -14,15 +15,19 @@ impl Daemon {
     /// # Errors
     /// What rtnetlink says.
     pub(crate) fn set_mtu(&mut self, id: DeviceId, mtu: u32) -> Result<(), rtnl::Error> {
-        let Some((_, device)) = self.devices.get_mut(&id) else {
+        let Some((_, device)) = self.devices.get(&id) else {
             return Ok(());
         };
-        if device.mtu != mtu {
-            self.netlink.set_mtu(device.ifindex, mtu)?;
-            device.mtu = mtu;
-            let what = Happening::MtuChanged { mtu };
-            self.watchers.tell(Subject::Interface(&device.name), what);
+        if device.mtu == mtu {
+            return Ok(());
         }
+        let set = self.inside(id, |device, netlink| {
+            netlink.set_mtu(device.ifindex, mtu)?;
+            device.mtu = mtu;
+            Ok(())
+        });
+        set.unwrap_or_else(|| Err(unreachable("set the MTU")))?;
+        self.tell_device(id, Happening::MtuChanged { mtu });
         Ok(())
     }
 
@@ -41,23 +46,25 @@ impl Daemon {
             }
             return;
         }
-        // The administrator may have said something better since.
-        let now = self.netlink.link_by_index(device.ifindex);
-        if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
-            return;
-        }
         let (fault, right) = match device.mode {
             _ if mtu < *allowed.start() => ("under IPoIB's", *allowed.start()),
             Mode::Datagram => ("over the link's", *allowed.end()),
             Mode::Connected => ("over connected mode's", *allowed.end()),
         };
-        log::warn!(
-            "{}: the MTU {mtu} is {fault} {right}; set to that",
-            device.name
-        );
-        if let Err(e) = self.netlink.set_mtu(device.ifindex, right) {
-            log::warn!("{}: cannot set the MTU: {e}", device.name);
-        }
+        self.inside(id, |device, netlink| {
+            // The administrator may have said something better since.
+            let now = netlink.link_by_index(device.ifindex);
+            if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
+                return;
+            }
+            log::warn!(
+                "{}: the MTU {mtu} is {fault} {right}; set to that",
+                device.name
+            );
+            if let Err(e) = netlink.set_mtu(device.ifindex, right) {
+                log::warn!("{}: cannot set the MTU: {e}", device.name);
+            }
+        });
     }
 
     /// The largest datagram of a port changed. In datagram mode the interfaces' MTUs follow.

@@ -165,7 +165,7 @@ impl Daemon {
         if let (Some(vid), Some(below)) = (link.vlan, link.link)
             && let Some(id) = self.by_index(place, below)
         {
-            self.vlan_wanted(id, vid);
+            self.vlan_wanted(id, vid.id);
         }
     }
 

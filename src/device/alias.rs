@@ -1,9 +1,18 @@
 //! The alias, by which `ip -d link show` says what an interface is, and by which a daemon knows
 //! after a restart what the one before it served.
+//!
+//! ```text
+//! ibtap: soft/eth0 pkey 0xffff datagram
+//! ibtap: soft/eth0 child of ib0 pkey 0x8001 connected
+//! ibtap: soft/eth0 at fe80::1 child of ib0 pkey 0x8001 connected
+//! ```
+//!
+//! Where the interface is in another network namespace than its daemon, the port's GID says which
+//! `eth0` is meant: each namespace may have one.
 
 use std::fmt;
 
-use fabric::PKey;
+use fabric::{Gid, PKey};
 
 use crate::api::Mode;
 
@@ -15,6 +24,8 @@ const PREFIX: &str = "ibtap: ";
 pub struct Alias {
     /// The fabric port, such as `soft/eth0`.
     pub port: String,
+    /// The port's GID, where the interface is in another network namespace than the port.
+    pub gid: Option<Gid>,
     /// The name of the interface that it is a child of.
     pub parent: Option<String>,
     /// The partition.
@@ -33,7 +44,11 @@ impl Alias {
     pub fn parse(text: &str) -> Option<Alias> {
         let mut words = text.strip_prefix(PREFIX)?.split(' ');
         let port = words.next().filter(|port| !port.is_empty())?.to_owned();
-        let (parent, word) = match words.next()? {
+        let (gid, word) = match words.next()? {
+            "at" => (Some(words.next()?.parse().ok()?), words.next()?),
+            word => (None, word),
+        };
+        let (parent, word) = match word {
             "child" if words.next()? == "of" => (Some(words.next()?.to_owned()), words.next()?),
             word => (None, word),
         };
@@ -49,6 +64,7 @@ impl Alias {
         };
         Some(Alias {
             port,
+            gid,
             parent,
             pkey,
             mode,
@@ -59,6 +75,9 @@ impl Alias {
 impl fmt::Display for Alias {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{PREFIX}{}", self.port)?;
+        if let Some(gid) = self.gid {
+            write!(f, " at {gid}")?;
+        }
         if let Some(parent) = &self.parent {
             write!(f, " child of {parent}")?;
         }
@@ -75,7 +94,8 @@ mod tests {
     fn it_reads_as_people_are_told() {
         let parent = "ibtap: soft/eth0 pkey 0xffff datagram";
         let child = "ibtap: soft/eth0 child of ib0 pkey 0x8001 connected";
-        for text in [parent, child] {
+        let elsewhere = "ibtap: soft/eth0 at fe80::1 child of ib0 pkey 0x8001 connected";
+        for text in [parent, child, elsewhere] {
             assert_eq!(Alias::parse(text).unwrap().to_string(), text);
         }
         let read = Alias::parse(child).unwrap();
@@ -94,6 +114,7 @@ mod tests {
             "ibtap: soft/eth0",
             "ibtap: soft/eth0 pkey 0x8001",
             "ibtap: soft/eth0 pkey 0x18001 datagram",
+            "ibtap: soft/eth0 at eth1 pkey 0x8001 datagram",
             "ibtap: soft/eth0 child of pkey 0x8001 datagram",
             "ibtap: soft/eth0 pkey 0x8001 datagram more",
             "the storage network",
@@ -106,12 +127,13 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             port in "[a-z]{1,8}/[a-zA-Z0-9._-]{1,15}",
+            gid in proptest::option::of(any::<[u8; 16]>().prop_map(Gid)),
             parent in proptest::option::of("[a-zA-Z0-9._-]{1,15}"),
             key: u16,
             connected: bool,
         ) {
             let mode = if connected { Mode::Connected } else { Mode::Datagram };
-            let alias = Alias { port, parent, pkey: PKey::new(key), mode };
+            let alias = Alias { port, gid, parent, pkey: PKey::new(key), mode };
             prop_assert_eq!(Alias::parse(&alias.to_string()), Some(alias));
         }
 

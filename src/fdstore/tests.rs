@@ -11,6 +11,7 @@ fn inherited(kept: &[(&str, &str)]) -> Inherited {
     let stored = |(label, interface): &(&str, &str)| Stored {
         label: (*label).to_owned(),
         interface: (*interface).to_owned(),
+        namespace: None,
         fds: Vec::new(),
     };
     Inherited {
@@ -22,25 +23,36 @@ fn inherited(kept: &[(&str, &str)]) -> Inherited {
 fn a_device_gets_the_interface_of_its_name_before_the_one_it_stored() {
     // Two interfaces that have exchanged their names.
     let mut kept = inherited(&[("ibtap-ib0", "ib1"), ("ibtap-ib1", "ib0")]);
-    assert_eq!(kept.of("ib0").unwrap().label, "ibtap-ib1");
-    assert_eq!(kept.of("ib1").unwrap().label, "ibtap-ib0");
-    assert!(kept.of("ib0").is_none() && kept.of("ib1").is_none());
+    assert_eq!(
+        kept.of("ibtap-ib0", "ib0", None).unwrap().label,
+        "ibtap-ib1"
+    );
+    assert_eq!(
+        kept.of("ibtap-ib1", "ib1", None).unwrap().label,
+        "ibtap-ib0"
+    );
+    assert!(
+        kept.of("ibtap-ib0", "ib0", None).is_none() && kept.of("ibtap-ib1", "ib1", None).is_none()
+    );
 }
 
 #[test]
 fn a_renamed_interface_is_found_by_what_it_was_stored_as() {
     let mut kept = inherited(&[("ibtap-ib0", "fast0"), ("ibtap-ib1", "ib1")]);
-    assert!(kept.of("ib2").is_none());
-    assert_eq!(kept.of("ib0").unwrap().interface, "fast0");
+    assert!(kept.of("ibtap-ib2", "ib2", None).is_none());
+    assert_eq!(
+        kept.of("ibtap-ib0", "ib0", None).unwrap().interface,
+        "fast0"
+    );
     kept.discard_rest();
-    assert!(kept.of("ib1").is_none());
+    assert!(kept.of("ibtap-ib1", "ib1", None).is_none());
 }
 
 #[test]
 fn what_is_no_tap_is_not_kept() {
     let file = OwnedFd::from(File::open("/dev/null").unwrap());
     let mut kept = Inherited::new(vec![("ibtap-ib0".to_owned(), file)]);
-    assert!(kept.of("ib0").is_none());
+    assert!(kept.of("ibtap-ib0", "ib0", None).is_none());
 }
 
 /// The messages that a socket received, each with its number of descriptors.

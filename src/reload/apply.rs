@@ -254,14 +254,13 @@ impl Daemon {
     }
 
     fn set_up(&mut self, name: &DeviceKey, up: bool) -> Outcome {
-        let (_, _, device) = self.configured(name)?;
+        let (id, _, device) = self.configured(name)?;
         device.spec.up = up;
         if !up {
             return Ok(format!("{name}: up false; it stays as it is now"));
         }
-        let ifindex = device.ifindex;
-        self.netlink
-            .set_up(ifindex)
+        self.inside(id, |device, netlink| netlink.set_up(device.ifindex))
+            .ok_or_else(|| format!("{name}: its network namespace cannot be entered"))?
             .map_err(|e| format!("{name}: cannot be set up: {e}"))?;
         Ok(format!("{name}: up true"))
     }

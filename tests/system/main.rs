@@ -25,6 +25,7 @@ mod macvlan;
 mod mode;
 mod monitor;
 mod multicast;
+mod namespaces;
 mod neighbours;
 mod offloads;
 mod ping;

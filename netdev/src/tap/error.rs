@@ -57,6 +57,41 @@ pub enum TapError {
         /// Its name there.
         name: String,
     },
+    /// There is no such interface to take over.
+    #[error("there is no TAP interface {0}; it may have been deleted a moment ago")]
+    Missing(String),
+    /// A TAP of another namespace takes part in something that it would lose on the way.
+    #[error(
+        "the TAP interface {name} {part}; it cannot be taken over in another network namespace while that is so"
+    )]
+    TakesPart {
+        /// The name.
+        name: String,
+        /// What it takes part in, such as `is a port of bridge br0`.
+        part: String,
+    },
+    /// The network namespace of the TAP cannot be entered.
+    #[error(
+        "entering the network namespace of the TAP interface {name} failed: {source}; that takes CAP_SYS_ADMIN"
+    )]
+    Namespace {
+        /// The name.
+        name: String,
+        /// What the system call said.
+        source: std::io::Error,
+    },
+    /// A TAP that came here to be opened could not go back.
+    #[error(
+        "the TAP interface {name} could not go back to its network namespace and is here now, with the name {called}: {source}"
+    )]
+    Stranded {
+        /// Its name there.
+        name: String,
+        /// Its name here.
+        called: String,
+        /// Why.
+        source: Box<rtnl::Error>,
+    },
     /// The kernel refused a setting.
     #[error("could not {what} of the TAP interface {name}: {errno}")]
     Setup {

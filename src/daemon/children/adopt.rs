@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use fabric::PKey;
 use ipoib::Mode;
+use netdev::netns::{self, Namespace};
 
-use super::super::{Daemon, DaemonError, Place};
+use super::super::{Daemon, DaemonError, Left, Place};
 use super::make::{child_spec, cut_name};
 use crate::datapath::DeviceId;
-use crate::device::{Alias, DeviceError, DeviceSpec};
+use crate::device::{Alias, Device, DeviceError, DeviceSpec, Stray};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -73,6 +74,12 @@ impl Strangers {
     pub(in crate::daemon) fn gone(&mut self, place: Place, index: u32) {
         self.candidates.remove(&(place, index));
         self.left_alone.remove(&(place, index));
+    }
+
+    /// A namespace is gone, with all that was in it.
+    pub(in crate::daemon) fn place_gone(&mut self, place: Place) {
+        self.candidates.retain(|(at, _), _| *at != place);
+        self.left_alone.retain(|(at, _), _| *at != place);
     }
 
     /// How long until one is to be looked at.
@@ -189,8 +196,49 @@ impl Daemon {
         let alias = Alias::parse(link.alias.as_deref()?)?;
         let id = self.parent_called(place, alias.parent.as_deref()?)?;
         let (at, _) = self.devices.get(&id)?;
-        let port = self.ports[*at].port.attributes().name;
-        (alias.port == port).then(|| (id, alias.pkey, alias.mode.into()))
+        let port = self.ports[*at].port.attributes();
+        let ours = alias.port == port.name && alias.gid.is_none_or(|gid| gid == port.gid);
+        ours.then(|| (id, alias.pkey, alias.mode.into()))
+    }
+
+    /// A child that somebody made and that a former daemon of ours served in another namespace than
+    /// its parent's is taken over there.
+    pub(in crate::daemon) fn adopt_left(&mut self, at: usize, left: Left) {
+        let (described, alias, link) = (left.to_string(), left.alias, left.link);
+        let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
+            return;
+        };
+        let verdict = self.judge_child(parent, alias.pkey, alias.mode.into(), &link);
+        let Verdict::Child(_, mut spec) = verdict else {
+            return;
+        };
+        spec.netns = left.namespace.as_ref().and_then(netns::name_of);
+        let stray = Stray {
+            link: &link,
+            namespace: left.namespace,
+        };
+        if let Err(e) = self.bring_in(at, &spec, Some(parent), Some(stray)) {
+            log::info!("{described}: left alone: {e}");
+        }
+    }
+
+    /// The parent on a port that is called so, unless it is in that same namespace: then the child is
+    /// found beside it.
+    fn parent_of_left(
+        &self,
+        at: usize,
+        name: Option<&str>,
+        namespace: &Option<Namespace>,
+    ) -> Option<DeviceId> {
+        let there = namespace.as_ref().and_then(|there| there.id().ok());
+        let is_it = |device: &Device| {
+            let names = [device.name.as_str(), device.spec.name.as_str()];
+            device.parent.is_none() && name.is_some_and(|name| names.contains(&name))
+        };
+        let mut on_port = self.devices.iter().filter(|(_, (port, _))| *port == at);
+        on_port
+            .find(|(_, (_, device))| is_it(device) && device.namespace != there)
+            .map(|(id, _)| *id)
     }
 
     /// By its name, what the user wants to be a child.
@@ -224,6 +272,7 @@ impl Daemon {
                 false => 1,
             },
             persist: tun.persist,
+            netns: self.netns_of(id),
             ..child_spec(parent, &link.name, pkey)
         };
         Verdict::Child(id, Box::new(spec))
@@ -252,7 +301,11 @@ impl Daemon {
         link: &rtnl::Link,
     ) -> Result<DeviceId, DaemonError> {
         let (at, _) = self.devices[&parent];
-        self.bring_in(at, spec, Some(parent), Some(link))
+        let stray = Stray {
+            link,
+            namespace: self.namespace_of(parent),
+        };
+        self.bring_in(at, spec, Some(parent), Some(stray))
     }
 }
 

@@ -4,7 +4,7 @@ use fabric::PKey;
 use netdev::tap::{QUEUES_MAX, TapError};
 use rustix::io::Errno;
 
-use super::super::{Daemon, DaemonError};
+use super::super::{Daemon, DaemonError, visit};
 use super::{errno, not_16_bits};
 use crate::api::{ApiError, ChildAddRequest};
 use crate::config::QpnChoice;
@@ -31,14 +31,15 @@ impl Daemon {
             mode: request.mode.map_or(device.spec.mode, Into::into),
             mtu: request.mtu,
             queues: asked_queues(request.queues).map_err(|e| errno(Errno::INVAL, e))?,
-            netns: request.netns.clone().or_else(|| device.spec.netns.clone()),
+            // Beside its parent, wherever that is.
+            netns: request.netns.clone().or_else(|| self.netns_of(parent)),
             ..child_spec(device, &name, pkey)
         };
         if let Some(fault) = rtnl::name_fault(&name) {
             let why = format!("{name:?} cannot be an interface name: {fault}");
             return Err(errno(Errno::INVAL, why));
         }
-        self.refuse_taken(parent, &name)?;
+        self.refuse_taken(parent, &spec)?;
         let (at, _) = self.devices[&parent];
         self.bring_in(at, &spec, Some(parent), None)
             .map_err(|e| refusal(&name, e))
@@ -71,15 +72,24 @@ impl Daemon {
         Err((Errno::NOTUNIQ, why))
     }
 
-    /// Whether an interface in the parent's namespace has the name.
-    fn refuse_taken(&mut self, parent: DeviceId, name: &str) -> Result<(), ApiError> {
-        let there = self.inside(parent, |_, netlink| netlink.link_by_name(name));
-        match there {
-            Some(Ok(_)) => Err(errno(
+    /// Whether an interface has the name where the child is to be: in the namespace that was asked
+    /// for, else in the parent's.
+    fn refuse_taken(&mut self, parent: DeviceId, child: &DeviceSpec) -> Result<(), ApiError> {
+        let name = &child.name;
+        let refused = |e: DeviceError| ApiError::Refused {
+            message: format!("cannot make {name}: {e}"),
+        };
+        let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).is_ok();
+        let taken = match self.namespace_for(child, Some(parent)).map_err(refused)? {
+            None => read(&mut self.netlink),
+            Some(there) => visit(&there, read).unwrap_or(false),
+        };
+        match taken {
+            true => Err(errno(
                 Errno::EXIST,
                 format!("there is an interface named {name} already"),
             )),
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 }

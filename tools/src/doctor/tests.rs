@@ -24,6 +24,7 @@ fn link(name: &str) -> Link {
         address: Some([2, 0, 0, 0, 0, 1]),
         kind: None,
         alias: None,
+        altnames: Vec::new(),
         master: None,
         link: None,
         promiscuity: 0,
@@ -35,6 +36,7 @@ fn link(name: &str) -> Link {
         tun: None,
         bridge: None,
         macvlan: None,
+        vlan: None,
     }
 }
 

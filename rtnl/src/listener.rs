@@ -1,0 +1,165 @@
+//! A socket for notifications, of one namespace or of all that it has a number for.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use netlink_sys::Socket;
+use rustix::net::sockopt;
+
+use crate::transport::{DATAGRAM_MAX, Message, messages};
+use crate::{Error, Requests, sys};
+
+/// Room for notifications that wait, in bytes. The kernel's default holds a few hundred, which a
+/// script that makes many interfaces overruns.
+const RECEIVE_BUFFER: usize = 1 << 20;
+
+/// The calling thread's namespace, also in a process whose first thread is elsewhere.
+const CURRENT: &str = "/proc/thread-self/ns/net";
+
+/// Which namespaces to listen to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// The calling thread's.
+    Own,
+    /// Also those that it has a number for (`ip netns list-id`).
+    All,
+}
+
+/// A socket that never blocks.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    socket: Socket,
+    buffer: Vec<u8>,
+    own: Option<Own>,
+}
+
+impl Listener {
+    /// Opens the socket in the namespace of the calling thread. Where listening to all of them is
+    /// not permitted, it listens to its own.
+    pub(crate) fn open(protocol: isize, reach: Reach) -> Result<Listener, Error> {
+        let failed = |e| Error::socket("listen to interface changes", e);
+        let mut socket = Socket::new(protocol).map_err(failed)?;
+        socket.bind_auto().map_err(failed)?;
+        socket.set_non_blocking(true).map_err(failed)?;
+        grow_receive_buffer(&socket);
+        let own = match reach {
+            Reach::Own => None,
+            Reach::All => listen_to_all(&socket)?,
+        };
+        Ok(Listener {
+            socket,
+            buffer: Vec::with_capacity(DATAGRAM_MAX),
+            own,
+        })
+    }
+
+    /// Whether other namespaces are heard.
+    pub(crate) fn hears_all(&self) -> bool {
+        self.own.is_some()
+    }
+
+    pub(crate) fn subscribe(&self, group: u32) -> io::Result<()> {
+        self.socket.add_membership(group)
+    }
+
+    /// What waits, oldest first: `read` makes something of a message, and `lost` of it that messages
+    /// were lost. Each comes with the number of the namespace that it is about, `None` for our own.
+    pub(crate) fn drain<T>(
+        &mut self,
+        read: impl Fn(&Message<'_>) -> Option<T>,
+        lost: impl Fn() -> T,
+    ) -> Vec<(Option<i32>, T)> {
+        let mut read_all = Vec::new();
+        loop {
+            match sys::receive(&self.socket, &mut self.buffer) {
+                Ok(received) if received.good => read_all.extend(
+                    messages(&self.buffer)
+                        .filter_map(|message| Some((received.nsid, read(&message)?))),
+                ),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                // The kernel drops what does not fit and says so once; what waits stays readable.
+                Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => read_all.push((None, lost())),
+                Err(e) => {
+                    log::warn!("listening to interface changes failed: {e}");
+                    read_all.push((None, lost()));
+                    break;
+                }
+            }
+        }
+        self.leave_out_own_number(&mut read_all);
+        read_all
+    }
+
+    fn leave_out_own_number<T>(&mut self, read_all: &mut [(Option<i32>, T)]) {
+        let Some(own) = &mut self.own else {
+            return;
+        };
+        let mut numbered = read_all
+            .iter_mut()
+            .filter(|(nsid, _)| nsid.is_some())
+            .peekable();
+        if numbered.peek().is_none() {
+            return;
+        }
+        if let Some(number) = own.number() {
+            numbered
+                .filter(|(nsid, _)| *nsid == Some(number))
+                .for_each(|(nsid, _)| *nsid = None);
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Our own namespace, which may get a number for itself at any time (`ip netns set`); from then on
+/// its messages carry that.
+#[derive(Debug)]
+struct Own {
+    namespace: File,
+    requests: Requests,
+    /// It stays the same once it is there.
+    number: Option<i32>,
+}
+
+impl Own {
+    fn number(&mut self) -> Option<i32> {
+        if self.number.is_none() {
+            match self.requests.nsid_of(&self.namespace) {
+                Ok(number) => self.number = number,
+                Err(e) => log::debug!("{e}"),
+            }
+        }
+        self.number
+    }
+}
+
+/// `None` if that is not permitted.
+fn listen_to_all(socket: &Socket) -> Result<Option<Own>, Error> {
+    if let Err(e) = socket.set_listen_all_namespaces(true) {
+        log::info!(
+            "changes in other network namespaces are not heard ({e}): that takes CAP_NET_BROADCAST"
+        );
+        return Ok(None);
+    }
+    let failed = |e| Error::socket("open the own network namespace", e);
+    Ok(Some(Own {
+        namespace: File::open(CURRENT).map_err(failed)?,
+        requests: Requests::new()?,
+        number: None,
+    }))
+}
+
+fn grow_receive_buffer(socket: &Socket) {
+    let grown = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER));
+    if let Err(e) = grown {
+        log::debug!("the netlink receive buffer keeps its size: {e}");
+    }
+}

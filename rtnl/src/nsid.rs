@@ -1,0 +1,89 @@
+//! Numbers of network namespaces (RTM_NEWNSID, RTM_GETNSID; kernel net/core/net_namespace.c).
+//!
+//! Each namespace has its own numbers for those that it knows. A number says no more than which one
+//! is meant: it keeps no namespace alive, and goes with it.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
+
+use crate::attributes::{attributes, i32_of};
+use crate::transport::{Message, Transport};
+use crate::{Error, Requests};
+
+const RTM_NEWNSID: u16 = libc::RTM_NEWNSID;
+
+/// Bytes of `struct rtgenmsg`, padded.
+const HEADER_LEN: usize = 4;
+
+/// Attribute number of kernel include/uapi/linux/net_namespace.h.
+const NETNSA_NSID: u16 = 1;
+
+/// The kernel chooses the number; from it: there is none.
+const NOT_ASSIGNED: i32 = -1;
+
+impl Requests {
+    /// What the namespace of these requests calls the namespace `ns`, a descriptor of it; `None` if
+    /// it has no number for it. It may have one for itself.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] (EINVAL) if the descriptor is of no network namespace, and those of the
+    /// socket.
+    pub fn nsid_of(&mut self, ns: impl AsFd) -> Result<Option<i32>, Error> {
+        ask(&mut self.transport, ns)
+    }
+
+    /// The same, with a number of the kernel's choice where there is none yet. Only namespaces with
+    /// a number are heard by [`crate::Monitor::across_namespaces`].
+    ///
+    /// # Errors
+    /// As [`Requests::nsid_of`], and [`Error::Permission`].
+    pub fn assign_nsid(&mut self, ns: impl AsFd) -> Result<i32, Error> {
+        let what = "number a network namespace";
+        let request = RouteNetlinkMessage::NewNsId(message(&ns, Some(NOT_ASSIGNED)));
+        match self.transport.change(what, request, 0) {
+            // It has one already, maybe since a moment ago.
+            Ok(()) | Err(Error::Exists { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        self.nsid_of(ns)?.ok_or_else(|| Error::NotFound {
+            what: what.to_owned(),
+            reason: String::new(),
+        })
+    }
+}
+
+fn ask(transport: &mut Transport, ns: impl AsFd) -> Result<Option<i32>, Error> {
+    let mut found = None;
+    transport.ask(
+        "ask for the number of a network namespace",
+        RouteNetlinkMessage::GetNsId(message(&ns, None)),
+        |answer| found = found.or(number_in(answer)),
+    )?;
+    Ok(found)
+}
+
+fn message(ns: impl AsFd, number: Option<i32>) -> NsidMessage {
+    let mut message = NsidMessage::default();
+    // The kernel reads an int that is never negative.
+    let fd = ns.as_fd().as_raw_fd().cast_unsigned();
+    message.attributes = vec![NsidAttribute::Fd(fd)];
+    message.attributes.extend(number.map(NsidAttribute::Id));
+    message
+}
+
+fn number_in(message: &Message<'_>) -> Option<i32> {
+    if message.kind != RTM_NEWNSID {
+        return None;
+    }
+    decode(message.payload)
+}
+
+/// Decodes the payload of RTM_NEWNSID or RTM_DELNSID: the number, if it is one.
+pub(crate) fn decode(payload: &[u8]) -> Option<i32> {
+    attributes(payload.get(HEADER_LEN..)?)
+        .find(|&(kind, _)| kind == NETNSA_NSID)
+        .and_then(|(_, value)| i32_of(value))
+        .filter(|&number| number != NOT_ASSIGNED)
+}

@@ -1,0 +1,249 @@
+//! What an interface loses when it moves to another namespace, and gets again afterwards.
+//!
+//! The kernel's own messages are kept and sent back, as `ip address save` and `ip route save` do, so
+//! that nothing is lost that this crate does not know of.
+
+use libc::{RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE, RTM_NEWADDR, RTM_NEWNEIGH, RTM_NEWROUTE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+
+use crate::attributes::{attributes, u8_of, u32_of};
+use crate::transport::Raw;
+use crate::{Error, Requests};
+
+const INET: u8 = libc::AF_INET as u8;
+const INET6: u8 = libc::AF_INET6 as u8;
+
+/// Bytes of `struct ifaddrmsg`, `struct rtmsg` and `struct ndmsg`.
+const ADDRESS_HEADER: usize = 8;
+const ROUTE_HEADER: usize = 12;
+const NEIGHBOUR_HEADER: usize = 12;
+
+/// Bytes of an attribute's header.
+const ATTRIBUTE_HEADER: usize = 4;
+
+/// Where the interface index lies in the headers of addresses and neighbours.
+const INDEX_AT: usize = 4;
+
+// Kernel include/uapi/linux/if_addr.h.
+const IFA_PROTO: u16 = 11;
+const IFAPROT_KERNEL_RA: u8 = 2;
+const IFAPROT_KERNEL_LL: u8 = 3;
+
+// Kernel include/uapi/linux/rtnetlink.h: `struct rtmsg`.
+const ROUTE_PROTOCOL_AT: usize = 5;
+const ROUTE_FLAGS_AT: usize = 8;
+const RTA_OIF: u16 = 4;
+const RTPROT_REDIRECT: u8 = 1;
+const RTPROT_KERNEL: u8 = 2;
+const RTPROT_RA: u8 = 9;
+const RTM_F_CLONED: u32 = 0x200;
+const RTNH_F_ONLINK: u32 = 4;
+
+// Kernel include/uapi/linux/neighbour.h: `struct ndmsg`.
+const NEIGHBOUR_STATE_AT: usize = 8;
+const NUD_PERMANENT: u8 = 0x80;
+const NDA_IFINDEX: u16 = 8;
+
+/// The addresses, routes and permanent neighbours that someone gave an interface. What the kernel
+/// made by itself (connected routes, IPv6 link-local addresses, what came of router advertisements)
+/// is not among it: it comes back by itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Saved {
+    addresses: Vec<Raw>,
+    routes: Vec<Raw>,
+    neighbours: Vec<Raw>,
+}
+
+impl Saved {
+    /// Whether there is nothing to restore.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty() && self.routes.is_empty() && self.neighbours.is_empty()
+    }
+}
+
+impl Requests {
+    /// Reads what [`Requests::restore_addresses`] and [`Requests::restore_routes`] give back.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub fn save(&mut self, ifindex: u32) -> Result<Saved, Error> {
+        let mut saved = Saved::default();
+        for family in [INET, INET6] {
+            saved.addresses.extend(self.addresses_of(ifindex, family)?);
+            saved.routes.extend(self.routes_of(ifindex, family)?);
+            saved
+                .neighbours
+                .extend(self.neighbours_of(ifindex, family)?);
+        }
+        Ok(saved)
+    }
+
+    /// Gives an interface its addresses again: the same ones, with their flags, labels and what was
+    /// left of their lifetimes. Those that it has are left alone.
+    ///
+    /// # Errors
+    /// The first refusal that stays, after all were tried.
+    pub fn restore_addresses(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
+        self.restore("put an address back", ifindex, &saved.addresses)
+    }
+
+    /// Gives an interface, which is up, its routes and permanent neighbours again.
+    ///
+    /// # Errors
+    /// As [`Requests::restore_addresses`].
+    pub fn restore_routes(&mut self, ifindex: u32, saved: &Saved) -> Result<(), Error> {
+        let routes = self.restore("put a route back", ifindex, &saved.routes);
+        let neighbours = self.restore("put a neighbour back", ifindex, &saved.neighbours);
+        routes.and(neighbours)
+    }
+
+    /// A route may need another one, which the kernel listed later; so what is refused is tried
+    /// again as long as others are not.
+    fn restore(&mut self, what: &str, ifindex: u32, messages: &[Raw]) -> Result<(), Error> {
+        let what = format!("{what} on interface {ifindex}");
+        let mut waiting: Vec<&Raw> = messages.iter().collect();
+        loop {
+            let (mut refused, mut first) = (Vec::new(), None);
+            for &message in &waiting {
+                let request = with_index(message.clone(), ifindex);
+                let flags = NLM_F_CREATE | NLM_F_REPLACE;
+                if let Err(e) = self.transport.change(&what, request, flags) {
+                    refused.push(message);
+                    first.get_or_insert(e);
+                }
+            }
+            match first {
+                None => return Ok(()),
+                Some(e) if refused.len() == waiting.len() => return Err(e),
+                Some(_) => waiting = refused,
+            }
+        }
+    }
+
+    fn addresses_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
+        let mut query = vec![0; ADDRESS_HEADER];
+        query[INDEX_AT..].copy_from_slice(&ifindex.to_ne_bytes());
+        self.list(RTM_GETADDR, query, family, ifindex)
+    }
+
+    fn routes_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
+        let mut query = vec![0; ROUTE_HEADER];
+        query.extend(u32_attribute(RTA_OIF, ifindex));
+        self.list(RTM_GETROUTE, query, family, ifindex)
+    }
+
+    fn neighbours_of(&mut self, ifindex: u32, family: u8) -> Result<Vec<Raw>, Error> {
+        let mut query = vec![0; NEIGHBOUR_HEADER];
+        query.extend(u32_attribute(NDA_IFINDEX, ifindex));
+        self.list(RTM_GETNEIGH, query, family, ifindex)
+    }
+
+    fn list(
+        &mut self,
+        kind: u16,
+        mut query: Vec<u8>,
+        family: u8,
+        ifindex: u32,
+    ) -> Result<Vec<Raw>, Error> {
+        query[0] = family;
+        let what = format!("list what interface {ifindex} has");
+        let found = self.transport.dump(&what, raw(kind, query), |message| {
+            // Without IPv6, or without strict checking, the kernel lists more than was asked for.
+            restorable(message.kind, message.payload, ifindex)
+                .filter(|found| found.payload[0] == family)
+        });
+        match found {
+            // A kernel with strict checking says so instead of listing nothing.
+            Err(Error::NotFound { .. }) => Ok(Vec::new()),
+            other => other,
+        }
+    }
+}
+
+/// The message, if it is about something that someone gave the interface.
+pub(crate) fn restorable(kind: u16, payload: &[u8], ifindex: u32) -> Option<Raw> {
+    let given = match kind {
+        RTM_NEWADDR => is_given_address(payload, ifindex),
+        RTM_NEWROUTE => is_given_route(payload, ifindex),
+        RTM_NEWNEIGH => is_permanent_neighbour(payload, ifindex),
+        _ => false,
+    };
+    given.then(|| raw(kind, payload.to_vec()))
+}
+
+fn raw(kind: u16, payload: Vec<u8>) -> Raw {
+    Raw { kind, payload }
+}
+
+fn u32_attribute(kind: u16, value: u32) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[..2].copy_from_slice(&8u16.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&kind.to_ne_bytes());
+    bytes[4..].copy_from_slice(&value.to_ne_bytes());
+    bytes
+}
+
+/// Whether an address of the interface was not made by the kernel. Kernels before 5.18 do not say;
+/// to give back an address of the kernel's own does no harm.
+fn is_given_address(payload: &[u8], ifindex: u32) -> bool {
+    let Some(rest) = payload.get(ADDRESS_HEADER..) else {
+        return false;
+    };
+    let by_kernel = attributes(rest).any(|(kind, value)| {
+        kind == IFA_PROTO && matches!(u8_of(value), Some(IFAPROT_KERNEL_RA | IFAPROT_KERNEL_LL))
+    });
+    !by_kernel && u32_of(&payload[INDEX_AT..]) == Some(ifindex)
+}
+
+/// Whether someone gave a route out of the interface: not the kernel, which makes those of addresses
+/// and of router advertisements.
+fn is_given_route(payload: &[u8], ifindex: u32) -> bool {
+    let Some(rest) = payload.get(ROUTE_HEADER..) else {
+        return false;
+    };
+    let by_kernel = matches!(
+        payload[ROUTE_PROTOCOL_AT],
+        RTPROT_REDIRECT | RTPROT_KERNEL | RTPROT_RA
+    );
+    let cloned = u32_of(&payload[ROUTE_FLAGS_AT..]).is_some_and(|f| f & RTM_F_CLONED != 0);
+    !by_kernel
+        && !cloned
+        && attributes(rest).any(|(kind, value)| kind == RTA_OIF && u32_of(value) == Some(ifindex))
+}
+
+fn is_permanent_neighbour(payload: &[u8], ifindex: u32) -> bool {
+    payload.len() >= NEIGHBOUR_HEADER
+        && u32_of(&payload[INDEX_AT..]) == Some(ifindex)
+        && payload[NEIGHBOUR_STATE_AT] & NUD_PERMANENT != 0
+}
+
+/// The message about another index, and without what a kernel says and does not take.
+pub(crate) fn with_index(mut message: Raw, ifindex: u32) -> Raw {
+    let payload = &mut message.payload;
+    if message.kind != RTM_NEWROUTE {
+        payload[INDEX_AT..INDEX_AT + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        return message;
+    }
+    // RTNH_F_ONLINK was asked for; the others tell the route's state, such as RTNH_F_LINKDOWN.
+    let flags = u32_of(&payload[ROUTE_FLAGS_AT..]).unwrap_or_default();
+    let asked = flags & RTNH_F_ONLINK;
+    payload[ROUTE_FLAGS_AT..ROUTE_HEADER].copy_from_slice(&asked.to_ne_bytes());
+    put_u32(&mut payload[ROUTE_HEADER..], RTA_OIF, ifindex);
+    message
+}
+
+/// Replaces the value of an attribute, where it is a u32.
+fn put_u32(bytes: &mut [u8], wanted: u16, value: u32) {
+    let mut at = 0;
+    let mut found = Vec::new();
+    for (kind, old) in attributes(bytes) {
+        let start = at + ATTRIBUTE_HEADER;
+        if kind == wanted && old.len() == size_of::<u32>() {
+            found.push(start);
+        }
+        at = (start + old.len()).next_multiple_of(4);
+    }
+    for start in found {
+        bytes[start..start + size_of::<u32>()].copy_from_slice(&value.to_ne_bytes());
+    }
+}

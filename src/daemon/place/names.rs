@@ -1,0 +1,74 @@
+//! What network namespaces and the interfaces in them are called.
+
+use std::collections::BTreeMap;
+
+use netdev::netns::{self, NamespaceId};
+
+use crate::api::ApiError;
+use crate::daemon::Daemon;
+use crate::datapath::DeviceId;
+use crate::device::Device;
+
+/// The names that `ip netns` has given at this moment, to look up many.
+#[derive(Debug, Default)]
+pub(crate) struct Names(BTreeMap<NamespaceId, String>);
+
+impl Names {
+    /// Reads them.
+    pub(crate) fn read() -> Names {
+        let named = netns::named_all().unwrap_or_default().into_iter();
+        Names(named.map(|(name, id)| (id, name)).collect())
+    }
+
+    /// The name of a namespace, or `netns:INODE`.
+    pub(crate) fn of(&self, id: &NamespaceId) -> String {
+        let name = self.0.get(id).cloned();
+        name.unwrap_or_else(|| format!("netns:{}", id.inode))
+    }
+}
+
+impl Daemon {
+    /// The device whose interface is called so now. `NAME` is looked for in the daemon's own network
+    /// namespace first; `NETNS/NAME` says which one is meant.
+    ///
+    /// # Errors
+    /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where several have that name.
+    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
+        let (place, wanted) = match name.rsplit_once('/') {
+            Some((place, wanted)) => (Some(place), wanted),
+            None => (None, name),
+        };
+        let called = self.devices.iter().filter(|(_, (_, d))| d.name == wanted);
+        let mut called: Vec<_> = called.map(|(id, (at, d))| (*id, *at, d)).collect();
+        if let Some(place) = place {
+            let names = Names::read();
+            called.retain(|(_, _, d)| d.namespace.as_ref().is_some_and(|n| names.of(n) == place));
+        } else if called.len() > 1
+            && let Some(home) = called.iter().find(|(_, _, d)| d.namespace.is_none())
+        {
+            return Ok(*home);
+        }
+        match called[..] {
+            [one] => Ok(one),
+            [] => Err(ApiError::NoSuchInterface {
+                interface: name.to_owned(),
+            }),
+            [..] => Err(ApiError::Refused {
+                message: several(name, &called),
+            }),
+        }
+    }
+}
+
+fn several(name: &str, called: &[(DeviceId, usize, &Device)]) -> String {
+    let names = Names::read();
+    let each = called.iter().filter_map(|(_, _, device)| {
+        let there = device.namespace.as_ref()?;
+        Some(format!("{}/{name}", names.of(there)))
+    });
+    let each: Vec<String> = each.collect();
+    format!(
+        "several interfaces are called {name}: say {}",
+        each.join(" or ")
+    )
+}

@@ -1,0 +1,117 @@
+//! `netns` in the configuration.
+
+use super::{await_place, beside, configure, meet};
+use crate::lab::{Host, Lab, Station};
+
+fn write(host: &Host, text: &str) -> String {
+    let path = host.file("ibtapd.toml");
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("an ASCII path").to_owned()
+}
+
+/// `ib0` at home and in two other namespaces, each in a partition of its own.
+fn three_places(blue: &Station, green: &Station) -> String {
+    let (blue, green) = (blue.namespace().name(), green.namespace().name());
+    format!(
+        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8001\"\nnetns = \"{blue}\"\n\
+         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8002\"\nnetns = \"{green}\"\n"
+    )
+}
+
+#[test]
+fn one_daemon_serves_equal_names_in_several_namespaces() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (blue, green) = (beside("blue"), beside("green"));
+    let (a, b, c) = lab.three();
+    let path = write(a, &three_places(&blue, &green));
+    a.start_with(&["--config", &path]);
+    b.start(&["--pkey", "0x8001"]);
+    b.configure("ib0");
+    c.start(&["--pkey", "0x8002"]);
+    c.configure("ib0");
+    configure(&blue, "ib0", a);
+    configure(&green, "ib0", a);
+    meet(&blue, a, b);
+    meet(&green, a, c);
+    assert!(!a.pings(&b.v4()) && !blue.pings(&c.v4()) && !green.pings(&b.v4()));
+
+    assert_eq!(a.show("ib0")["pkey"], 0xffff, "the one at home");
+    for (place, pkey) in [(&blue, 0x8001), (&green, 0x8002)] {
+        let name = place.namespace().name();
+        let shown = a.show(&format!("{name}/ib0"));
+        assert_eq!(
+            (&shown["pkey"], &shown["netns"]),
+            (&pkey.into(), &name.into())
+        );
+    }
+    let unknown = a.ibtap("show nowhere/ib0");
+    assert_ne!(unknown.code, Some(0));
+    a.ok("ip link del ib0");
+    let name = blue.namespace().name();
+    crate::lab::eventually(crate::lab::SOON, "a question which one is meant", || {
+        let asked = a.ibtap("show ib0");
+        asked.err.contains(&format!("{name}/ib0")).then_some(())
+    });
+    a.stop();
+    assert!(!blue.has_link("ib0") && !green.has_link("ib0"));
+}
+
+#[test]
+fn what_persists_in_a_namespace_is_taken_up_there() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    let name = blue.namespace().name();
+    let text = format!(
+        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\npersist = true\n"
+    );
+    let path = write(a, &text);
+    a.start_with(&["--config", &path]);
+    b.start(&[]);
+    b.configure("ib0");
+    configure(&blue, "ib0", a);
+    meet(&blue, a, b);
+    let index = blue.link("ib0")["ifindex"].clone();
+    a.stop();
+    assert!(blue.has_link("ib0"));
+    a.start_with(&["--config", &path]);
+    await_place(a, "ib0", Some(&blue));
+    assert_eq!(blue.link("ib0")["ifindex"], index);
+    meet(&blue, a, b);
+}
+
+#[test]
+fn a_namespace_that_is_not_there_is_named() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"ibtap-none\"\n";
+    let path = write(a, text);
+    let refused = a.refused(&["--config", &path]);
+    assert_eq!(refused.code, Some(2));
+    let sentence = "there is no network namespace ibtap-none; make it: ip netns add ibtap-none";
+    assert!(refused.err.contains(sentence), "{refused:?}");
+    assert!(!a.has_link("ib0"));
+    let text = text.replace("ib0", "ib2");
+
+    let path = write(a, "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
+    a.start_with(&["--config", &path]);
+    write(
+        a,
+        &format!(
+            "{}{text}",
+            "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
+        ),
+    );
+    let reload = a.ibtap("reload");
+    assert!(
+        format!("{}{}", reload.out, reload.err).contains(sentence),
+        "{reload:?}"
+    );
+    assert!(a.daemon().is_running());
+    let child = a.ibtap("child add ib1 0x8001 --netns ibtap-none");
+    assert_eq!(child.code, Some(2), "{child:?}");
+    assert!(child.err.contains(sentence), "{child:?}");
+}

@@ -1,0 +1,130 @@
+//! Daemons that end while their interfaces are in other namespaces, and find them there again.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{await_place, beside, carry, configure, meet};
+use crate::lab::{Lab, Station};
+
+/// What a restart must not change.
+fn state(station: &Station, interface: &str) -> Value {
+    let link = station.json(&format!("ip -d -j link show dev {interface}"))[0].clone();
+    let addresses = station.json(&format!("ip -j addr show dev {interface}"));
+    let routes = station.json(&format!("ip -j route show dev {interface}"));
+    let mut all = serde_json::Map::new();
+    for key in ["address", "mtu", "ifalias", "altnames"] {
+        all.insert(key.to_owned(), link[key].clone());
+    }
+    let global = addresses[0]["addr_info"].as_array().expect("addresses");
+    let global = global.iter().filter(|a| a["scope"] == "global");
+    all.insert("addresses".to_owned(), global.cloned().collect());
+    all.insert("routes".to_owned(), routes);
+    Value::Object(all)
+}
+
+#[test]
+fn a_persistent_interface_is_found_where_it_was_moved_to() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    let options = ["--persist", "--queues", "2"];
+    a.start(&options);
+    b.start(&[]);
+    b.configure("ib0");
+    carry("ib0", a, &blue);
+    blue.ok("ip link set ib0 name storage0 mtu 2000");
+    await_place(a, "storage0", Some(&blue));
+    configure(&blue, "storage0", a);
+    blue.ok("ip route add 10.77.0.0/16 via 10.9.0.2 dev storage0");
+    meet(&blue, a, b);
+    let before = state(&blue, "storage0");
+    let qpn = a.show("storage0")["qpn"].clone();
+    for kill in [false, true] {
+        if kill {
+            a.kill_daemon();
+        } else {
+            a.stop();
+        }
+        a.start(&options);
+        await_place(a, "storage0", Some(&blue));
+        assert!(!a.has_link("ib0"));
+        assert_eq!(state(&blue, "storage0"), before);
+        assert_eq!(a.show("storage0")["qpn"], qpn);
+        meet(&blue, a, b);
+    }
+}
+
+#[test]
+fn a_child_that_was_made_and_moved_by_hand_is_found_too() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (beside("blue"), beside("green"));
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--persist"]);
+        host.ok("ip tuntap add dev ib0.8001 mode tap multi_queue");
+        await_place(host, "ib0.8001", None);
+    }
+    b.configure("ib0.8001");
+    carry("ib0.8001", a, &blue);
+    blue.ok("ip link set ib0.8001 name storage0");
+    await_place(a, "storage0", Some(&blue));
+    configure(&blue, "storage0", a);
+    meet(&blue, a, b);
+    // Its parent may be elsewhere, too.
+    for parent in [None, Some(&green)] {
+        if let Some(green) = parent {
+            carry("ib0", a, green);
+            await_place(a, "ib0", Some(green));
+        }
+        let before = state(&blue, "storage0");
+        a.stop();
+        a.start(&["--persist"]);
+        await_place(a, "ib0", parent);
+        // A parent that is down takes its children's carrier.
+        parent.unwrap_or(&**a).ok("ip link set ib0 up");
+        await_place(a, "storage0", Some(&blue));
+        assert_eq!(a.show("storage0")["parent"], "ib0");
+        assert_eq!(state(&blue, "storage0"), before);
+        meet(&blue, a, b);
+    }
+}
+
+#[test]
+fn another_hosts_interface_is_left_alone() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    a.start(&["--persist"]);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    a.stop();
+    // The same underlay's name, the same partition, the same name.
+    b.start(&["--persist"]);
+    await_place(b, "ib0", None);
+    a.start(&["--persist"]);
+    await_place(a, "ib0", Some(&blue));
+}
+
+#[test]
+fn queues_that_a_service_manager_keeps_are_taken_over_there() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    let service = a.start_service(64, &[]);
+    b.start(&[]);
+    b.configure("ib0");
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    configure(&blue, "ib0", a);
+    meet(&blue, a, b);
+    let before = blue.link("ib0");
+    for signal in [Signal::TERM, Signal::KILL] {
+        service.restart_by(signal);
+        await_place(a, "ib0", Some(&blue));
+        let now = blue.link("ib0");
+        for key in ["ifindex", "flags", "address", "mtu"] {
+            assert_eq!(now[key], before[key], "{key} after {signal:?}");
+        }
+        meet(&blue, a, b);
+    }
+}

@@ -1,0 +1,80 @@
+//! A namespace that routes between two partitions, as one with two interfaces of one daemon.
+
+use super::{await_place, beside, carry, meet};
+use crate::lab::{Host, Lab, SOON, Station, eventually};
+
+/// `ip tuntap add` beside a parent that is in another namespace.
+#[test]
+fn children_are_made_and_deleted_where_their_parent_is() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = beside("blue");
+    let (a, b) = lab.two();
+    a.start(&[]);
+    b.start(&[]);
+    carry("ib0", a, &blue);
+    await_place(a, "ib0", Some(&blue));
+    blue.ok("ip link set ib0 up");
+    b.ok("ip tuntap add dev ib0.8001 mode tap");
+    b.configure("ib0.8001");
+    blue.ok("ip tuntap add dev ib0.8001 mode tap");
+    blue.ok(&format!("ip addr add {}/24 dev ib0.8001", a.v4()));
+    await_place(a, "ib0.8001", Some(&blue));
+    configure_more(&blue, a);
+    meet(&blue, a, b);
+    let added = a.ibtap("child add ib0 0x8002");
+    assert_eq!(added.code, Some(0), "{added:?}");
+    await_place(a, "ib0.8002", Some(&blue));
+    assert!(blue.has_link("ib0.8002") && !a.has_link("ib0.8002"));
+    blue.ok("ip link del ib0.8001");
+    eventually(SOON, "the child to be forgotten", || {
+        (a.ask("show").len() == 2).then_some(())
+    });
+    // The parent takes its children with it.
+    blue.ok("ip link del ib0");
+    eventually(SOON, "all of them to go", || {
+        (a.ask("show").is_empty() && !blue.has_link("ib0.8002")).then_some(())
+    });
+}
+
+/// What an adopted child still lacks: the address was there before it was adopted, and stays.
+fn configure_more(blue: &Station, host: &Host) {
+    let addresses = blue.ok("ip -4 addr show dev ib0.8001");
+    assert!(addresses.contains(&host.v4()), "{addresses}");
+    blue.ok(&format!("ip addr add {}/64 dev ib0.8001 nodad", host.v6()));
+    blue.ok("ip link set ib0.8001 up");
+    blue.await_carrier("ib0.8001", true);
+}
+
+#[test]
+fn a_router_namespace_forwards_between_two_partitions() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let router = beside("the router");
+    let (a, b, c) = lab.three();
+    a.start(&[]);
+    for (host, partition) in [(&mut *b, 1), (&mut *c, 2)] {
+        host.start(&[]);
+        host.ok(&format!("ip tuntap add dev ib0.800{partition} mode tap"));
+        host.ok(&format!(
+            "ip addr add 10.{partition}.0.2/24 dev ib0.800{partition}"
+        ));
+        host.ok(&format!("ip link set ib0.800{partition} up"));
+        host.ok(&format!("ip route add 10.0.0.0/8 via 10.{partition}.0.1"));
+    }
+    for partition in [1, 2] {
+        let name = format!("ib0.800{partition}");
+        a.ok(&format!("ip tuntap add dev {name} mode tap"));
+        await_place(a, &name, None);
+        carry(&name, a, &router);
+        await_place(a, &name, Some(&router));
+        router.ok(&format!("ip addr add 10.{partition}.0.1/24 dev {name}"));
+        router.ok(&format!("ip link set {name} up"));
+    }
+    router.ok("sysctl -qw net.ipv4.ip_forward=1");
+    b.reaches_all(&["10.1.0.1", "10.2.0.2"]);
+    c.reaches_all(&["10.2.0.1", "10.1.0.2"]);
+    // Nothing but the router joins them.
+    router.ok("sysctl -qw net.ipv4.ip_forward=0");
+    assert!(!b.pings("10.2.0.2"));
+}
