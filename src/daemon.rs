@@ -38,8 +38,8 @@ use crate::reload::Running;
 use crate::watch::{Subject, Watchers};
 use children::Strangers;
 pub use place::Place;
-use vlan::Vlans;
 pub(crate) use place::{Left, Names, visit};
+use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
