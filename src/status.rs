@@ -142,12 +142,8 @@ impl Daemon {
             Some(name) if let Some((id, at)) = self.vlan_named(name) => {
                 (Vec::new(), vec![(name.clone(), id, at)])
             }
-            _ => {
-                let selected = self.selected(which)?;
-                let one = which.interface.as_ref().and(selected.first());
-                let vlans = self.vlans_of(one.map(|(id, ..)| *id));
-                (selected, vlans)
-            }
+            Some(_) => (self.selected(which)?, Vec::new()),
+            None => (self.selected(which)?, self.vlans()),
         };
         let snapshots = self.snapshots(false);
         let vlans = vlans.iter().map(|(name, id, at)| {
@@ -222,14 +218,23 @@ impl Daemon {
     }
 
     fn groups(&self, name: &str) -> Result<Reply, ApiError> {
-        let (_, _, device) = self.named(name)?;
-        let broadcast = ipoib::broadcast_mgid(device.spec.pkey, device.spec.scope);
+        let (broadcast, made, joined) = match self.vlan_broadcast(name) {
+            Some(vlan) => vlan,
+            None => {
+                let (_, _, device) = self.named(name)?;
+                let (pkey, scope) = (device.spec.pkey, device.spec.scope);
+                let broadcast = ipoib::broadcast_mgid(pkey, scope);
+                (broadcast, device.created, &device.joined)
+            }
+        };
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
-        for g in self.tables(name)?.into_iter().flat_map(|t| t.groups) {
+        let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
+        // The core always knows the broadcast group, which is left while the interface is down.
+        for g in listed.filter(|g| g.send_only || joined.contains(&g.mgid)) {
             let info = GroupInfo {
                 mgid: g.mgid,
                 // The broadcast group is as old as the device.
-                created: g.created.max(device.created).0 / 10,
+                created: g.created.max(made).0 / 10,
                 queuelen: 0,
                 complete: true,
                 send_only: g.send_only,

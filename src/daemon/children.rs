@@ -81,6 +81,7 @@ impl Daemon {
         let children = children
             .filter(|(id, (_, device))| concerned(id, device))
             .map(|(_, (at, device))| self.child_info(*at, device, &names))
+            .chain(self.vlan_children(of, &names))
             .collect();
         Ok(Reply::Children { children })
     }

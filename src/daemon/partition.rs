@@ -102,7 +102,8 @@ impl Daemon {
     /// The table that a port's devices ask for; what is in `before` already stays at its place.
     fn asked_pkeys(&self, at: usize, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
         let devices = self.devices.values().filter(|(port, _)| *port == at);
-        let asked = devices.map(|(_, device)| device.spec.pkey).chain(coming);
+        let asked = devices.map(|(_, device)| device.spec.pkey);
+        let asked = asked.chain(self.vlans.pkeys(at)).chain(coming);
         keep_places(before, &asked.collect::<Vec<_>>())
     }
 

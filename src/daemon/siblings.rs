@@ -18,7 +18,14 @@ impl Daemon {
     /// Tells the data threads about siblings where that has changed. Cheap enough to be asked after
     /// everything that happens.
     pub(super) fn sync_siblings(&mut self) {
-        let links = self.links();
+        let mut links = self.links();
+        for (id, partition) in self.vlans.all() {
+            if let Some(entry) = partition.usable_entry() {
+                let sibling = partition.as_sibling(id);
+                let members = links.entry(partition.link()).or_default();
+                members.push(Member { sibling, entry });
+            }
+        }
         for (id, (at, device)) in &mut self.devices {
             let link = link_of(*at, device);
             let members = links.get(&link).map_or(&[][..], Vec::as_slice);
@@ -27,6 +34,15 @@ impl Daemon {
                 device.siblings = siblings.into();
                 let siblings = &device.siblings;
                 self.ports[*at].tell(|| Command::SetSiblings(*id, siblings.clone()));
+            }
+        }
+        for (id, partition) in self.vlans.all() {
+            let members = links.get(&partition.link()).map_or(&[][..], Vec::as_slice);
+            let siblings = siblings_of(id, members);
+            if *partition.siblings != *siblings {
+                partition.siblings = siblings.into();
+                let siblings = &partition.siblings;
+                self.ports[partition.at].tell(|| Command::SetSiblings(id, siblings.clone()));
             }
         }
     }
@@ -55,7 +71,7 @@ impl Daemon {
 }
 
 /// An IP link of a port: its partition with bit 15 set, its Q_Key.
-type Link = (usize, u16, u32);
+pub(super) type Link = (usize, u16, u32);
 
 fn link_of(at: usize, device: &Device) -> Link {
     (at, device.spec.pkey.full().get(), device.spec.qkey.get())

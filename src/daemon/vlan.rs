@@ -9,11 +9,11 @@ mod partition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fabric::{FabricError, PKey};
-use ipoib::Event;
-use netdev::vlan::VID_MAX;
+use fabric::{FabricError, Gid, PKey};
+use ipoib::{Event, Time};
+use netdev::vlan::{TYPE, VID_MAX};
 
-use super::{Daemon, Place};
+use super::{Daemon, Names, Place};
 use crate::api::ChildInfo;
 use crate::datapath::{Command, DeviceId, now};
 
@@ -50,6 +50,11 @@ impl Vlans {
     pub(crate) fn pkeys(&self, at: usize) -> impl Iterator<Item = PKey> {
         let on_port = self.partitions.values().filter(move |p| p.at == at);
         on_port.map(|p| p.pkey)
+    }
+
+    /// All of them.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = (DeviceId, &mut Partition)> {
+        self.partitions.iter_mut().map(|(id, p)| (*id, p))
     }
 
     /// The one with this endpoint.
@@ -122,19 +127,14 @@ impl Daemon {
 
     /// Has an automatic P_Key table hold one more.
     fn ask_for_partition(&mut self, at: usize, pkey: PKey) -> Result<(), String> {
-        let port = &mut self.ports[at];
-        let attributes = port.port.attributes();
+        let port = &self.ports[at];
         if !port.automatic_pkeys {
             return Err(format!(
                 "the P_Key {pkey} is not in the P_Key table of {}; it waits for that",
-                attributes.name
+                port.port.attributes().name
             ));
         }
-        let mut table = attributes.pkeys;
-        table.push(pkey);
-        let changed = port.port.set_pkeys(table).map_err(|e| e.to_string())?;
-        self.pkeys_changed(at, &changed);
-        Ok(())
+        self.follow_pkeys(at, Some(pkey))
     }
 
     fn make_partition(&mut self, trunk: DeviceId, vid: u16) -> Result<(), FabricError> {
@@ -162,10 +162,11 @@ impl Daemon {
 
     /// A link was seen. A VLAN on one of ours that listens only would never be served by its frames.
     pub(super) fn vlan_link_seen(&mut self, place: Place, link: &rtnl::Link) {
-        if let (Some(vid), Some(below)) = (link.vlan, link.link)
+        if let (Some(tag), Some(below)) = (link.vlan, link.link)
+            && tag.protocol == TYPE
             && let Some(id) = self.by_index(place, below)
         {
-            self.vlan_wanted(id, vid.id);
+            self.vlan_wanted(id, tag.id);
         }
     }
 
@@ -185,6 +186,9 @@ impl Daemon {
             self.serve_waiting(id);
             self.vlans_follow(id);
         }
+        if !(served.is_empty() && wanted.is_empty()) {
+            self.sync_siblings();
+        }
     }
 
     fn begin_vlans(&mut self, id: DeviceId) {
@@ -192,11 +196,11 @@ impl Daemon {
             return;
         };
         self.ports[*at].tell(|| Command::SetVlans(id, true));
-        let ifindex = device.ifindex;
+        let place = device.place;
         self.vlans.trunks.insert(id, Trunk::default());
-        let links = self.netlink.links().unwrap_or_default();
-        for link in links.iter().filter(|link| link.link == Some(ifindex)) {
-            self.vlan_link_seen(Place::default(), link);
+        let links = self.inside(id, |_, netlink| netlink.links());
+        for link in links.and_then(Result::ok).unwrap_or_default() {
+            self.vlan_link_seen(place, &link);
         }
     }
 
@@ -210,6 +214,9 @@ impl Daemon {
         }
         for partition in trunk.partitions.into_values() {
             self.close_partition(partition);
+        }
+        if let Some((at, _)) = self.devices.get(&id) {
+            self.unfollow_pkeys(*at);
         }
     }
 
@@ -271,9 +278,14 @@ impl Daemon {
         for id in trunk.partitions.values() {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
                 let entry = port.port.endpoint_pkey(partition.endpoint.id);
-                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(|| c()));
-                if changed {
+                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(c));
+                if changed.groups {
                     regroup.push(*id);
+                }
+                if changed.address {
+                    for ip in &partition.addresses {
+                        port.tell_first(Command::Announce(*id, *ip));
+                    }
                 }
             }
         }
@@ -335,16 +347,22 @@ impl Daemon {
             .map(|(id, p)| (*id, p.at))
     }
 
-    /// The partitions that tags on one interface select, or on any: name, id and port.
-    pub(crate) fn vlans_of(&self, trunk: Option<DeviceId>) -> Vec<(String, DeviceId, usize)> {
+    /// Of the partition that is called so: its broadcast group, when it was made, its groups.
+    pub(crate) fn vlan_broadcast(&self, name: &str) -> Option<(Gid, Time, &BTreeSet<Gid>)> {
+        let (id, _) = self.vlan_named(name)?;
+        let partition = self.vlans.partitions.get(&id)?;
+        Some((partition.broadcast(), partition.created, &partition.joined))
+    }
+
+    /// The partitions that tags select: name, id and port.
+    pub(crate) fn vlans(&self) -> Vec<(String, DeviceId, usize)> {
         let all = self.vlans.partitions.iter();
-        all.filter(|(_, p)| trunk.is_none_or(|trunk| trunk == p.trunk))
-            .map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
+        all.map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
             .collect()
     }
 
-    /// The same as they are listed beside children.
-    pub(crate) fn vlan_children(&self, trunk: Option<DeviceId>) -> Vec<ChildInfo> {
+    /// Those on one interface, or on any, as they are listed beside children.
+    pub(super) fn vlan_children(&self, trunk: Option<DeviceId>, names: &Names) -> Vec<ChildInfo> {
         let all = self.vlans.partitions.values();
         all.filter(|p| trunk.is_none_or(|trunk| trunk == p.trunk))
             .filter_map(|p| {
@@ -356,9 +374,9 @@ impl Daemon {
                     entry: p.endpoint.pkey,
                     mode: parent.mode.into(),
                     mtu: parent.mtu,
-                    netns: None,
+                    netns: parent.namespace.as_ref().map(|there| names.of(there)),
                     carrier: parent.carrier,
-                    reason: None,
+                    reason: self.no_carrier(p.at, parent),
                 })
             })
             .collect()

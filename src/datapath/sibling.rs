@@ -58,7 +58,16 @@ pub struct Crossing<'t> {
 }
 
 impl Crossing<'_> {
-    /// Hands over a frame as read from the TAP of the lane at `from`.
+    /// Hands over a frame as read from the TAP of the lane at `from`, virtio-net header first.
+    pub fn read(&mut self, from: usize, handover: &Handover, raw: &[u8]) -> Fate {
+        match raw.split_first_chunk() {
+            Some((prefix, ethernet)) => self.frame(from, handover, prefix, ethernet),
+            // Whoever said where it goes has read its headers.
+            None => Fate::Dropped,
+        }
+    }
+
+    /// The same, in two parts.
     pub fn frame(
         &mut self,
         from: usize,

@@ -45,6 +45,8 @@ pub struct State {
     pub calls: Vec<Call>,
     pub events: VecDeque<ConnectionEvent>,
     pub deadline: Option<Instant>,
+    /// Who sent, for each [`Call::Send`].
+    pub from: Vec<EndpointId>,
     /// Address handles that were made.
     pub handles: Vec<AhAttributes>,
     /// Places that were asked for, by call of [`Connections::messages`].
@@ -151,7 +153,8 @@ impl Worker for FakeFabric {
         self.lend(self.capacity, ticket)
     }
 
-    fn send(&mut self, _: EndpointId, to: &UdDestination, t: TrainTicket) -> Sent {
+    fn send(&mut self, from: EndpointId, to: &UdDestination, t: TrainTicket) -> Sent {
+        self.state().from.push(from);
         self.call(Call::Send(*to, self.packets(t)));
         Sent::Done
     }

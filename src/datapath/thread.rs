@@ -49,10 +49,10 @@ const REPORTS_MAX: usize = 16_384;
 enum Frame<'f> {
     /// In the thread's buffer, of so many bytes.
     Read(usize),
-    /// Here, as it was read.
-    Raw(&'f [u8]),
     /// The core held it.
     Held(&'f HeldFrame),
+    /// Its tag was taken out.
+    Untagged(&'f [u8]),
 }
 
 /// A data thread before and while it runs.
@@ -80,10 +80,10 @@ pub struct DataThread {
     trunks: BTreeMap<usize, Trunk>,
     /// The TAPs are not read while the fabric has no room.
     paused: bool,
-    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
-    muted: Vec<usize>,
     /// How arrivals are gathered, where they are.
     moderation: Option<Moderated>,
+    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
+    muted: Vec<usize>,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
@@ -269,9 +269,8 @@ impl DataThread {
 
     fn set_interest(&self, i: usize, on: bool) -> io::Result<()> {
         if let Some(lane) = self.lanes.get(i).filter(|lane| lane.reads) {
-            let interest = lane_interest(!on);
             self.waiter
-                .modify(lane.tap.as_fd(), lane_token(i), interest)?;
+                .modify(lane.tap.as_fd(), lane_token(i), lane_interest(!on))?;
         }
         Ok(())
     }
@@ -334,15 +333,10 @@ impl DataThread {
         if handover.rewritten {
             return crossing.rewritten(i, handover);
         }
-        let raw = match frame {
-            Frame::Held(held) => return crossing.frame(i, handover, &held.prefix, &held.frame),
-            Frame::Read(len) => &self.buffer[..len],
-            Frame::Raw(raw) => raw,
-        };
-        match raw.split_first_chunk() {
-            Some((prefix, ethernet)) => crossing.frame(i, handover, prefix, ethernet),
-            // Whoever said where it goes has read its headers.
-            None => Fate::Dropped,
+        match frame {
+            Frame::Held(held) => crossing.frame(i, handover, &held.prefix, &held.frame),
+            Frame::Read(len) => crossing.read(i, handover, &self.buffer[..len]),
+            Frame::Untagged(frame) => crossing.read(i, handover, frame),
         }
     }
 

@@ -388,7 +388,7 @@ impl Node {
                 let (gid, qpn) = self.core.address(to);
                 return self.port.datagram(gid, qpn, &packet);
             }
-            // Nodes here have no siblings.
+            // Nodes here have no siblings and no tags.
             Outgoing::Sibling { .. } | Outgoing::Held | Outgoing::Tagged | Outgoing::Dropped(_) => {
                 return;
             }

@@ -1,15 +1,18 @@
 //! One partition that a tag selects, as the control thread knows it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, UdInit};
-use ipoib::{DhcpMode, Event, HardwareAddress, Mode};
+use fabric::{FabricError, Gid, PKey, Port, QKey, UdInit};
+use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::datapath::{Command, DeviceId, Mailbox, VlanLane, now};
+use crate::daemon::siblings::Link;
+use crate::datapath::{Command, DeviceId, Mailbox, Sibling, VlanLane, now};
 use crate::device::{self, Device};
 
 /// In what a partition is as the interface whose TAP it has.
@@ -20,6 +23,8 @@ pub(super) struct Followed {
     mac: [u8; 6],
     /// The largest datagram's IP packet, in bytes.
     link_mtu: u32,
+    /// The largest IP packet that the host takes, in bytes.
+    mtu: u32,
     coalesce: bool,
     reflect: bool,
     dhcp: DhcpMode,
@@ -33,6 +38,7 @@ impl Followed {
             connections: device.connections,
             mac: device.mac,
             link_mtu: device.limits.datagram,
+            mtu: device.mtu,
             coalesce: device.coalesce,
             reflect: device.spec.reflect,
             dhcp: device.spec.dhcp,
@@ -41,26 +47,46 @@ impl Followed {
     }
 }
 
+/// Addresses that are announced: more hosts than that answer for themselves when they are asked.
+const ADDRESSES_MAX: usize = 1024;
+
+/// What became another by following.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Changed {
+    /// Its groups may be others.
+    pub(super) groups: bool,
+    /// Peers see it under another address.
+    pub(super) address: bool,
+}
+
 /// See the module.
-pub(super) struct Partition {
+pub(in super::super) struct Partition {
     id: DeviceId,
     /// The interface.
     pub(super) trunk: DeviceId,
     /// The port.
-    pub(super) at: usize,
+    pub(in super::super) at: usize,
     /// The VLAN id.
     pub(super) vid: u16,
     /// Bit 15 is set.
     pub(super) pkey: PKey,
+    qkey: QKey,
     scope: u8,
     /// With the table entry that it uses now.
     pub(super) endpoint: UdEndpoint,
     address: HardwareAddress,
     followed: Followed,
+    /// Devices of this daemon that it reaches without the wire, as last told.
+    pub(in super::super) siblings: Arc<[Sibling]>,
     /// Groups attached, the broadcast group included.
     pub(super) joined: BTreeSet<Gid>,
     /// Groups that could not be attached, or had no room, were told of.
     told_refused: bool,
+    /// When it was made.
+    pub(super) created: Time,
+    /// Addresses of hosts that have the tag and MACs of their own, to be announced when the address
+    /// that peers see changes.
+    pub(super) addresses: BTreeSet<IpAddr>,
     /// What has the tag: VLAN links, a bridge's ports.
     pub(super) behind: Behind,
 }
@@ -101,16 +127,44 @@ impl Partition {
             at,
             vid,
             pkey,
+            qkey: spec.qkey,
             scope: spec.scope,
             endpoint,
             address,
             followed,
+            siblings: Arc::default(),
             joined: BTreeSet::new(),
             told_refused: false,
+            created: now(),
+            addresses: BTreeSet::new(),
             behind,
         };
         partition.hand_out(trunk, threads);
         Ok(partition)
+    }
+
+    /// Its IP link.
+    pub(in super::super) fn link(&self) -> Link {
+        (self.at, self.pkey.get(), self.qkey.get())
+    }
+
+    /// The table entry that it uses, while it can be used.
+    pub(in super::super) fn usable_entry(&self) -> Option<PKey> {
+        self.endpoint.pkey.filter(|_| self.followed.up)
+    }
+
+    /// Its broadcast group.
+    pub(super) fn broadcast(&self) -> Gid {
+        ipoib::broadcast_mgid(self.pkey, self.scope)
+    }
+
+    /// What it is to others on its link.
+    pub(in super::super) fn as_sibling(&self, device: DeviceId) -> Sibling {
+        Sibling {
+            device,
+            qpn: self.endpoint.qpn,
+            mtu: self.followed.mtu,
+        }
     }
 
     fn hand_out(&self, trunk: &Device, threads: &[Mailbox]) {
@@ -145,19 +199,19 @@ impl Partition {
         }
     }
 
-    /// Tells the data threads what is another way now. True if its groups may be others.
+    /// Tells the data threads what is another way now.
     pub(super) fn follow(
         &mut self,
         wanted: &Followed,
         gid: Gid,
         entry: Option<PKey>,
         tell: impl Fn(&dyn Fn() -> Command),
-    ) -> bool {
+    ) -> Changed {
         let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
         let address =
             device::hardware_address(wanted.mode, wanted.connections, self.endpoint.qpn, gid);
-        if address != self.address {
-            self.address = address;
+        let moved = std::mem::replace(&mut self.address, address) != address;
+        if moved {
             tell(&|| Command::SetLocal(id, address));
         }
         if was.mode != wanted.mode {
@@ -184,7 +238,10 @@ impl Partition {
         if restarted || (was.up && !wanted.up) {
             tell(&|| Command::Flush(id));
         }
-        restarted || was.up != wanted.up
+        Changed {
+            groups: restarted || was.up != wanted.up,
+            address: moved,
+        }
     }
 
     /// The core has news. True if its groups may be others.
@@ -198,8 +255,16 @@ impl Partition {
                 false
             }
             Event::GroupSeen { group } => self.behind.seen(now, group),
-            Event::GuestLearned { ip, weak, .. } => self.behind.guest_learned(now, ip, weak),
-            Event::GuestForgotten { ip } => self.behind.guest_forgotten(ip),
+            Event::GuestLearned { ip, weak, .. } => {
+                if !weak && self.addresses.len() < ADDRESSES_MAX {
+                    self.addresses.insert(ip);
+                }
+                self.behind.guest_learned(now, ip, weak)
+            }
+            Event::GuestForgotten { ip } => {
+                self.addresses.remove(&ip);
+                self.behind.guest_forgotten(ip)
+            }
             _ => false,
         }
     }

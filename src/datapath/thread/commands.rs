@@ -26,7 +26,7 @@ impl DataThread {
 
     fn command(&mut self, command: Command, now: Time) {
         match command {
-            Command::AddLane(lane) => self.add(*lane),
+            Command::AddLane(lane) => drop(self.add(*lane)),
             Command::RemoveLane(id, _done) => self.remove(id),
             Command::Update(id, update) => {
                 if let Some((i, lane)) = self.lane(id) {
@@ -158,27 +158,28 @@ impl DataThread {
         Some((i, self.lanes.get_mut(i)?))
     }
 
-    /// Serves a lane from now on.
-    pub(super) fn take_on(&mut self, mut lane: Lane) -> usize {
+    /// Serves a lane from now on: its place.
+    pub(super) fn add(&mut self, mut lane: Lane) -> Option<usize> {
+        let id = lane.id;
         lane.core.watch(self.watched);
         let i = self.lanes.insert(lane);
-        self.listen(i);
-        i
-    }
-
-    fn add(&mut self, lane: Lane) {
-        let id = lane.id;
-        let i = self.take_on(lane);
-        if let Err(e) = self.watch_tap(i) {
-            log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
-            self.close_all(i);
-            self.lanes.remove(i);
-            self.report(Report::TapGone(id));
+        match self.watch_tap(i) {
+            Ok(()) => {
+                self.listen(i);
+                Some(i)
+            }
+            Err(e) => {
+                log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
+                self.lanes.remove(i);
+                self.report(Report::TapGone(id));
+                None
+            }
         }
     }
 
     fn watch_tap(&mut self, i: usize) -> io::Result<()> {
-        let Some(lane) = self.lanes.get(i) else {
+        // A VLAN's is another lane's, which reads it.
+        let Some(lane) = self.lanes.get(i).filter(|lane| lane.vlan.is_none()) else {
             return Ok(());
         };
         self.waiter.add(

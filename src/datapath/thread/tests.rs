@@ -1,4 +1,5 @@
 mod siblings;
+mod vlans;
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
@@ -18,6 +19,7 @@ struct Rig {
     thread: DataThread,
     commands: Mailbox,
     state: Arc<Mutex<State>>,
+    reports: crossbeam_channel::Receiver<Report>,
 }
 
 impl Rig {
@@ -26,19 +28,21 @@ impl Rig {
         let state = fabric.shared();
         let (commands, inbox) = mailbox().unwrap();
         let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let (sender, reports) = unbounded();
         let thread = DataThread::new(Parts {
             index: 0,
             fabric: Box::new(fabric),
             busy_poll: Duration::ZERO,
             inbox,
             siblings: Vec::new(),
-            reports: unbounded().0,
+            reports: sender,
             reports_wake: Arc::new(wake),
         });
         Rig {
             thread: thread.unwrap(),
             commands,
             state,
+            reports,
         }
     }
 

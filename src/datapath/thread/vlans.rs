@@ -56,8 +56,9 @@ impl DataThread {
             priorities: Default::default(),
             stats: Default::default(),
         };
-        let i = self.take_on(lane);
-        self.trunks.entry(of).or_default().lanes.insert(vid, i);
+        if let Some(i) = self.add(lane) {
+            self.trunks.entry(of).or_default().lanes.insert(vid, i);
+        }
     }
 
     /// A lane goes: no tag selects it any more, and none on its TAP anything else.
@@ -109,7 +110,7 @@ impl DataThread {
         receive::reflect(lane, frame);
         let news = lane.core.has_updates() || lane.core.has_events();
         let fate = match fate {
-            Fate::Sibling(handover) => self.hand_over(to, now, &handover, Frame::Raw(frame)),
+            Fate::Sibling(handover) => self.hand_over(to, now, &handover, Frame::Untagged(frame)),
             fate => fate,
         };
         if fate != Fate::Sent {

@@ -1,0 +1,147 @@
+//! Partitions: what is in the table is served, what is not waits, and nothing crosses.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::lab::{Lab, Pinging};
+
+/// A pair of hosts whose P_Key tables are these.
+fn pair(tables: [&str; 2]) -> Option<Lab> {
+    let mut lab = Lab::pair()?;
+    for (i, table) in tables.into_iter().enumerate() {
+        let host = lab.host(i);
+        let file = configuration(host, &format!("pkeys = [{table}]"), "");
+        host.start_with(&["--config", &file]);
+        host.configure("ib0");
+    }
+    let (a, b) = lab.two();
+    a.reaches(b);
+    Some(lab)
+}
+
+#[test]
+fn c86_c87_c89_a_child_waits_for_its_partition_and_nobody_else_notices() {
+    let Some(mut lab) = pair(["0xffff", "0xffff, 0x8001"]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for host in [&*a, &*b] {
+        tuntap(host, "ib0.8001");
+        configure(host, "ib0.8001", 1);
+    }
+    b.await_carrier("ib0.8001", true);
+    let waits = a.show("ib0.8001");
+    assert_eq!(waits["carrier"], false);
+    let reason = waits["reason"].as_str().expect("a reason");
+    assert!(
+        reason.starts_with("the P_Key 0x8001 is not in the P_Key table"),
+        "{reason}"
+    );
+    assert!(a.is_up("ib0.8001"));
+    assert!(a.groups("ib0.8001", |g| g["send_only"] == false).is_empty());
+    assert!(!b.pings(&address(a, 1)));
+
+    let others = Pinging::start(a, &b.v4());
+    let monitor = a.follow("--json monitor ib0.8001");
+    monitor.await_object("the first event", |e| e["event"] == "watching");
+    let qpn = a.show("ib0.8001")["qpn"].clone();
+    for _ in 0..2 {
+        done(&a.ibtap("pkey set eth0 0xffff,0x8001"));
+        let used = |e: &Value| e["event"] == "pkey-assigned" && e["pkey"] == 0x8001;
+        monitor.await_object("the entry", used);
+        a.await_carrier("ib0.8001", true);
+        reaches(a, b, 1);
+        reaches(b, a, 1);
+        // C88: at another index it goes on after a moment.
+        done(&a.ibtap("pkey set eth0 0xffff,0x8007,0x8001"));
+        reaches(a, b, 1);
+        done(&a.ibtap("pkey set eth0 0xffff"));
+        monitor.await_object("that it waits", |e| e["event"] == "pkey-missing");
+        a.await_carrier("ib0.8001", false);
+        assert!(!b.pings(&address(a, 1)));
+    }
+    assert_eq!(a.show("ib0.8001")["qpn"], qpn);
+    others.goes_on();
+    others.stop().lost_at_most(0);
+
+    // What the interfaces ask for.
+    done(&a.ibtap("pkey set eth0 auto"));
+    a.await_carrier("ib0.8001", true);
+    reaches(a, b, 1);
+    let table = a.ask("pkey list eth0");
+    assert_eq!(table[0]["pkeys"], json!([0xffff, 0x8001]));
+    assert_eq!(table[0]["automatic"], true);
+    let wrong = a.ibtap("pkey set eth0 0x8000");
+    assert_ne!(wrong.code, Some(0), "{wrong:?}");
+    let wrong = a.ibtap("pkey set eth9 0x8001");
+    assert_ne!(wrong.code, Some(0), "{wrong:?}");
+}
+
+#[test]
+fn c84_c90_limited_members_talk_to_full_ones_only() {
+    let Some(mut lab) = pair(["0xffff, 0x0001", "0xffff, 0x0001"]) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    for host in [&*a, &*b] {
+        // As the kernel writes it, and as a limited key: it is the same child.
+        tuntap(host, "ib0.0001");
+        let shown = host.show("ib0.0001");
+        assert_eq!(shown["pkey"], 0x0001, "the entry in use");
+        assert!(alias(host, "ib0.0001").contains("pkey 0x8001"));
+        configure(host, "ib0.0001", 1);
+        host.await_carrier("ib0.0001", true);
+    }
+    let (from, to) = (address(a, 1), address(b, 1));
+    for _ in 0..3 {
+        assert!(!a.pings(&to) && !b.pings(&from));
+    }
+    done(&b.ibtap("pkey set eth0 0xffff,0x8001"));
+    reaches(a, b, 1);
+    reaches(b, a, 1);
+    // C85: both forms, in either order.
+    for table in ["0x0001,0xffff,0x8001", "0x8001,0xffff,0x0001"] {
+        done(&b.ibtap(&format!("pkey set eth0 {table}")));
+        assert_eq!(b.show("ib0.0001")["pkey"], 0x8001);
+        reaches(a, b, 1);
+    }
+}
+
+#[test]
+fn nothing_crosses_partitions() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    // One subnet, so that only the partition is between them.
+    for (host, name) in [(&*a, "ib0.8001"), (&*b, "ib0.8002")] {
+        tuntap(host, name);
+        configure(host, name, 1);
+        host.await_carrier(name, true);
+    }
+    // What came for the host, by the kernel's count.
+    let arrived = |host: &Host, name: &str| {
+        let packets = host.link(name)["stats64"]["rx"]["packets"].clone();
+        packets.as_u64().expect("a count")
+    };
+    let children = |a: &Host, b: &Host| [arrived(a, "ib0.8001"), arrived(b, "ib0.8002")];
+    let parents = |a: &Host, b: &Host| [arrived(a, "ib0"), arrived(b, "ib0")];
+    let (quiet, before) = (children(a, b), parents(a, b));
+    assert!(!a.pings(&address(b, 1)) && !b.pings(&address(a, 1)));
+    // Broadcast, all hosts, all nodes.
+    for target in ["-b 10.91.1.255", "-I ib0.8001 224.0.0.1"] {
+        a.run(&format!("ping -c 3 -i 0.2 -W 1 {target}"));
+    }
+    a.run("ping -6 -c 3 -i 0.2 -W 1 ff02::1%ib0.8001");
+    assert_eq!(children(a, b), quiet);
+    // Only what hosts say of themselves from time to time.
+    for (before, after) in before.iter().zip(parents(a, b)) {
+        assert!(after - before < 5, "{before} {after}");
+    }
+    assert!(b.ask("neigh ib0.8002").is_empty());
+    // It is the partition alone: in the same one they reach each other.
+    tuntap(b, "ib0.8001");
+    b.ok("ip addr flush dev ib0.8002");
+    configure(b, "ib0.8001", 1);
+    reaches(a, b, 1);
+}

@@ -1,0 +1,69 @@
+//! What was done by hand outlives the daemon where the interface does.
+
+use super::*;
+use crate::lab::{CONNECTED_MTU, Lab};
+
+#[test]
+fn children_come_back_with_what_was_changed_by_hand() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        host.start(&["--persist"]);
+        tuntap(host, "ib0.8001");
+        tuntap(host, "ib0.8002");
+        tuntap(host, "ib0.8003");
+        for (name, subnet) in [("ib0.8001", 1), ("ib0.8002", 2), ("ib0.8003", 3)] {
+            configure(host, name, subnet);
+        }
+    }
+    reaches(a, b, 1);
+    b.ok("ip link set ib0.8001 mtu 1500 address 02:00:00:00:00:42");
+    b.ok("ip link set ib0.8002 name storage0");
+    await_child(b, "storage0");
+    done(&b.ibtap("mode storage0 connected"));
+    b.ok("ip link set ib0.8003 mtu 1500");
+    for killed in [false, true, false] {
+        match killed {
+            true => b.kill_daemon(),
+            false => b.stop(),
+        }
+        for name in ["ib0", "ib0.8001", "storage0", "ib0.8003"] {
+            assert!(b.has_link(name), "{name}");
+        }
+        assert!(!a.pings(&address(b, 1)));
+        b.start(&["--persist"]);
+        // Before it says that it is ready, they are there.
+        let names: Vec<_> = b.ask("child list");
+        assert_eq!(names.len(), 3, "{names:?}");
+        for subnet in [1, 2, 3] {
+            reaches(a, b, subnet);
+            reaches(b, a, subnet);
+        }
+        let first = b.show("ib0.8001");
+        assert_eq!(
+            (first["mtu"].as_u64(), first["mac"].as_str()),
+            (Some(1500), Some("02:00:00:00:00:42"))
+        );
+        let renamed = b.show("storage0");
+        assert_eq!(
+            (renamed["pkey"].as_u64(), renamed["mode"].as_str()),
+            (Some(0x8002), Some("connected"))
+        );
+        assert_eq!(b.mtu("storage0"), u64::from(CONNECTED_MTU));
+        assert_eq!(b.mtu("ib0.8003"), 1500);
+    }
+    // They are persistent by the wish of who made them, and go all the same.
+    done(&b.ibtap("child del storage0"));
+    assert!(!b.has_link("storage0"));
+}
+
+#[test]
+fn taps_that_were_there_first_are_children_from_the_start() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.ok("ip tuntap add dev ib0.8001 mode tap");
+    a.ok("ip tuntap add dev ib1.8001 mode tap");
+    a.start(&[]);
+    assert_eq!(a.show("ib0.8001")["parent"], "ib0");
+    assert!(!is_served(a, "ib1.8001"));
+}

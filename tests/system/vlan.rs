@@ -1,0 +1,410 @@
+//! 802.1Q tags on `ib0` that select partitions. This kernel need have no 802.1Q: a VLAN link is a
+//! program here (`lab/vlan_link.py`).
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
+use crate::lab::{Background, Host, Lab, SOON, Station, eventually, iperf};
+
+/// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
+fn config(port: &str, more: &str) -> String {
+    format!(
+        "[port.eth0]\n{port}\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n{more}"
+    )
+}
+
+/// A device of its own in the partition of VLAN 5.
+const PARTITION_5: &str = "[[device]]\nname = \"p5\"\nunderlay = \"eth0\"\npkey = 0x8005\n";
+
+impl Host {
+    fn start_config(&mut self, text: &str) {
+        let path = self.file("ibtapd.toml");
+        std::fs::write(&path, text).expect("written");
+        self.start_with(&["--config", path.to_str().expect("an ASCII path")]);
+        self.configure("ib0");
+    }
+
+    /// A VLAN link on `ib0` with addresses of this host in 10.`vid`.0.0/24.
+    fn vlan_link(&self, vid: u16) -> VlanLink {
+        let name = format!("v{vid}");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/system/lab/vlan_link.py");
+        let link = VlanLink {
+            _relay: self.spawn(&format!("python3 {script} ib0 {name} {vid}")),
+            name,
+            vid,
+        };
+        eventually(SOON, "the VLAN link", || {
+            self.has_link(&link.name).then_some(())
+        });
+        self.ok(&format!(
+            "ip link set {} mtu {}",
+            link.name,
+            self.mtu("ib0")
+        ));
+        self.number_in(&link.name, vid);
+        link
+    }
+
+    /// Gives an interface the addresses of this host in the network of a VLAN.
+    fn number_in(&self, interface: &str, vid: u16) {
+        self.ok(&format!(
+            "ip addr add {}/24 dev {interface}",
+            self.v4_in(vid)
+        ));
+        self.ok(&format!(
+            "ip addr add {}/64 dev {interface} nodad",
+            self.v6_in(vid)
+        ));
+        self.ok(&format!("ip link set {interface} up"));
+        self.await_carrier(interface, true);
+    }
+
+    fn v4_in(&self, vid: u16) -> String {
+        self.v4().replace("10.9.", &format!("10.{vid}."))
+    }
+
+    fn v6_in(&self, vid: u16) -> String {
+        self.v6().replace("fd09", &format!("fd{vid:02x}"))
+    }
+
+    /// Waits until another host answers in the network of a VLAN.
+    fn reaches_in(&self, vid: u16, other: &Host) {
+        for address in [other.v4_in(vid), other.v6_in(vid)] {
+            eventually(SOON, &format!("an answer from {address}"), || {
+                self.pings(&address).then_some(())
+            });
+        }
+    }
+}
+
+struct VlanLink {
+    _relay: Background,
+    name: String,
+    vid: u16,
+}
+
+impl VlanLink {
+    /// A counter of its partition.
+    fn counter(&self, host: &Host, name: &str) -> u64 {
+        host.counter(&format!("ib0:vlan{}", self.vid), name)
+    }
+}
+
+/// Bytes of a pcap file's own header.
+const PCAP_HEADER: u64 = 24;
+
+/// Captures what a filter takes, into the file that it gives.
+fn capture(host: &Host, interface: &str, filter: &str) -> (PathBuf, Background) {
+    let file = host.file("vlan.pcap");
+    let tcpdump = host.spawn(&format!(
+        "tcpdump -i {interface} --immediate-mode -U -s 0 -w {} {filter}",
+        file.display()
+    ));
+    eventually(SOON, "tcpdump to begin", || {
+        (std::fs::metadata(&file).ok()?.len() >= PCAP_HEADER).then_some(())
+    });
+    (file, tcpdump)
+}
+
+fn mac_of(host: &Station, interface: &str) -> Mac {
+    mac(host.link(interface)["address"].as_str().expect("a MAC"))
+}
+
+/// Puts a tag into a frame.
+fn tagged(frame: &[u8], control: u16) -> Vec<u8> {
+    let mut tagged = frame[..12].to_vec();
+    tagged.extend([0x81, 0]);
+    tagged.extend(control.to_be_bytes());
+    tagged.extend(&frame[12..]);
+    tagged
+}
+
+#[test]
+fn tagged_ends_reach_each_other_and_large_sends_stay_whole() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start_config(&config("", ""));
+    b.start_config(&config("", ""));
+    let (one, other) = (a.vlan_link(5), b.vlan_link(5));
+    a.reaches_in(5, b);
+    b.reaches_in(5, a);
+    a.reaches(b);
+    // Large packets, and fragments.
+    for size in [1400, 4064, 9000] {
+        a.ok(&format!("ping -c 2 -i 0.05 -W 5 -s {size} {}", b.v4_in(5)));
+    }
+    let said = a.ok("ping -n -c 3 -i 0.3 -w 5 ff02::1%v5");
+    let known = [b.await_link_local("v5"), b.v6_in(5)];
+    assert!(
+        known.iter().any(|ip| said.contains(ip)),
+        "multicast: {said}"
+    );
+    let reads = one.counter(a, "tap_reads");
+    let (packets, writes) = (
+        other.counter(b, "rx_packets"),
+        other.counter(b, "tap_writes"),
+    );
+    let sent = one.counter(a, "tx_packets");
+    iperf(a, b, &b.v4_in(5), "-n 40M");
+    iperf(b, a, &a.v6_in(5), "-n 20M");
+    let reads = one.counter(a, "tap_reads") - reads;
+    let sent = one.counter(a, "tx_packets") - sent;
+    assert!(sent > 2 * reads, "{sent} packets of {reads} large sends");
+    let packets = other.counter(b, "rx_packets") - packets;
+    let writes = other.counter(b, "tap_writes") - writes;
+    assert!(packets > 2 * writes, "{packets} packets in {writes} frames");
+    assert_eq!(one.counter(a, "tap_write_errors"), 0);
+    assert_eq!(other.counter(b, "tap_write_errors"), 0);
+    assert_eq!(other.counter(b, "tx_bad_frame"), 0);
+    // What shows is the VLAN's own.
+    let neighbours = a.ask("neigh ib0:vlan5");
+    assert!(!neighbours.is_empty());
+    let groups = a.groups("ib0:vlan5", |_| true);
+    assert!(
+        groups.iter().all(|g| g.contains("8005")) && groups.len() > 2,
+        "{groups:?}"
+    );
+}
+
+#[test]
+fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start_config(&config("", ""));
+    b.start_config(&config("", PARTITION_5));
+    b.number_in("p5", 5);
+    b.ok(&format!("ip addr add 10.6.0.{}/24 dev p5", 2));
+    let _five = a.vlan_link(5);
+    let six = a.vlan_link(6);
+    a.reaches_in(5, b);
+    b.reaches_in(5, a);
+    iperf(a, b, &b.v4_in(5), "-n 10M");
+    iperf(b, a, &a.v4_in(5), "-n 10M");
+    // VLAN 6 is another partition: its questions come to nobody, though the other host would know the
+    // answers.
+    let (file, _tcpdump) = capture(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
+    let captured = || std::fs::metadata(&file).expect("a capture").len();
+    let done = a.run("arping -c 3 -w 3 -I v6 10.6.0.2");
+    assert_ne!(done.code, Some(0), "{done:?}");
+    eventually(SOON, "VLAN 6's own packets", || {
+        (six.counter(a, "tx_packets") >= 3).then_some(())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(captured(), PCAP_HEADER, "something crossed partitions");
+    // In its own partition a question is heard.
+    a.run("arping -c 1 -w 1 -I v5 10.5.0.77");
+    eventually(SOON, "a question", || {
+        (captured() > PCAP_HEADER).then_some(())
+    });
+}
+
+#[test]
+fn a_priority_is_the_traffic_class_on_the_wire() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start_config(&config("", ""));
+    b.start_config(&config("", PARTITION_5));
+    b.number_in("p5", 5);
+    let _link = a.vlan_link(5);
+    a.reaches_in(5, b);
+    let (file, tcpdump) = capture(b, "eth0", "udp port 4791");
+    let path = file.to_str().expect("an ASCII path");
+    let to_peer = mac(a
+        .json("ip -j neigh show dev v5")
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|n| n["dst"] == b.v4_in(5).as_str())
+        .expect("a neighbour")["lladdr"]
+        .as_str()
+        .expect("a MAC"));
+    let source: Ipv4Addr = a.v4_in(5).parse().expect("IPv4");
+    let own = mac_of(a, "ib0");
+    let marked = |priority: u16, vid: u16, destination: &str, to: Mac| {
+        let destination = destination.parse().expect("IPv4");
+        let data = [b"priority ", &[b'0' + priority as u8][..], &[0; 40]].concat();
+        tagged(
+            &udp4((own, to), source, destination, &data),
+            priority << 13 | vid,
+        )
+    };
+    let mut frames: Vec<Vec<u8>> = [5, 0, 7, 5]
+        .map(|priority| marked(priority, 5, &b.v4_in(5), to_peer))
+        .to_vec();
+    // A priority without a VLAN is the interface's own partition; groups have priorities, too.
+    frames.push(marked(3, 0, "255.255.255.255", BROADCAST));
+    frames.push(marked(6, 5, "255.255.255.255", BROADCAST));
+    a.send_frames("ib0", 100, &frames);
+    let count = |filter: &str| {
+        let done = b.run_script(&format!(
+            "exec tshark -n -r {path} -Y '{filter}' -T fields -e frame.number 2>/dev/null"
+        ));
+        done.out.lines().count()
+    };
+    // Errors that are answered quote what was sent.
+    let shown = a.show("ib0");
+    let gid = shown["gid"].as_str().expect("a GID");
+    let expected = [
+        ("priority 5", "8005", 0xa0, 2),
+        ("priority 7", "8005", 0xe0, 1),
+        ("priority 0", "8005", 0, 1),
+        ("priority 3", "ffff", 0x60, 1),
+        ("priority 6", "8005", 0xc0, 1),
+    ];
+    for (data, pkey, class, times) in expected {
+        let filter = format!(
+            "ipv6.src == {gid} && frame contains \"{data}\" && ipv6.tclass == {class} && infiniband.bth.p_key == 0x{pkey}"
+        );
+        eventually(SOON, &filter, || (count(&filter) == times).then_some(()));
+    }
+    drop(tcpdump);
+}
+
+#[test]
+fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let table = |pkeys: &str| config(&format!("pkeys = [{pkeys}]"), "");
+    a.start_config(&table("0xffff, 0x8005"));
+    b.start_config(&config("", ""));
+    let (_one, _two) = (a.vlan_link(5), b.vlan_link(5));
+    a.reaches_in(5, b);
+    let own = mac_of(a, "ib0");
+    let asks = arp_request(
+        (own, Ipv4Addr::new(10, 7, 0, 1)),
+        Ipv4Addr::new(10, 7, 0, 2),
+    );
+    let unserved = |a: &Host| a.counter("ib0", "tx_vlan_unserved");
+    let before = unserved(a);
+    a.send_frames("ib0", 100, &vec![tagged(&asks, 7); 10]);
+    eventually(SOON, "ten frames without a partition", || {
+        (unserved(a) == before + 10).then_some(())
+    });
+    let told = |a: &mut Host| a.daemon().log().matches("VLAN 7 is not served").count();
+    eventually(SOON, "one line in the log", || (told(a) > 0).then_some(()));
+    assert_eq!(told(a), 1);
+    // Reserved, twice tagged, a service provider's, cut off.
+    let mut provider = tagged(&asks, 5);
+    provider[12..14].copy_from_slice(&[0x88, 0xa8]);
+    let mut hostile = vec![
+        tagged(&asks, 0xfff),
+        tagged(&tagged(&asks, 6), 5),
+        tagged(&tagged(&asks, 6), 0),
+        provider,
+    ];
+    hostile.extend((14..24).map(|len| tagged(&asks, 5)[..len].to_vec()));
+    hostile.extend((14..24).map(|len| tagged(&asks, 0)[..len].to_vec()));
+    let dropped = |a: &Host| a.counter("ib0", "tx_dropped") + a.counter("ib0:vlan5", "tx_dropped");
+    let before = dropped(a);
+    a.send_frames("ib0", 100, &hostile);
+    eventually(SOON, "all of them dropped", || {
+        (dropped(a) >= before + hostile.len() as u64).then_some(())
+    });
+    let dump = a.ask("stats");
+    let names: Vec<&str> = dump.iter().filter_map(|s| s["name"].as_str()).collect();
+    assert_eq!(names, ["ib0", "ib0:vlan5"]);
+    assert!(a.daemon().is_running());
+    a.reaches_in(5, b);
+    a.reaches(b);
+    // The table gets the key: the VLAN is served without another frame; loses one, and it is not.
+    let path = a.file("ibtapd.toml");
+    std::fs::write(&path, table("0xffff, 0x8007")).expect("written");
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    eventually(SOON, "VLAN 7 instead of VLAN 5", || {
+        let all = a.ask("stats");
+        let names: Vec<&str> = all.iter().filter_map(|s| s["name"].as_str()).collect();
+        (names == ["ib0", "ib0:vlan7"]).then_some(())
+    });
+    assert!(!a.pings(&b.v4_in(5)));
+    a.reaches(b);
+}
+
+#[test]
+fn a_vlan_follows_its_interface() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    a.start_config(&config("", ""));
+    b.start_config(&config("", ""));
+    let (_one, _two) = (a.vlan_link(5), b.vlan_link(5));
+    a.reaches_in(5, b);
+    // Down: no groups. Up: all of them again.
+    a.ok("ip link set ib0 down");
+    eventually(SOON, "no group of VLAN 5", || {
+        attached(a, "ib0:vlan5").is_empty().then_some(())
+    });
+    a.ok("ip link set ib0 up");
+    a.reaches_in(5, b);
+    // Another mode, and the MTU of it.
+    for host in [&*a, &*b] {
+        assert_eq!(host.ibtap("mode ib0 connected").code, Some(0));
+        eventually(SOON, "the MTU of connected mode", || {
+            (host.mtu("ib0") == 65_520).then_some(())
+        });
+        host.ok("ip link set v5 mtu 65520");
+        // Its own addresses are not announced: peers learn from the next question.
+        host.ok("ip neigh flush dev v5");
+    }
+    eventually(SOON, "a packet of 40000 bytes", || {
+        let ping = format!("ping -M do -c 1 -W 1 -s 40000 {}", b.v4_in(5));
+        (a.run(&ping).code == Some(0)).then_some(())
+    });
+    // Another MAC.
+    a.ok("ip link set ib0 address 02:00:00:00:12:34");
+    a.ok("ip link set v5 address 02:00:00:00:12:34");
+    a.ok("ip neigh flush dev v5");
+    a.reaches_in(5, b);
+    // The interface goes, and all queue pairs with it.
+    a.ok("ip link del ib0");
+    eventually(SOON, "no queue pair", || {
+        let all = a.ask("res");
+        let pairs = all[0]["queue_pairs"].as_array().expect("a list");
+        pairs.iter().all(|qp| qp["type"] != "UD").then_some(())
+    });
+    assert!(a.daemon().is_running());
+}
+
+/// The groups that an interface's queue pair is attached to.
+fn attached(host: &Host, interface: &str) -> Vec<String> {
+    let ports = host.ask("res");
+    let list = |what: &str| ports[0][what].as_array().cloned().expect("a list");
+    let own = list("queue_pairs")
+        .into_iter()
+        .find(|qp| qp["interface"] == interface);
+    let qpn = own.expect("a queue pair")["qpn"].clone();
+    let groups = list("groups").into_iter().filter(|g| g["qpn"] == qpn);
+    groups.map(|g| g["mgid"].to_string()).collect()
+}
+
+#[test]
+fn moderation_spares_wake_ups_and_answers_still() {
+    let Some(mut lab) = Lab::running_pair() else {
+        return;
+    };
+    let (a, b) = lab.two();
+    // The same load whatever becomes of it, unlike a flood of pings, which waits for answers.
+    let flood = |a: &Host| {
+        let before = (b.counter("ib0", "wakeups"), b.counter("ib0", "rx_packets"));
+        iperf(a, b, &b.v4(), "-u -b 8M -l 100 -t 2");
+        let packets = b.counter("ib0", "rx_packets") - before.1;
+        let wakeups = b.counter("ib0", "wakeups") - before.0;
+        assert!(packets > 10_000, "{packets} packets");
+        wakeups
+    };
+    let usual = flood(a);
+    let set = |words: &str| b.ibtap(&format!("coalesce ib0 {words}"));
+    let done = set("--rx-usecs 5000 --rx-frames 64");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let spared = flood(a);
+    assert!(spared * 2 < usual, "{spared} wake-ups instead of {usual}");
+    a.reaches(b);
+    iperf(a, b, &b.v4(), "-n 5M");
+    assert_ne!(set("--rx-usecs 65536").code, Some(0));
+    assert_eq!(set("--rx-usecs 0 --rx-frames 0").code, Some(0));
+    let again = flood(a);
+    assert!(
+        spared * 2 < again,
+        "{spared} wake-ups, and {again} without moderation again"
+    );
+}
