@@ -39,6 +39,8 @@ pub struct Neighbour {
     /// The queue pair that took this one's place after a restart.
     pub successor: Option<Link>,
     pub used: Time,
+    /// Since when it is known.
+    pub since: Time,
     /// The connection that we asked for, or [`NO_ENTRY`].
     pub connection: u32,
     /// When it last announced itself.
@@ -341,6 +343,7 @@ impl Neighbours {
             ah: None,
             successor: None,
             used: now,
+            since: now,
             connection: NO_ENTRY,
             announced: None,
             generation: 0,

@@ -17,6 +17,7 @@ use netdev::vlan::{TYPE, VID_MAX};
 use super::{Daemon, Names, Place};
 use crate::api::ChildInfo;
 use crate::datapath::{Command, DeviceId, now};
+
 use partition::{Followed, Partition};
 
 /// Partitions that the tags on one interface may select: as many as children are spoken of, since any

@@ -36,6 +36,7 @@ mod ping;
 mod readme;
 mod reload;
 mod restart;
+mod siblings;
 mod snooping;
 mod takeover;
 mod underlay;

@@ -10,6 +10,12 @@ use crate::neighbour::Claim;
 /// Announcements of one neighbour that follow each other more quickly count as one.
 const ANNOUNCED_MS: u64 = 1000;
 
+/// A queue pair that takes an address from another of its port so soon after it was first heard of
+/// stands in for that one: its owner was restarted, and says anew what it has. Later the two are
+/// interfaces of one host, and no more than the address moves, as when a router takes over from
+/// another.
+const RESTART_MS: u64 = 10_000;
+
 /// Whether a host can have the address.
 pub fn is_claimable(ip: IpAddr) -> bool {
     let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
@@ -34,7 +40,10 @@ impl Ipoib {
                 Claim::New => news = true,
                 Claim::From(old) => {
                     news = true;
-                    lost_to = self.supersede(old, slot);
+                    let since = self.neighbours.get(slot).since;
+                    if now < since.after(RESTART_MS) {
+                        lost_to = self.supersede(old, slot);
+                    }
                 }
             }
         }

@@ -146,3 +146,26 @@ fn what_must_be_read_or_kept_is_taken_as_datagrams_only() {
     far.host_has(T0, IP_B.into());
     assert!(far.from_sibling(T0, &meta, 0x0800, &known).is_some());
 }
+
+/// Two interfaces of one port, and an address that moves from one to the other: the first goes on.
+#[test]
+fn an_address_that_moves_between_interfaces_of_one_port_takes_nothing_else_along() {
+    let (one, other) = (address(0xb, 0x4b), address(0xb, 0x4c));
+    let mut c = a();
+    let mac = teach(&mut c, one, IP_B);
+    teach(&mut c, one, [10, 0, 0, 9]);
+    teach(&mut c, other, [10, 0, 0, 3]);
+    let shared = payload(
+        0x0806,
+        &arp(1, &other.0, [10, 0, 0, 9], &[0; 20], [10, 0, 0, 9]),
+    );
+    let m = meta(other, c.broadcast_mgid());
+    c.from_fabric(Time(60_000), &m, &shared);
+    let sent = send(&mut c, Time(60_001), &data(mac, 100));
+    assert_eq!(sent, Sent::Forward(one.gid(), one.qpn(), [8, 0, 0, 0]));
+    // And who has it now is found by it.
+    let packet = ipv4([10, 0, 0, 1], [10, 0, 0, 9], b"x");
+    let unknown = frame([2, 9, 9, 9, 9, 9], MAC_A, 0x0800, &packet);
+    let sent = send(&mut c, Time(60_002), &unknown);
+    assert_eq!(sent, Sent::Forward(other.gid(), other.qpn(), [8, 0, 0, 0]));
+}

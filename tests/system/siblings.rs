@@ -1,0 +1,118 @@
+//! Devices of one daemon in one partition, each in a namespace of its own: they reach each other
+//! without the wire, and only if their partition lets them.
+
+use crate::lab::{Host, Lab, SOON, Station, eventually, iperf};
+
+const BLUE: [&str; 2] = ["10.77.0.1", "fd77::1"];
+const GREEN: [&str; 2] = ["10.77.0.2", "fd77::2"];
+
+fn write(host: &Host, text: &str) -> String {
+    let path = host.file("ibtapd.toml");
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("an ASCII path").to_owned()
+}
+
+/// `ib0` in both namespaces, with more keys for each.
+fn config(blue: (&Station, &str), green: (&Station, &str)) -> String {
+    let device = |(station, more): (&Station, &str)| {
+        let place = station.namespace().name();
+        format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{place}\"\n{more}\n")
+    };
+    device(blue) + &device(green)
+}
+
+fn configure(station: &Station, addresses: [&str; 2]) {
+    let [v4, v6] = addresses;
+    station.ok(&format!("ip addr add {v4}/24 dev ib0"));
+    station.ok(&format!("ip addr add {v6}/64 dev ib0 nodad"));
+    station.ok("ip link set ib0 up");
+    station.await_carrier("ib0", true);
+}
+
+/// The device's name for `ibtap`.
+fn of(station: &Station) -> String {
+    format!("{}/ib0", station.namespace().name())
+}
+
+fn to_siblings(host: &Host, station: &Station) -> u64 {
+    host.counter(&of(station), "tx_to_siblings")
+}
+
+/// Packets that the underlay has carried.
+fn on_the_wire(host: &Host) -> u64 {
+    let stats = host.json("ip -s -j link show dev eth0")[0]["stats64"].clone();
+    stats["tx"]["packets"].as_u64().expect("a number")
+}
+
+#[test]
+fn siblings_talk_without_the_wire() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (Station::create("blue"), Station::create("green"));
+    let (a, b) = lab.two();
+    let path = write(a, &config((&blue, ""), (&green, "mode = \"connected\"")));
+    a.start_with(&["--config", &path]);
+    configure(&blue, BLUE);
+    configure(&green, GREEN);
+    blue.reaches_all(&GREEN);
+    green.reaches_all(&BLUE);
+
+    let (frames, before) = (to_siblings(a, &blue), on_the_wire(a));
+    for address in GREEN {
+        let report = iperf(&blue, &green, address, "-n 50M");
+        assert!(report.bits_per_second > 200e6, "{report:?}");
+    }
+    let carried = on_the_wire(a) - before;
+    assert!(carried < 500, "{carried} packets for 100 MB");
+    assert!(to_siblings(a, &blue) > frames + 1000);
+    assert!(a.ask("conn").is_empty(), "nobody connects to himself");
+
+    // The other end of the wire is reached as ever, and so are both from there.
+    b.start(&[]);
+    b.ok("ip addr add 10.77.0.3/24 dev ib0");
+    b.ok("ip link set ib0 up");
+    b.reaches_all(&[BLUE[0], GREEN[0]]);
+    assert!(b.counter("ib0", "tx_to_siblings") == 0);
+}
+
+#[test]
+fn a_packet_that_the_sibling_does_not_take_is_answered() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (Station::create("blue"), Station::create("green"));
+    let (a, _) = lab.two();
+    let connected = "mode = \"connected\"";
+    let path = write(a, &config((&blue, connected), (&green, connected)));
+    a.start_with(&["--config", &path]);
+    configure(&blue, BLUE);
+    configure(&green, GREEN);
+    blue.reaches_all(&GREEN);
+    blue.ok(&format!("ping -c 1 -W 5 -M do -s 60000 {}", GREEN[0]));
+    green.ok("ip link set ib0 mtu 3000");
+    eventually(SOON, "the smaller MTU to be told", || {
+        let ping = blue.run(&format!("ping -c 1 -W 1 -M do -s 4000 {}", GREEN[0]));
+        ping.out.contains("mtu = 3000").then_some(())
+    });
+    blue.ok(&format!("ping -c 1 -W 5 -M do -s 2972 {}", GREEN[0]));
+    // Who may cut, does.
+    let report = iperf(&blue, &green, GREEN[0], "-n 10M");
+    assert!(report.bits_per_second > 50e6, "{report:?}");
+}
+
+#[test]
+fn limited_members_do_not_talk_and_a_full_one_talks_to_both() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (Station::create("blue"), Station::create("green"));
+    let (a, b) = lab.two();
+    let table = "[port.eth0]\npkeys = [\"0x0001\"]\n";
+    let pkey = "pkey = \"0x8001\"";
+    let devices = config((&blue, pkey), (&green, pkey));
+    let path = write(a, &format!("{table}{devices}"));
+    a.start_with(&["--config", &path]);
+    b.start(&["--pkey", "0x8001"]);
+    configure(&blue, BLUE);
+    configure(&green, GREEN);
+    b.ok("ip addr add 10.77.0.3/24 dev ib0");
+    b.ok("ip link set ib0 up");
+    b.reaches_all(&[BLUE[0], GREEN[0]]);
+    assert!(!blue.pings(GREEN[0]) && !green.pings(BLUE[0]));
+    assert_eq!((to_siblings(a, &blue), to_siblings(a, &green)), (0, 0));
+}
