@@ -49,7 +49,13 @@ fn an_attribute_of_a_surprising_shape_costs_itself_alone() {
 #[test]
 fn a_vlan_says_which() {
     let of = |kind: &[u8], id: &[u8]| {
-        let data = [attribute(1, id), attribute(2, &[1, 0, 0, 0, 0xff, 0, 0, 0])].concat();
+        let protocol = attribute(5, &0x8100u16.to_be_bytes());
+        let data = [
+            attribute(1, id),
+            attribute(2, &[1, 0, 0, 0, 0xff, 0, 0, 0]),
+            protocol,
+        ]
+        .concat();
         let info = [attribute(1, kind), attribute(2, &data)].concat();
         let attributes = [attribute(5, &4u32.to_ne_bytes()), attribute(18, &info)];
         link::decode(&link_message(0, &attributes)).unwrap().link
