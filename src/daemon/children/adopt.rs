@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fabric::PKey;
 use ipoib::Mode;
 use netdev::netns::{self, Namespace};
+use netdev::tap::is_held as is_tap_held;
 
 use super::super::{Daemon, DaemonError, Left, Place};
 use super::make::{child_spec, cut_name};
@@ -25,6 +26,9 @@ const RETRY_FIRST: Duration = Duration::from_millis(1);
 /// How long nothing may happen to one in another network namespace before it is taken over. It is away
 /// from there for a moment then, and whoever has made it has more commands to give as a rule.
 const QUIET: Duration = Duration::from_millis(100);
+
+/// Why one is left alone that may be had later.
+const HELD: &str = "another program holds it";
 
 /// Interfaces that are remembered as left alone; beyond that one is told of again.
 const LEFT_ALONE_MAX: usize = 4096;
@@ -62,7 +66,9 @@ impl Strangers {
     /// An interface that is none of ours was seen.
     pub(in crate::daemon) fn seen(&mut self, place: Place, link: &rtnl::Link) {
         let told = self.left_alone.get(&(place, link.index));
-        if told.is_none_or(|(name, _)| *name != link.name) {
+        // Its holder may have let go, which the kernel tells of one that is up.
+        let news = |name: &str, why: &str| name != link.name || (why == HELD && !is_tap_held(link));
+        if told.is_none_or(|(name, why)| news(name, why)) {
             self.consider(place, link);
         }
     }
@@ -127,7 +133,7 @@ impl Strangers {
             candidate.next = now + candidate.pause;
             candidate.pause = (candidate.pause * 2).min(RETRY_MAX);
         } else {
-            self.leave(key, name, "another program holds it");
+            self.leave(key, name, HELD);
         }
     }
 
