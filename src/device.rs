@@ -284,7 +284,7 @@ impl Device {
                 .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
             }
         };
-        let prepared = prepared.and_then(|()| Ok(device.join_broadcast(site.port)?));
+        let prepared = prepared.and_then(|up| Ok(device.join_broadcast(site.port, up)?));
         if let Err(e) = prepared {
             device.undo();
             return Err(e);
@@ -294,9 +294,9 @@ impl Device {
         Ok(device)
     }
 
-    /// Attaches to the broadcast group, without which there is no link, unless it is to stay down.
-    fn join_broadcast(&mut self, port: &mut dyn Port) -> Result<(), FabricError> {
-        if self.endpoint.pkey.is_some() && (self.up || self.spec.up) {
+    /// Attaches to the broadcast group, without which there is no link, unless it stays down.
+    fn join_broadcast(&mut self, port: &mut dyn Port, up: bool) -> Result<(), FabricError> {
+        if self.endpoint.pkey.is_some() && up {
             let broadcast = ipoib::broadcast_mgid(self.spec.pkey, self.spec.scope);
             port.attach(self.endpoint.id, broadcast)?;
             self.joined.insert(broadcast);
@@ -304,12 +304,13 @@ impl Device {
         Ok(())
     }
 
-    /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train.
+    /// Sets what `ip link` shows: MAC, MTU, alias, the largest send that fits one train. True if it is
+    /// up, or is going to be.
     fn prepare_link(
         &mut self,
         netlink: &mut rtnl::Requests,
         port: &str,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<bool, DeviceError> {
         let name = self.name.clone();
         let step = |what: &str, done: Result<(), rtnl::Error>| {
             done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
@@ -335,11 +336,16 @@ impl Device {
         }
         self.set_gso_max(netlink, false);
         step("alias", self.set_alias(netlink, port, &link))?;
-        if self.spec.up && !link.up {
+        // One that has an alias was in use, and somebody has set it down.
+        let left_down = self.tap.existed() && link.alias.is_some_and(|alias| !alias.is_empty());
+        let comes_up = self.spec.up && !link.up && !left_down;
+        if comes_up {
             step("state", netlink.set_up(self.ifindex))?;
+        } else if self.spec.up && !link.up {
+            log::info!("{name}: it was set down, and is left so");
         }
         self.up = link.up;
-        Ok(())
+        Ok(link.up || comes_up)
     }
 
     /// Whether the MTU of an interface that was there is the administrator's wish: a daemon left it
@@ -349,6 +355,13 @@ impl Device {
         self.tap.existed()
             && match served {
                 Some(served) => ipoib::Mode::from(served.mode) == self.mode,
+                // The administrator's own alias does not tell the mode: what is usual in either is
+                // nobody's wish.
+                None if !Alias::is_free(link.alias.as_deref()) => {
+                    let modes = [ipoib::Mode::Datagram, ipoib::Mode::Connected];
+                    let usual = modes.map(|mode| *self.limits.allowed(mode).end());
+                    link.mtu != TAP_MTU && !usual.contains(&link.mtu)
+                }
                 None => self.parent.is_some() && link.mtu != TAP_MTU,
             }
     }

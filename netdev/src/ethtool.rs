@@ -4,13 +4,13 @@
 //! net/core/rtnetlink.c), so that reading the features again at each [`rtnl::Event::LinkChanged`]
 //! is enough to follow them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use crate::sys;
+use crate::sys::{self, EthtoolFeature};
 
 // Commands of kernel include/uapi/linux/ethtool.h, each of which gives 0 or 1.
 const ETHTOOL_GRXCSUM: u32 = 0x14;
@@ -59,9 +59,45 @@ impl Features {
 /// # Errors
 /// ENODEV if there is no such interface, ENOBUFS if the kernel has more features than expected.
 pub fn all_features(name: &str) -> io::Result<BTreeMap<String, bool>> {
-    let named = sys::ethtool_features(socket_for(name)?, name)?.into_iter();
+    let all = sys::ethtool_features(socket_for(name)?, name)?.into_iter();
     // Bits without a feature have no name.
-    Ok(named.filter(|(name, _)| !name.is_empty()).collect())
+    let named = all.filter(|feature| !feature.name.is_empty());
+    Ok(named
+        .map(|feature| (feature.name, feature.active))
+        .collect())
+}
+
+/// The features of an interface that were turned off, by their bits.
+#[derive(Debug, Default)]
+pub(crate) struct TurnedOff(BTreeSet<usize>);
+
+impl TurnedOff {
+    /// Reads those of the interface `name` in the calling thread's network namespace. One that is off
+    /// for now, as those that a TAP's next holder is to say of, is not among them.
+    ///
+    /// # Errors
+    /// As [`all_features`].
+    pub(crate) fn read(name: &str) -> io::Result<TurnedOff> {
+        let all = sys::ethtool_features(socket_for(name)?, name)?;
+        let off = |(_, feature): &(usize, &EthtoolFeature)| feature.available && !feature.requested;
+        let off = all.iter().enumerate().filter(off);
+        Ok(TurnedOff(off.map(|(bit, _)| bit).collect()))
+    }
+
+    /// Turns off again what was on meanwhile.
+    ///
+    /// # Errors
+    /// As [`all_features`]; EPERM without CAP_NET_ADMIN.
+    pub(crate) fn restore(&self, name: &str) -> io::Result<()> {
+        let socket = socket_for(name)?;
+        let all = sys::ethtool_features(&socket, name)?;
+        let on = |bit: &usize| all.get(*bit).is_some_and(|feature| feature.requested);
+        let again: Vec<usize> = self.0.iter().copied().filter(on).collect();
+        if again.is_empty() {
+            return Ok(());
+        }
+        Ok(sys::ethtool_turn_off(socket, name, all.len(), &again)?)
+    }
 }
 
 /// Interrupt moderation, as `ethtool -c` shows it; for TAP a number that nobody but the daemon heeds.

@@ -249,6 +249,7 @@ const ETHTOOL_GCOALESCE: u32 = 0x0e;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
 
@@ -291,10 +292,21 @@ struct EthtoolFeatureBlock {
     never_changed: u32,
 }
 
-/// SIOCETHTOOL with ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS and ETHTOOL_GFEATURES: the names of the
-/// kernel's features, as `ethtool -k` has them, and whether each is on. ENOBUFS from a kernel with
-/// more of them than there is room for.
-pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<(String, bool)>> {
+/// A feature of an interface.
+pub(crate) struct EthtoolFeature {
+    /// As `ethtool -k` has it; empty for a bit that the kernel does not use.
+    pub(crate) name: String,
+    /// Somebody may turn it on or off.
+    pub(crate) available: bool,
+    /// It is to be on, as far as the driver and other features let it.
+    pub(crate) requested: bool,
+    /// It is on.
+    pub(crate) active: bool,
+}
+
+/// SIOCETHTOOL with ETHTOOL_GSSET_INFO, ETHTOOL_GSTRINGS and ETHTOOL_GFEATURES: all features of the
+/// kernel, in the order of its bits. ENOBUFS from a kernel with more of them than there is room for.
+pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<EthtoolFeature>> {
     let mut info = EthtoolSetInfo {
         command: ETHTOOL_GSSET_INFO,
         reserved: 0,
@@ -328,9 +340,59 @@ pub(crate) fn ethtool_features(socket: impl AsFd, name: &str) -> io::Result<Vec<
         let name = bytes.split(|&b| b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(name).into_owned()
     };
-    let is_on = |i: usize| features.blocks[i / 32].active >> (i % 32) & 1 == 1;
     let named = strings.strings[..count].iter().enumerate();
-    Ok(named.map(|(i, name)| (text(name), is_on(i))).collect())
+    Ok(named
+        .map(|(i, name)| {
+            let block = features.blocks[i / 32];
+            let has = |bits: u32| bits >> (i % 32) & 1 == 1;
+            EthtoolFeature {
+                name: text(name),
+                available: has(block.available),
+                requested: has(block.requested),
+                active: has(block.active),
+            }
+        })
+        .collect())
+}
+
+/// `struct ethtool_sfeatures` with its blocks.
+#[repr(C)]
+struct EthtoolSetFeatures {
+    command: u32,
+    size: u32,
+    blocks: [EthtoolSetFeaturesBlock; FEATURES_MAX / 32],
+}
+
+/// `struct ethtool_set_features_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct EthtoolSetFeaturesBlock {
+    valid: u32,
+    requested: u32,
+}
+
+/// SIOCETHTOOL with ETHTOOL_SFEATURES: turns the features with these bits off, on a kernel that has
+/// `count` of them. ENOBUFS if that is more than there is room for.
+pub(crate) fn ethtool_turn_off(
+    socket: impl AsFd,
+    name: &str,
+    count: usize,
+    bits: &[usize],
+) -> io::Result<()> {
+    if count > FEATURES_MAX || bits.iter().any(|bit| *bit >= count) {
+        return Err(io::Errno::NOBUFS);
+    }
+    let mut features = EthtoolSetFeatures {
+        command: ETHTOOL_SFEATURES,
+        // The kernel takes as many blocks as it has itself, and nothing else.
+        size: count.div_ceil(32) as u32,
+        blocks: [EthtoolSetFeaturesBlock::default(); _],
+    };
+    for bit in bits {
+        features.blocks[bit / 32].valid |= 1 << (bit % 32);
+    }
+    // SAFETY: the kernel reads `size` blocks, for which there is room.
+    unsafe { ethtool(socket, name, &mut features) }
 }
 
 /// Owns the descriptors that a service manager opened for this process and named in its

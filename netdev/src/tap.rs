@@ -21,6 +21,7 @@ pub use error::TapError;
 pub use holder::Holder;
 pub use queue::{TapQueue, is_down, is_gone};
 
+use crate::ethtool::TurnedOff;
 use crate::netns::Namespace;
 use crate::sys;
 
@@ -167,6 +168,10 @@ impl Tap {
         let name = link.name.as_str();
         let first = &queues[0];
         let failed = |what| move |errno: Errno| TapError::setup(name, what, errno);
+        let turned_off = match existed {
+            true => TurnedOff::read(name),
+            false => Ok(TurnedOff::default()),
+        };
         sys::set_header_size(first, VNET_HEADER_LEN as i32)
             .map_err(failed("set the virtio-net header's size"))?;
         sys::set_header_little_endian(first)
@@ -175,6 +180,10 @@ impl Tap {
         // a write would fail while the host keeps earlier frames in its sockets.
         sys::set_send_buffer(first, i32::MAX).map_err(failed("set the send buffer"))?;
         let offloads = set_offloads(first).map_err(failed("turn segmentation offload on"))?;
+        // TUNSETOFFLOAD is a wish for all of them, as `ethtool -K ... on` is.
+        if let Err(e) = turned_off.and_then(|turned_off| turned_off.restore(name)) {
+            log::warn!("{name}: what ethtool has turned off may be on again: {e}");
+        }
         if persist {
             sys::set_persist(first, true).map_err(failed("make the interface persistent"))?;
         }
@@ -339,6 +348,14 @@ fn refuse_other_holder(link: &Link, ours: usize) -> Result<(), TapError> {
         return Err(TapError::held(&link.name));
     }
     Ok(())
+}
+
+/// Whether a program holds the TAP, as far as rtnetlink tells. Of one without `multi_queue` the kernel
+/// counts no queue, but takes the carrier when it is closed (drivers/net/tun.c, `__tun_detach`); and
+/// what is not persistent is there because someone holds it.
+pub fn is_held(link: &Link) -> bool {
+    link.tun
+        .is_some_and(|tun| link.carrier || !tun.persist || tun.queues + tun.disabled_queues > 0)
 }
 
 fn open_queues(name: &str, plan: &Plan) -> Result<Vec<Arc<OwnedFd>>, TapError> {

@@ -75,6 +75,30 @@ fn features_follow_ethtool_and_are_announced() {
 }
 
 #[test]
+fn what_was_turned_off_stays_off_for_the_next_holder() {
+    in_namespace(|| {
+        // Nobody has turned off what a fresh one has not.
+        run("ip tuntap add dev ib0 mode tap vnet_hdr");
+        let options = TapOptions {
+            name: "ib0".to_owned(),
+            queues: 1,
+            persist: false,
+        };
+        let held = Tap::open(&options).unwrap();
+        let all = Features::read("ib0").unwrap();
+        assert!(all.gro && all.gso && all.tso && all.tx_checksum, "{all:?}");
+        run("ethtool -K ib0 tso off gro off");
+        drop(held);
+        let _held = Tap::open(&options).unwrap();
+        let some = Features::read("ib0").unwrap();
+        assert!(!some.gro && !some.tso, "{some:?}");
+        assert!(some.gso && some.tx_checksum, "{some:?}");
+        run("ethtool -K ib0 tso on");
+        assert!(Features::read("ib0").unwrap().tso);
+    });
+}
+
+#[test]
 fn features_of_no_interface_are_an_error() {
     in_namespace(|| {
         for name in ["nosuch", "a-name-longer-than-any", ""] {

@@ -5,6 +5,7 @@ mod leaks;
 mod life;
 mod partition;
 mod restart;
+mod traffic;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

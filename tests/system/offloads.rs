@@ -3,7 +3,7 @@
 use crate::lab::{Host, Lab, SOON, eventually, iperf};
 
 /// State of a feature as `ethtool -k` prints it: "on" or "off", with "[fixed]" cut off.
-fn feature(host: &Host, interface: &str, name: &str) -> String {
+pub fn feature(host: &Host, interface: &str, name: &str) -> String {
     let shown = host.ok(&format!("ethtool -k {interface}"));
     let line = shown
         .lines()

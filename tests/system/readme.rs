@@ -3,15 +3,18 @@
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::lab::{Background, Done, Host, Lab, SOON, eventually, ibtap};
 
-const SECTION: &str = "## Bridges, virtual machines and containers";
+const MANAGING: &str = "## Managing interfaces with ip link\n";
+const BRIDGES: &str = "## Bridges, virtual machines and containers\n";
 
-/// The contents of the section's `sh` blocks, in their order.
-fn blocks() -> Vec<String> {
+/// The contents of a section's `sh` blocks, in their order.
+fn blocks(heading: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let readme = std::fs::read_to_string(path).expect("README.md");
-    let (_, section) = readme.split_once(SECTION).expect("the section is there");
+    let (_, section) = readme.split_once(heading).expect("the section is there");
     let section = section.split("\n## ").next().expect("a first piece");
     section
         .split("```sh\n")
@@ -58,9 +61,11 @@ impl Shell {
         Done::of(&mut command)
     }
 
-    fn ok(&self, script: &str) {
+    /// The same for a script that must succeed; gives back what it prints.
+    fn ok(&self, script: &str) -> String {
         let done = self.run(script);
         assert_eq!(done.code, Some(0), "{script}\n{}{}", done.out, done.err);
+        done.out
     }
 }
 
@@ -77,18 +82,85 @@ fn two_hosts() -> Option<(Lab, [Shell; 2])> {
     Some((lab, shells))
 }
 
+/// Both hosts do what a block says; what it printed there.
+fn both_do(shells: &[Shell; 2], block: &str) -> [String; 2] {
+    shells.each_ref().map(|shell| shell.ok(block))
+}
+
 /// Both hosts do the first block, then each can do the second.
 fn done_on_both(first: usize) {
     let Some((_lab, shells)) = two_hosts() else {
         return;
     };
-    let blocks = blocks();
+    let blocks = blocks(BRIDGES);
     assert_eq!(blocks.len(), 4, "a block to set up and one to look, twice");
-    for shell in &shells {
-        shell.ok(&blocks[first]);
+    both_do(&shells, &blocks[first]);
+    both_do(&shells, &blocks[first + 1]);
+}
+
+#[test]
+fn the_readmes_ip_link_works_as_printed() {
+    let Some((mut lab, shells)) = two_hosts() else {
+        return;
+    };
+    let blocks = blocks(MANAGING);
+    let [make, ping, change, carry, ping_there, remove] = &blocks[..] else {
+        panic!("six blocks, not {}", blocks.len());
+    };
+    let (a, b) = lab.two();
+    let hosts = [&*a, &*b];
+
+    both_do(&shells, make);
+    for host in hosts {
+        eventually(SOON, "the alias", || {
+            let says = "ibtap: soft/eth0 child of ib0 pkey 0x8001 datagram";
+            (host.link("ib0.8001")["ifalias"] == says).then_some(())
+        });
     }
-    for shell in &shells {
-        shell.ok(&blocks[first + 1]);
+    both_do(&shells, ping);
+
+    // What the section says of deleting it so.
+    let refused = shells[0].run("ip tuntap del dev ib0.8001 mode tap");
+    assert_ne!(refused.code, Some(0), "{refused:?}");
+    assert!(a.has_link("ib0.8001"));
+
+    both_do(&shells, change);
+    for (number, host) in (1..).zip(hosts) {
+        let link = host.link("storage0");
+        assert_eq!(link["ifalias"], "for the backups");
+        assert_eq!(link["altnames"][0], "fast");
+        let mac = format!("02:00:00:00:80:0{number}");
+        eventually(SOON, "all that was changed", || {
+            let shown = host.ibtap("--json show storage0").out;
+            let shown: Value = serde_json::from_str(&shown).ok()?;
+            let shown = &shown[0];
+            let is_so = shown["mode"] == "connected"
+                && shown["mtu"] == 9000
+                && shown["mac"] == mac.as_str()
+                && shown["carrier"] == true;
+            is_so.then_some(())
+        });
+        eventually(SOON, "the moderation", || {
+            (host.ask("coalesce storage0")[0]["rx_frames"] == 16).then_some(())
+        });
+    }
+
+    both_do(&shells, carry);
+    for host in hosts {
+        assert!(!host.has_link("storage0"));
+    }
+    both_do(&shells, ping_there);
+
+    for listed in both_do(&shells, remove) {
+        for word in ["storage0", "ib0", "0x8001", "connected", "9000"] {
+            assert!(listed.contains(word), "{word}: {listed}");
+        }
+    }
+    for host in hosts {
+        eventually(SOON, "the child to go", || {
+            host.ask("child list").is_empty().then_some(())
+        });
+        assert_eq!(host.ask("show").len(), 1, "its parent stays");
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rtnl::{Link, Requests, Saved, Stacking};
 
 use super::sysctls::Sysctls;
-use super::{Tap, TapError, TapOptions, TapQueue, existing};
+use super::{Tap, TapError, TapOptions, TapQueue, existing, is_held};
 use crate::netns::Namespace;
 
 /// Names to try for the time here; another daemon may use the same ones.
@@ -204,14 +204,12 @@ fn temporary_name() -> String {
     format!("ibtap{:x}-{count:02x}", std::process::id() & 0xff_ffff)
 }
 
-/// A held TAP must not be moved away from its holder. The kernel does not count the queue of one
-/// without `multi_queue`, but takes the carrier when the last is closed (drivers/net/tun.c,
-/// `__tun_detach`); and what is not persistent is there because someone holds it.
+/// A held TAP must not be moved away from its holder.
 fn refuse_held(link: &Link) -> Result<(), TapError> {
-    if link.carrier || link.tun.is_none_or(|tun| !tun.persist) {
-        return Err(TapError::held(&link.name));
+    match is_held(link) {
+        true => Err(TapError::held(&link.name)),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// What a move would end without a way to put it back.

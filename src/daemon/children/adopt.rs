@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use fabric::PKey;
 use ipoib::Mode;
 use netdev::netns::{self, Namespace};
+use netdev::tap::is_held as is_tap_held;
 
 use super::super::{Daemon, DaemonError, Left, Place};
 use super::make::{child_spec, cut_name};
@@ -26,6 +27,9 @@ const RETRY_FIRST: Duration = Duration::from_millis(1);
 /// from there for a moment then, and whoever has made it has more commands to give as a rule.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// Why one is left alone that may be had later.
+const HELD: &str = "another program holds it";
+
 /// Interfaces that are remembered as left alone; beyond that one is told of again.
 const LEFT_ALONE_MAX: usize = 4096;
 
@@ -34,8 +38,8 @@ const LEFT_ALONE_MAX: usize = 4096;
 pub(in crate::daemon) struct Strangers {
     /// To be looked at.
     candidates: BTreeMap<(Place, u32), Candidate>,
-    /// Looked at and left alone, under this name, so that each is logged once.
-    left_alone: BTreeMap<(Place, u32), String>,
+    /// Looked at and left alone, under this name and for this reason, so that each is logged once.
+    left_alone: BTreeMap<(Place, u32), (String, String)>,
 }
 
 #[derive(Debug)]
@@ -61,12 +65,21 @@ enum Verdict {
 impl Strangers {
     /// An interface that is none of ours was seen.
     pub(in crate::daemon) fn seen(&mut self, place: Place, link: &rtnl::Link) {
-        let key = (place, link.index);
-        let told = self.left_alone.get(&key);
-        if !link.tun.is_some_and(|tun| tun.tap) || told == Some(&link.name) {
+        let told = self.left_alone.get(&(place, link.index));
+        // Its holder may have let go, which the kernel tells of one that is up.
+        let news = |name: &str, why: &str| name != link.name || (why == HELD && !is_tap_held(link));
+        if told.is_none_or(|(name, why)| news(name, why)) {
+            self.consider(place, link);
+        }
+    }
+
+    /// The same for one that may be a child now although it was left alone.
+    fn consider(&mut self, place: Place, link: &rtnl::Link) {
+        if !link.tun.is_some_and(|tun| tun.tap) {
             return;
         }
         let now = Instant::now();
+        let key = (place, link.index);
         self.candidates.entry(key).or_insert(Candidate {
             next: now,
             pause: RETRY_FIRST,
@@ -120,7 +133,7 @@ impl Strangers {
             candidate.next = now + candidate.pause;
             candidate.pause = (candidate.pause * 2).min(RETRY_MAX);
         } else {
-            self.leave(key, name, "another program holds it");
+            self.leave(key, name, HELD);
         }
     }
 
@@ -129,8 +142,8 @@ impl Strangers {
         if self.left_alone.len() >= LEFT_ALONE_MAX {
             self.left_alone.clear();
         }
-        let told = self.left_alone.insert(key, name.to_owned());
-        if told.as_deref() != Some(name) {
+        let told = (name.to_owned(), why.to_owned());
+        if self.left_alone.insert(key, told.clone()) != Some(told) {
             log::info!("{name}: left alone: {why}");
         }
     }
@@ -143,19 +156,13 @@ impl Daemon {
         match links {
             Some((place, Ok(links))) => {
                 for link in links {
-                    self.strangers.left_alone.remove(&(place, link.index));
-                    self.link_of_stranger(place, &link);
+                    if self.by_index(place, link.index).is_none() {
+                        self.strangers.consider(place, &link);
+                    }
                 }
             }
             Some((_, Err(e))) => log::warn!("cannot look for children: {e}"),
             None => {}
-        }
-    }
-
-    /// An interface changed, or was made. If it is none of ours, it may become one.
-    pub(in crate::daemon) fn link_of_stranger(&mut self, place: Place, link: &rtnl::Link) {
-        if self.by_index(place, link.index).is_none() {
-            self.strangers.seen(place, link);
         }
     }
 

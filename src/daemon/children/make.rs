@@ -1,7 +1,7 @@
 //! Making a child because somebody asks for it.
 
 use fabric::PKey;
-use netdev::tap::{QUEUES_MAX, TapError};
+use netdev::tap::{QUEUES_MAX, TapError, is_held};
 use rustix::io::Errno;
 
 use super::super::{Daemon, DaemonError, visit};
@@ -73,24 +73,34 @@ impl Daemon {
     }
 
     /// Whether an interface has the name where the child is to be: in the namespace that was asked
-    /// for, else in the parent's.
+    /// for, else in the parent's. EBUSY for a TAP of another program's, EEXIST for any other.
     fn refuse_taken(&mut self, parent: DeviceId, child: &DeviceSpec) -> Result<(), ApiError> {
         let name = &child.name;
         let refused = |e: DeviceError| ApiError::Refused {
             message: format!("cannot make {name}: {e}"),
         };
-        let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).is_ok();
-        let taken = match self.namespace_for(child, Some(parent)).map_err(refused)? {
+        let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).ok();
+        let there = self.namespace_for(child, Some(parent)).map_err(refused)?;
+        let found = match &there {
             None => read(&mut self.netlink),
-            Some(there) => visit(&there, read).unwrap_or(false),
+            Some(there) => visit(there, read).ok().flatten(),
         };
-        match taken {
-            true => Err(errno(
+        let Some(link) = found else {
+            return Ok(());
+        };
+        let place = there.and_then(|there| there.id().ok());
+        let mut devices = self.devices.values();
+        let ours = devices.any(|(_, d)| d.name == *name && d.namespace == place);
+        Err(match is_held(&link) && !ours {
+            true => errno(
+                Errno::BUSY,
+                format!("there is a TAP named {name} already, and another program holds it"),
+            ),
+            false => errno(
                 Errno::EXIST,
                 format!("there is an interface named {name} already"),
-            )),
-            false => Ok(()),
-        }
+            ),
+        })
     }
 }
 

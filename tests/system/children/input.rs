@@ -107,7 +107,8 @@ fn c83_requests_that_cannot_be_are_refused_with_the_kernels_numbers() {
 fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    a.start(&[]);
+    let file = configuration(a, "", "");
+    a.start_with(&["--config", &file]);
     tuntap(a, "ib0.8001");
     let names = [
         "ib0.8000",
@@ -139,6 +140,11 @@ fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
         assert!(!is_served(a, name), "{name}");
         assert_eq!(alias(a, name), "", "{name}");
     }
+    // Another parent makes the daemon look at all of them again.
+    let another = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8009";
+    configuration(a, "", another);
+    done(&a.ibtap("reload"));
+    await_child(a, "ib1");
     // What comes later has been seen when this one is served.
     tuntap(a, "ib0.8005");
     for name in names {
@@ -166,11 +172,18 @@ fn a_tap_that_another_program_holds_is_not_taken() {
     });
     assert!(!is_served(a, "ib0.8001"));
     assert!(a.has_link("ib0.8001"));
-    let number = refused(a, "ChildAdd", json!({ "parent": "ib0", "pkey": 0x8001 }));
-    assert_eq!(number, i64::from(Errno::EXIST.raw_os_error()));
+    for asked in [
+        json!({ "parent": "ib0", "pkey": 0x8001 }),
+        json!({ "parent": "ib0", "pkey": 0x8002, "name": "ib0.8001" }),
+    ] {
+        let number = refused(a, "ChildAdd", asked);
+        assert_eq!(number, i64::from(Errno::BUSY.raw_os_error()));
+    }
+    let lines = a.daemon().log().matches("ib0.8001: left alone: ").count();
+    assert_eq!(lines, 1);
     // Left behind, it can be had.
     drop(holder);
-    a.ok("ip link set ib0.8001 name ib0.8002");
-    await_child(a, "ib0.8002");
-    assert_eq!(a.show("ib0.8002")["pkey"], 0x8002);
+    a.ok("ip link set ib0.8001 up");
+    await_child(a, "ib0.8001");
+    assert_eq!(a.show("ib0.8001")["pkey"], 0x8001);
 }

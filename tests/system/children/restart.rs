@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::lab::{CONNECTED_MTU, Lab};
+use crate::offloads::feature;
 
 #[test]
 fn children_come_back_with_what_was_changed_by_hand() {
@@ -55,6 +56,51 @@ fn children_come_back_with_what_was_changed_by_hand() {
     // They are persistent by the wish of who made them, and go all the same.
     done(&b.ibtap("child del storage0"));
     assert!(!b.has_link("storage0"));
+}
+
+#[test]
+fn what_ethtool_and_aliases_say_stays() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start(&["--persist"]);
+    tuntap(a, "ib0.8001");
+    a.run_script("ip link set ib0 alias 'the backbone'");
+    a.ok("ip link set ib0 mtu 1700");
+    a.ok("ethtool -K ib0 tso off");
+    a.ok("ethtool -K ib0.8001 gro off");
+    a.ok("ethtool -C ib0.8001 rx-frames 8");
+    a.ok("ip link property add dev ib0.8001 altname fast");
+    a.ok("ip link set ib0.8001 up");
+    a.ok("ip link set ib0 down");
+    let states = |a: &Host| {
+        let shown = |name, feature_name| feature(a, name, feature_name);
+        assert_eq!(shown("ib0", "tcp-segmentation-offload"), "off");
+        assert_eq!(shown("ib0", "generic-receive-offload"), "on");
+        assert_eq!(shown("ib0.8001", "tcp-segmentation-offload"), "on");
+        assert_eq!(shown("ib0.8001", "generic-receive-offload"), "off");
+        eventually(SOON, "the moderation", || {
+            (a.ask("coalesce ib0")[0]["rx_frames"] == 8).then_some(())
+        });
+        assert_eq!(
+            (a.mtu("ib0"), alias(a, "ib0").as_str()),
+            (1700, "the backbone")
+        );
+        assert_eq!(a.link("ib0.8001")["altnames"][0], "fast");
+        assert!(!a.is_up("ib0") && a.is_up("ib0.8001"));
+        assert_eq!(a.show("ib0.8001")["reason"], "its parent ib0 is down");
+    };
+    states(a);
+    for killed in [false, true] {
+        match killed {
+            true => a.kill_daemon(),
+            false => a.stop(),
+        }
+        a.start(&["--persist"]);
+        states(a);
+    }
+    // What was turned off can be turned on.
+    a.ok("ethtool -K ib0 tso on");
+    assert_eq!(feature(a, "ib0", "tcp-segmentation-offload"), "on");
 }
 
 #[test]

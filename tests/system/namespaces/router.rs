@@ -7,7 +7,7 @@ use crate::lab::{Lab, SOON, eventually};
 #[test]
 fn children_are_made_and_deleted_where_their_parent_is() {
     let Some(mut lab) = Lab::pair() else { return };
-    let blue = beside("blue");
+    let (blue, green) = (beside("blue"), beside("green"));
     let (a, b) = lab.two();
     a.start(&[]);
     b.start(&[]);
@@ -41,10 +41,18 @@ fn children_are_made_and_deleted_where_their_parent_is() {
     eventually(SOON, "the child to be forgotten", || {
         (a.ask("show").len() == 2).then_some(())
     });
-    // The parent takes its children with it.
+    // One elsewhere.
+    let name = green.namespace().name();
+    let added = a.ibtap(&format!("child add ib0 0x8003 --name far --netns {name}"));
+    assert_eq!(added.out, "far\n", "{added:?}");
+    await_place(a, "far", Some(&green));
+    assert_eq!(a.show("far")["parent"], "ib0");
+    assert!(green.has_link("far"));
+    // The parent takes its children with it, wherever they are.
     blue.ok("ip link del ib0");
     eventually(SOON, "all of them to go", || {
-        (a.ask("show").is_empty() && !blue.has_link("ib0.8002")).then_some(())
+        let gone = !blue.has_link("ib0.8002") && !green.has_link("far");
+        (a.ask("show").is_empty() && gone).then_some(())
     });
 }
 
