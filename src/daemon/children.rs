@@ -2,9 +2,11 @@
 //! drivers/infiniband/ulp/ipoib/ipoib_vlan.c).
 
 mod adopt;
+mod judge;
 mod make;
 
 pub(super) use adopt::Strangers;
+pub(super) use judge::Verdict;
 
 use fabric::PKey;
 use rustix::io::Errno;
