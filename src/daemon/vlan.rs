@@ -64,6 +64,13 @@ impl Vlans {
         self.partitions.iter_mut().map(|(id, p)| (*id, p))
     }
 
+    /// A port is closed, whose partitions are gone already: those behind it have another place.
+    pub(crate) fn port_closed(&mut self, at: usize) {
+        for partition in self.partitions.values_mut().filter(|p| p.at > at) {
+            partition.at -= 1;
+        }
+    }
+
     /// The one with this endpoint.
     pub(crate) fn by_endpoint(
         &self,
