@@ -1,5 +1,7 @@
 //! 802.1Q tags on `ib0` that select partitions. This kernel need have no 802.1Q: a VLAN link is a
-//! program here (`lab/vlan_link.py`).
+//! program here (`lab/vlan_link.py`); [`kernel`] has its own where there is one.
+
+mod kernel;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
