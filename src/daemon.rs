@@ -1,13 +1,18 @@
 //! The control thread: makes ports and devices, follows rtnetlink, the ports and the signals, and
 //! answers the control socket. It is the only thread that changes anything.
 
+mod addresses;
 mod carrier;
 mod children;
+mod events;
 mod front;
+mod groups;
+mod link;
 mod mode;
 mod mtu;
 mod partition;
 mod place;
+mod service;
 mod settings;
 mod siblings;
 mod vlan;
@@ -20,22 +25,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use fabric::soft::{SoftConfig, SoftPort};
-use fabric::{FabricError, PortEvent, PortState};
-use log::Level;
-use netdev::ethtool::Features;
+use fabric::soft::SoftConfig;
+use fabric::{FabricError, PortState};
 use netdev::netns::{Namespace, NamespaceId};
-use rtnl::{EthtoolMonitor, Event, Group, Monitor, Notice};
+use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::api::{Happening, LinkAddress};
-use crate::datapath::{Command, DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray};
+use crate::datapath::{DeviceId, Report, Snapshot};
+use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::PortRuntime;
 use crate::reload::Running;
-use crate::watch::{Subject, Watchers};
+use crate::watch::Watchers;
 use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
@@ -201,157 +203,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Opens a port and makes its devices.
-    pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
-        let underlay = spec.soft.underlay.clone();
-        let port = SoftPort::open(spec.soft)?;
-        let runtime = PortRuntime::start(
-            underlay,
-            Box::new(port),
-            spec.automatic_pkeys,
-            spec.busy_poll,
-            &self.reports_sender,
-            &self.reports_wake,
-        )
-        .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
-        if !self.watchers.is_empty() {
-            runtime.tell(|| Command::Watch(true));
-        }
-        self.ports.push(runtime);
-        let at = self.ports.len() - 1;
-        for device in spec.devices {
-            self.add_device(at, &device)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a device on a port, as a child if its parent is named.
-    pub(crate) fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
-        let parent = match &spec.parent {
-            Some(name) => Some(self.configured_parent(at, spec, name)?),
-            None => None,
-        };
-        let id = self.bring_in(at, spec, parent, None)?;
-        if parent.is_none() {
-            self.look_for_children(id);
-        }
-        Ok(())
-    }
-
-    /// The device of the same port that the configuration calls so.
-    fn configured_parent(
-        &self,
-        at: usize,
-        child: &DeviceSpec,
-        name: &str,
-    ) -> Result<DeviceId, DaemonError> {
-        let is_parent = |port: usize, device: &Device| {
-            port == at && device.parent.is_none() && device.spec.name == name
-        };
-        let mut all = self.devices.iter();
-        all.find(|(_, (port, device))| is_parent(*port, device))
-            .map(|(id, _)| *id)
-            .ok_or_else(|| DaemonError::Device {
-                name: child.name.clone(),
-                source: DeviceError::NoParent(name.to_owned()),
-            })
-    }
-
-    /// Puts a device into service on a port: a child of `parent`, with the interface `found`, if
-    /// these are given.
-    fn bring_in(
-        &mut self,
-        at: usize,
-        spec: &DeviceSpec,
-        parent: Option<DeviceId>,
-        found: Option<Stray<'_>>,
-    ) -> Result<DeviceId, DaemonError> {
-        let id = DeviceId(self.next_id);
-        self.next_id += 1;
-        let failed = |source| DaemonError::Device {
-            name: spec.name.clone(),
-            source,
-        };
-        self.follow_pkeys(at, Some(spec.pkey))
-            .map_err(|why| failed(DeviceError::Pkeys(why)))?;
-        let made = self.make_device_at(id, at, spec, parent, found);
-        let mut device = match made {
-            Ok(device) => device,
-            Err(e) => {
-                self.unfollow_pkeys(at);
-                return Err(failed(e));
-            }
-        };
-        let missing = self.no_carrier(at, &device);
-        device.set_carrier(missing.is_none());
-        log::info!(
-            "{}: serving on {} mode={} qpn={} pkey={} gid={} mtu={} queues={}",
-            device.name,
-            self.ports[at].port.attributes().name,
-            device.mode_word(),
-            device.endpoint.qpn,
-            device.spec.pkey,
-            device.address.gid(),
-            device.mtu,
-            device.queues
-        );
-        if let Some(why) = missing {
-            log::info!("{}: no carrier: {why}", device.name);
-        }
-        // What was announced while the device was made is older than what is read now, and would
-        // show states that have passed: the first MAC, the first MTU, down before up.
-        for notice in self.monitor.notices() {
-            self.netlink_event(notice);
-        }
-        // What is drained here wakes the control loop no more.
-        self.tick();
-        self.sync_changed_groups();
-        let created = Happening::Created {
-            qpn: device.endpoint.qpn,
-            gid: device.address.gid(),
-        };
-        let waits = device.endpoint.pkey.is_none();
-        let pkey = device.spec.pkey;
-        self.devices.insert(id, (at, device));
-        self.tell_device(id, created);
-        if waits {
-            self.tell_device(id, Happening::PkeyMissing { pkey });
-        }
-        self.tell_child_added(id);
-        self.reread(id);
-        self.read_coalesce(id);
-        self.sync_siblings();
-        Ok(id)
-    }
-
-    fn make_device_at(
-        &mut self,
-        id: DeviceId,
-        at: usize,
-        spec: &DeviceSpec,
-        parent: Option<DeviceId>,
-        found: Option<Stray<'_>>,
-    ) -> Result<Device, DeviceError> {
-        let namespace = self.namespace_for(spec, parent)?;
-        let left = match found {
-            Some(_) => None,
-            None => self.take_left(at, spec, parent),
-        };
-        let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
-        let port = &mut self.ports[at];
-        let mut site = Site {
-            parent: parent.and_then(name_of),
-            found,
-            threads: &port.mailboxes(),
-            port: &mut *port.port,
-            netlink: &mut self.netlink,
-            inherited: &mut self.inherited,
-            namespace,
-            left,
-        };
-        Device::create(id, spec, &mut site)
-    }
-
     /// Takes over what children of ours there are already, at the start.
     fn find_children(&mut self) {
         let parents = self.devices.iter().filter(|(_, (_, d))| d.parent.is_none());
@@ -439,349 +290,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// The device whose interface has this index at this place.
-    pub(super) fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.ifindex == ifindex && d.place == place)
-            .map(|(id, _)| *id)
-    }
-
-    /// The devices through which an interface's addresses are reached: it is one of ours, or the
-    /// bridge that ours are ports of. (A bond announces for itself, through its active port.)
-    fn reached_by(&self, place: Place, ifindex: u32) -> Vec<DeviceId> {
-        self.devices
-            .iter()
-            .filter(|(_, (_, d))| d.place == place)
-            .filter(|(_, (_, d))| d.ifindex == ifindex || d.bridge == Some(ifindex))
-            .map(|(id, _)| *id)
-            .collect()
-    }
-
-    fn netlink_event(&mut self, notice: Notice) {
-        let place = Place { nsid: notice.nsid };
-        match notice.event {
-            Event::LinkChanged(link) => {
-                match self.by_index(place, link.index) {
-                    Some(id) => self.link_changed(id, &link),
-                    None => self.strangers.seen(place, &link),
-                }
-                self.vlan_link_seen(place, &link);
-                self.note_stacking(place, Some(&link));
-            }
-            Event::LinkGone { index, .. } => {
-                self.strangers.gone(place, index);
-                if let Some(id) = self.by_index(place, index) {
-                    self.left_its_place(id);
-                }
-                self.note_stacking(place, None);
-            }
-            Event::AddressAdded(a) => {
-                self.strangers.touched(place, a.ifindex);
-                if a.is_usable() {
-                    self.reached_by(place, a.ifindex)
-                        .into_iter()
-                        .for_each(|id| self.address_added(id, a.ip));
-                }
-            }
-            Event::AddressRemoved(a) => {
-                for id in self.reached_by(place, a.ifindex) {
-                    self.address_removed(id, a.ip);
-                    // It may have gone from the port to the bridge, or back.
-                    self.addresses_changed.insert(id);
-                }
-            }
-            Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                let id = self.by_index(place, ifindex);
-                self.membership_changed.extend(id);
-            }
-            Event::MulticastRouting => {
-                self.routes_changed.insert(place);
-            }
-            Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
-            Event::Overrun => {
-                let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-                for id in ids {
-                    self.reread(id);
-                    self.look_for_children(id);
-                }
-            }
-        }
-    }
-
-    /// Reads what is otherwise announced: of a new device, and after announcements were lost.
-    fn reread(&mut self, id: DeviceId) {
-        if let Some(link) = self.find(id) {
-            self.link_changed(id, &link);
-            self.read_stacking(id);
-            self.read_addresses(id);
-            self.sync_groups(id);
-        }
-    }
-
-    fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
-        let asked = self.inside(id, |device, netlink| {
-            // What was a bridge is one still: asked for once, and not at each change of the link.
-            let bridge = link
-                .master
-                .filter(|m| device.bridge == Some(*m) || is_bridge(netlink, *m));
-            (bridge, Features::read(&link.name))
-        });
-        let Some((at, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        let at = *at;
-        // Where the daemon cannot go, what was told is followed at least.
-        let unread = || (device.bridge, Err(std::io::ErrorKind::NotFound.into()));
-        let (bridge, features) = asked.unwrap_or_else(unread);
-        let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
-        let was = std::mem::replace(&mut device.name, link.name.clone());
-        let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
-        let renamed = was != link.name;
-        if renamed {
-            tell(Happening::Renamed { was });
-        }
-        let is_parent = device.parent.is_none();
-        if std::mem::replace(&mut device.up, link.up) != link.up {
-            self.up_changed(id);
-        }
-        if renamed && is_parent {
-            self.parent_renamed(id, &link.name);
-        }
-        self.mtu_seen(id, link.mtu);
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        if let Some(mac) = link.address
-            && mac != device.mac
-        {
-            device.mac = mac;
-            let what = Happening::MacChanged {
-                mac: LinkAddress(mac),
-            };
-            self.watchers.tell(Subject::Interface(&link.name), what);
-            self.ports[at].tell(|| Command::SetMac(id, mac));
-        }
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        match features {
-            Ok(f) if f.gro != device.coalesce => {
-                device.coalesce = f.gro;
-                log::debug!(
-                    "{}: coalescing {}",
-                    device.name,
-                    if f.gro { "on" } else { "off" }
-                );
-                self.ports[at].tell(|| Command::SetCoalesce(id, f.gro));
-            }
-            Ok(_) => {}
-            Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
-        }
-        if bridged {
-            self.read_addresses(id);
-        }
-        self.membership_changed.insert(id);
-    }
-
-    fn read_addresses(&mut self, id: DeviceId) {
-        let found = self.inside(id, |device, netlink| {
-            let mut found = BTreeSet::new();
-            for ifindex in [Some(device.ifindex), device.bridge].into_iter().flatten() {
-                let all = netlink.addresses(ifindex)?;
-                found.extend(all.iter().filter(|a| a.is_usable()).map(|a| a.ip));
-            }
-            Ok::<_, rtnl::Error>(found)
-        });
-        let Some((_, device)) = self.devices.get(&id) else {
-            return;
-        };
-        let found = match found {
-            Some(Ok(found)) => found,
-            Some(Err(e)) => {
-                log::warn!("{}: cannot read its addresses: {e}", device.name);
-                return;
-            }
-            None => return,
-        };
-        let gone: Vec<IpAddr> = device.addresses.difference(&found).copied().collect();
-        gone.into_iter().for_each(|ip| self.address_removed(id, ip));
-        found.into_iter().for_each(|ip| self.address_added(id, ip));
-    }
-
-    /// What is announced no more must not be announced when the link's address changes, either: it
-    /// may be another host's by then.
-    fn address_removed(&mut self, id: DeviceId, ip: IpAddr) {
-        if let Some((at, device)) = self.devices.get_mut(&id)
-            && device.addresses.remove(&ip)
-        {
-            log::debug!("{}: {ip} is announced no more", device.name);
-            self.ports[*at].tell_first(Command::Withdraw(id, ip));
-        }
-    }
-
-    /// Tells the link about an address, so that peers that knew us under another queue pair find
-    /// us again at once.
-    fn address_added(&mut self, id: DeviceId, ip: IpAddr) {
-        if let Some((at, device)) = self.devices.get_mut(&id)
-            && device.addresses.insert(ip)
-        {
-            // One that is down has no link to tell; it tells when it comes up.
-            if device.up {
-                log::debug!("{}: announcing {ip}", device.name);
-                self.ports[*at].tell_first(Command::Announce(id, ip));
-            }
-        }
-    }
-
-    fn announce_all(&self, at: usize) {
-        let on_port = self.devices.iter().filter(|(_, (p, _))| *p == at);
-        on_port.for_each(|(id, _)| self.announce(*id));
-    }
-
-    /// Tells the link about all addresses of a device, since its own address is another one now.
-    fn announce(&self, id: DeviceId) {
-        if let Some((at, device)) = self.devices.get(&id)
-            && device.up
-        {
-            for ip in &device.addresses {
-                self.ports[*at].tell_first(Command::Announce(id, *ip));
-            }
-        }
-    }
-
-    /// Once for all changes that came together: a thousand joins are a thousand events.
-    fn sync_changed_groups(&mut self) {
-        let changed = std::mem::take(&mut self.membership_changed);
-        self.sync_groups_of(changed);
-    }
-
-    /// Attaches and detaches so that the device's groups are those that the host has joined.
-    fn sync_groups(&mut self, id: DeviceId) {
-        self.sync_groups_of([id]);
-    }
-
-    /// The same for devices whose host has joined these groups.
-    fn attach_groups(&mut self, id: DeviceId, host: BTreeSet<IpAddr>) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        let (wanted, too_many) = match device.holds_groups() {
-            true => device.wanted_groups(&host),
-            false => (BTreeSet::new(), false),
-        };
-        device.host_groups = host;
-        if too_many && !std::mem::replace(&mut device.told_groups_full, true) {
-            log::warn!(
-                "{}: hosts behind it have joined more multicast groups than there is room for; \
-                 groups that come now are not received",
-                device.name
-            );
-        }
-        if wanted == device.joined {
-            return;
-        }
-        let runtime = &mut self.ports[*at];
-        let new: Vec<_> = wanted.difference(&device.joined).copied().collect();
-        let gone: Vec<_> = device.joined.difference(&wanted).copied().collect();
-        let refused = match runtime.port.change_groups(device.endpoint.id, &new, &gone) {
-            Ok(refused) => refused,
-            Err(e) => {
-                log::warn!("{}: cannot change its multicast groups: {e}", device.name);
-                return;
-            }
-        };
-        let mut tell = |what| self.watchers.tell(Subject::Interface(&device.name), what);
-        for group in &gone {
-            log::debug!("{}: leaving {group}", device.name);
-            tell(Happening::GroupLeft { mgid: *group });
-        }
-        // Nobody wants the others any more; hosts may ask for any number of groups over time.
-        device.refused.retain(|g| wanted.contains(g));
-        let mut joined = wanted;
-        for (group, e) in refused {
-            joined.remove(&group);
-            // The first says what is the matter; thousands may follow.
-            let first = device.refused.is_empty();
-            if device.refused.insert(group) {
-                let level = if first { Level::Warn } else { Level::Debug };
-                log::log!(
-                    level,
-                    "{}: multicast join failed for {group}: {e}",
-                    device.name
-                );
-            }
-        }
-        for group in new.iter().filter(|group| joined.contains(group)) {
-            log::debug!("{}: joined {group}", device.name);
-            tell(Happening::GroupJoined { mgid: *group });
-            device.refused.remove(group);
-        }
-        device.joined = joined;
-        let groups: Vec<_> = device.joined.iter().copied().collect();
-        runtime.tell(|| Command::SetJoined(id, groups.clone()));
-    }
-
-    fn port_event(&mut self, at: usize, event: PortEvent) {
-        let name = self.ports[at].port.attributes().name;
-        self.watchers.tell(Subject::Port(&name), told(&event));
-        match event {
-            PortEvent::Active => {
-                log::info!("{name}: port active");
-                self.set_carriers(at);
-                self.announce_all(at);
-            }
-            PortEvent::Down(why) => {
-                log::warn!("{name}: port down: {why}");
-                self.set_carriers(at);
-            }
-            PortEvent::Removed => {
-                log::warn!("{name}: the underlay is gone; waiting for it to come back");
-                self.set_carriers(at);
-            }
-            PortEvent::GidChange(gid) => {
-                log::info!("{name}: the port's GID is now {gid}");
-                for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
-                    let address = device.address_at(gid);
-                    device.address = address;
-                    self.ports[at].tell(|| Command::SetLocal(*id, address));
-                }
-                self.renew_aliases_elsewhere(at);
-                self.announce_all(at);
-            }
-            PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
-            PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
-        }
-    }
-
-    /// Closes a device whose TAP is gone, or is to go, and its children with their interfaces.
-    pub(crate) fn forget(&mut self, id: DeviceId) {
-        self.remove_children(id);
-        let Some((at, device)) = self.devices.get(&id) else {
-            return;
-        };
-        let at = *at;
-        log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec);
-        self.tell_child_removed(id);
-        self.close(id);
-        self.unfollow_pkeys(at);
-    }
-
-    /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.
-    fn close(&mut self, id: DeviceId) {
-        self.tell_device(id, Happening::Gone);
-        self.pingers.device_gone(id);
-        // Their lanes hold the TAP open.
-        self.end_vlans(id);
-        if let Some((at, device)) = self.devices.remove(&id) {
-            self.ports[at].remove_lanes(id);
-            if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
-                log::warn!("{}: cannot close its endpoint: {e}", device.name);
-            }
-        }
-    }
-
     /// Asks every data thread of every port for a copy of its counters.
     pub(crate) fn snapshots(&self, tables: bool) -> Vec<(usize, Vec<Snapshot>)> {
         self.ports
@@ -801,28 +309,6 @@ impl Daemon {
         for port in self.ports.drain(..) {
             port.stop();
         }
-    }
-}
-
-fn is_bridge(netlink: &mut rtnl::Requests, ifindex: u32) -> bool {
-    netlink
-        .link_by_index(ifindex)
-        .is_ok_and(|link| link.kind.as_deref() == Some("bridge"))
-}
-
-/// What a port's event is to those who watch.
-fn told(event: &PortEvent) -> Happening {
-    match event {
-        PortEvent::Active => Happening::PortActive,
-        PortEvent::Down(reason) => Happening::PortDown {
-            reason: reason.clone(),
-        },
-        PortEvent::Removed => Happening::PortGone,
-        PortEvent::GidChange(gid) => Happening::GidChanged { gid: *gid },
-        PortEvent::MtuChange(link_mtu) => Happening::LinkMtuChanged {
-            link_mtu: *link_mtu,
-        },
-        PortEvent::PKeyChange(_) => Happening::PkeysChanged,
     }
 }
 

@@ -2,9 +2,11 @@
 //! drivers/infiniband/ulp/ipoib/ipoib_vlan.c).
 
 mod adopt;
+mod judge;
 mod make;
 
 pub(super) use adopt::Strangers;
+pub(super) use judge::Verdict;
 
 use fabric::PKey;
 use rustix::io::Errno;
@@ -124,7 +126,7 @@ impl Daemon {
     }
 
     /// Deletes a child's interface, whoever made it, and forgets the child.
-    fn remove_child(&mut self, id: DeviceId) {
+    pub(super) fn remove_child(&mut self, id: DeviceId) {
         let deleted = self.inside(id, |device, netlink| netlink.delete_link(device.ifindex));
         match deleted {
             Some(Err(e)) if !e.is_not_found() => {

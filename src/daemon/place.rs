@@ -9,10 +9,8 @@ mod left;
 mod moves;
 mod names;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use netdev::membership;
 use netdev::netns::{self, Namespace};
 use rtnl::Requests;
 
@@ -114,33 +112,6 @@ impl Daemon {
             return Ok((id != self.home).then_some(there));
         }
         Ok(parent.and_then(|parent| self.namespace_of(parent)))
-    }
-
-    /// Attaches and detaches so that these devices' groups are those that their hosts have joined.
-    /// The groups of a namespace are read once for all its interfaces.
-    pub(super) fn sync_groups_of(&mut self, ids: impl IntoIterator<Item = DeviceId>) {
-        let mut by_place: BTreeMap<Place, BTreeSet<DeviceId>> = BTreeMap::new();
-        for id in ids {
-            if let Some((_, device)) = self.devices.get(&id) {
-                by_place.entry(device.place).or_default().insert(id);
-            }
-        }
-        for (place, ids) in by_place {
-            let joined = self.at_place(place, |_| membership::read_all());
-            if let Some(Err(e)) = &joined {
-                log::warn!("cannot read the group memberships: {e}");
-            }
-            for id in ids {
-                let Some((_, device)) = self.devices.get(&id) else {
-                    continue;
-                };
-                let host = match &joined {
-                    Some(Ok(joined)) => joined.get(&device.ifindex).cloned().unwrap_or_default(),
-                    _ => device.host_groups.clone(),
-                };
-                self.attach_groups(id, host);
-            }
-        }
     }
 }
 

@@ -3,6 +3,9 @@
 mod commands;
 mod connections;
 mod moderation;
+mod outgoing;
+mod pause;
+mod reports;
 mod vlans;
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{ConnectionId, Worker};
-use ipoib::{Event, HeldFrame, Time};
+use ipoib::Time;
 use netdev::coalesce::{CoalesceConfig, Coalescer};
 use netdev::tap::READ_MAX;
 use rustix::event::epoll;
@@ -22,11 +25,10 @@ use super::command::Report;
 use super::handle::{Inbox, Mailbox};
 use super::lanes::Lanes;
 use super::receive;
-use super::sibling::{Crossing, Handover};
 use super::train::OpenTrain;
-use super::transmit::{self, Fate};
 use super::wait::Waiter;
 use moderation::Moderated;
+use outgoing::Frame;
 use vlans::Trunk;
 
 /// Epoll data words.
@@ -39,21 +41,6 @@ const BURST: usize = 64;
 
 /// Arrivals taken from the fabric before others get their turn.
 const DEPTH: usize = 8;
-
-/// Reports that may wait for the control thread; more are lost and counted. A forged membership
-/// report of one frame names hundreds of groups, which the data threads read faster than the control
-/// thread can act on.
-const REPORTS_MAX: usize = 16_384;
-
-/// Where a frame is that a sibling gets.
-enum Frame<'f> {
-    /// In the thread's buffer, of so many bytes.
-    Read(usize),
-    /// The core held it.
-    Held(&'f HeldFrame),
-    /// Its tag was taken out.
-    Untagged(&'f [u8]),
-}
 
 /// A data thread before and while it runs.
 pub struct DataThread {
@@ -236,126 +223,6 @@ impl DataThread {
         Timespec::try_from(Duration::from_nanos(left)).ok()
     }
 
-    /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
-    /// drops and counts; nothing is queued here. Idle TAPs are not touched: one that gets something
-    /// meanwhile is muted then.
-    fn pause(&mut self, pause: bool) -> io::Result<()> {
-        if pause == self.paused {
-            return Ok(());
-        }
-        self.paused = pause;
-        if pause {
-            let mut n = 0;
-            while let Some(i) = self.lanes.used(n) {
-                self.mute(i)?;
-                n += 1;
-            }
-        } else {
-            for i in std::mem::take(&mut self.muted) {
-                self.set_interest(i, true)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits for nothing from a TAP until the pause is over.
-    fn mute(&mut self, i: usize) -> io::Result<()> {
-        if !self.muted.contains(&i) {
-            self.muted.push(i);
-            self.set_interest(i, false)?;
-        }
-        Ok(())
-    }
-
-    fn set_interest(&self, i: usize, on: bool) -> io::Result<()> {
-        if let Some(lane) = self.lanes.get(i).filter(|lane| lane.reads) {
-            self.waiter
-                .modify(lane.tap.as_fd(), lane_token(i), lane_interest(!on))?;
-        }
-        Ok(())
-    }
-
-    /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
-    fn transmit(&mut self, i: usize, now: Time) {
-        for _ in 0..if self.busy { BURST } else { 1 } {
-            let Some(lane) = self.lanes.get_mut(i) else {
-                return;
-            };
-            if !self.fabric.has_room() {
-                return;
-            }
-            match lane.tap.read(&mut self.buffer) {
-                Ok(Some(len)) => {
-                    let fate = transmit::frame(
-                        lane,
-                        &mut *self.fabric,
-                        &mut self.train,
-                        now,
-                        &self.buffer[..len],
-                        &mut self.translated,
-                    );
-                    if fate == Fate::Tagged {
-                        self.tagged(i, now, len);
-                        continue;
-                    }
-                    receive::reflect(lane, &self.buffer[..len]);
-                    let news = lane.core.has_updates() || lane.core.has_events();
-                    let fate = match fate {
-                        Fate::Sibling(handover) => {
-                            self.hand_over(i, now, &handover, Frame::Read(len))
-                        }
-                        fate => fate,
-                    };
-                    if fate != Fate::Sent {
-                        self.after_unsent(i, now);
-                    } else if news {
-                        self.service(i, now);
-                    }
-                }
-                Ok(None) => return,
-                Err(e) => return self.tap_failed(i, &e),
-            }
-        }
-    }
-
-    /// Gives a sibling a frame, or what the core made of it.
-    fn hand_over(&mut self, i: usize, now: Time, handover: &Handover, frame: Frame<'_>) -> Fate {
-        let mut crossing = Crossing {
-            lanes: &mut self.lanes,
-            fabric: &mut *self.fabric,
-            train: &mut self.train,
-            translated: &mut self.translated,
-            linear: &mut self.linear,
-            mailboxes: &self.siblings,
-            owed: &mut self.owed,
-            now,
-        };
-        if handover.rewritten {
-            return crossing.rewritten(i, handover);
-        }
-        match frame {
-            Frame::Held(held) => crossing.frame(i, handover, &held.prefix, &held.frame),
-            Frame::Read(len) => crossing.read(i, handover, &self.buffer[..len]),
-            Frame::Untagged(frame) => crossing.read(i, handover, frame),
-        }
-    }
-
-    /// A TAP is in error, which does not wait for room: it is gone if a read says so.
-    fn probe(&mut self, i: usize) {
-        if let Some(lane) = self.lanes.get_mut(i)
-            && let Err(e) = lane.tap.read(&mut self.buffer)
-        {
-            self.tap_failed(i, &e);
-        }
-    }
-
-    /// A frame was not sent: its destination may be known to a sibling whose news wait in the
-    /// inbox, or the core wants to ask for it.
-    fn after_unsent(&mut self, i: usize, now: Time) {
-        self.commands(now);
-        self.service(i, now);
-    }
-
     /// Takes what the fabric has, as much as moderation says.
     fn receive(&mut self, now: Time) -> io::Result<()> {
         if self.moderation.is_some() {
@@ -431,68 +298,6 @@ impl DataThread {
         self.tell_events(i);
     }
 
-    /// Sends what a core has of its own.
-    fn send_own(&mut self, i: usize, now: Time) {
-        while let Some(lane) = self.lanes.get_mut(i)
-            && let Some((to, packet)) = lane.core.poll_transmit(now)
-        {
-            self.translated.clear();
-            self.translated.extend_from_slice(packet);
-            let fate = transmit::rewritten(
-                lane,
-                &mut *self.fabric,
-                &mut self.train,
-                to,
-                &self.translated,
-            );
-            if let Fate::Sibling(handover) = fate {
-                self.hand_over(i, now, &handover, Frame::Read(0));
-            }
-        }
-    }
-
-    /// Sends what a core no longer holds.
-    fn send_released(&mut self, i: usize, now: Time) {
-        while let Some(lane) = self.lanes.get_mut(i)
-            && let Some(held) = lane.core.pop_released()
-        {
-            let fate = transmit::released(
-                lane,
-                &mut *self.fabric,
-                &mut self.train,
-                now,
-                &held,
-                &mut self.translated,
-            );
-            if let Fate::Sibling(handover) = fate {
-                self.hand_over(i, now, &handover, Frame::Held(&held));
-            }
-        }
-    }
-
-    /// Reports what a core has to tell.
-    fn tell_events(&mut self, i: usize) {
-        let Some(lane) = self.lanes.get_mut(i) else {
-            return;
-        };
-        let mut told = false;
-        while let Some(event) = lane.core.pop_event() {
-            if !may_wait(&event, self.reports.len()) {
-                self.reports_lost += 1;
-                continue;
-            }
-            let round_trip = match event {
-                Event::Echo { stamp, .. } => nanoseconds().saturating_sub(stamp),
-                _ => 0,
-            };
-            let report = Report::Event(lane.id, event, round_trip);
-            told |= self.reports.send(report).is_ok();
-        }
-        if told {
-            self.wake_control();
-        }
-    }
-
     /// Lets time pass, up to `at` nanoseconds.
     fn timers(&mut self, at: u64) {
         if self.fabric.next_deadline().is_some_and(|t| t.0 <= at) {
@@ -515,29 +320,6 @@ impl DataThread {
             n += 1;
         }
     }
-
-    fn report(&self, report: Report) {
-        // Nobody listens only while the daemon ends.
-        if self.reports.send(report).is_ok() {
-            self.wake_control();
-        }
-    }
-
-    fn wake_control(&self) {
-        // Full only when the control thread has been woken 2^64 times without looking.
-        let _ = rustix::io::write(&*self.reports_wake, &1u64.to_ne_bytes());
-    }
-}
-
-/// Whether an event is told while so many reports wait. Guests always are: each frame makes two
-/// events of them at most, and what was learned and not forgotten would count for ever. All else is
-/// said again, or is for people.
-fn may_wait(event: &Event, waiting: usize) -> bool {
-    let of_guest = matches!(
-        event,
-        Event::GuestLearned { .. } | Event::GuestForgotten { .. }
-    );
-    of_guest || waiting < REPORTS_MAX
 }
 
 fn lane_token(i: usize) -> epoll::EventData {

@@ -323,6 +323,40 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     a.reaches(b);
 }
 
+/// Ports change places when one before them is closed.
+#[test]
+fn a_vlan_stays_with_its_port_when_another_is_closed() {
+    let Some(mut lab) = Lab::pair() else { return };
+    lab.add_second_underlay();
+    let (a, _) = lab.two();
+    let trunk = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\nvlan_pkey = true\n";
+    let other = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    a.start_config(&format!("{trunk}{other}"));
+    let own = mac_of(a, "ib0");
+    let asks = arp_request(
+        (own, Ipv4Addr::new(10, 7, 0, 1)),
+        Ipv4Addr::new(10, 7, 0, 2),
+    );
+    let serves = |a: &Host, wanted: &[&str]| {
+        eventually(SOON, "the VLANs", || {
+            let all = a.ask("stats");
+            let names: Vec<&str> = all.iter().filter_map(|s| s["name"].as_str()).collect();
+            (names == wanted).then_some(())
+        });
+    };
+    a.send_frames("ib0", 100, &[tagged(&asks, 5)]);
+    serves(a, &["ib1", "ib0", "ib0:vlan5"]);
+    std::fs::write(a.file("ibtapd.toml"), trunk).expect("written");
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    a.send_frames("ib0", 100, &[tagged(&asks, 6)]);
+    serves(a, &["ib0", "ib0:vlan5", "ib0:vlan6"]);
+    a.ok("ip link set ib0 down");
+    eventually(SOON, "no group of VLAN 5", || {
+        attached(a, "ib0:vlan5").is_empty().then_some(())
+    });
+    assert!(a.daemon().is_running());
+}
+
 #[test]
 fn a_vlan_follows_its_interface() {
     let Some(mut lab) = Lab::pair() else { return };

@@ -129,9 +129,9 @@ The kernel refused: there is no
 or no right to mount, which takes CAP_SYS_ADMIN.
 .SH EXAMPLES
 .TP
-.B mkdir /run/ibtap/fs; ibtap\-fs /run/ibtap/fs &
+.B mkdir /run/ibtap-fs; ibtap\-fs /run/ibtap-fs &
 .TP
-.B echo 0x8001 > /run/ibtap/fs/ib0/create_child
+.B echo 0x8001 > /run/ibtap-fs/ib0/create_child
 Makes ib0.8001.
 .SH "SEE ALSO"
 .BR ibtap (8),

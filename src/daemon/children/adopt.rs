@@ -7,15 +7,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fabric::PKey;
-use ipoib::Mode;
-use netdev::netns::{self, Namespace};
 use netdev::tap::is_held as is_tap_held;
 
-use super::super::{Daemon, DaemonError, Left, Place};
-use super::make::{child_spec, cut_name};
+use super::super::{Daemon, DaemonError, Place};
+use super::judge::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{Alias, Device, DeviceError, DeviceSpec, Stray};
+use crate::device::{DeviceError, DeviceSpec, Stray};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -48,18 +45,6 @@ struct Candidate {
     pause: Duration,
     /// Held until then, it is left alone.
     end: Instant,
-}
-
-/// What is done with an interface that is none of ours.
-enum Verdict {
-    /// It has nothing to do with us.
-    Foreign,
-    /// It is left alone, although its name looks like a child's, for this reason.
-    LeftAlone(String),
-    /// It becomes a child.
-    Child(DeviceId, Box<DeviceSpec>),
-    /// It would, but somebody holds it.
-    Held,
 }
 
 impl Strangers {
@@ -204,128 +189,6 @@ impl Daemon {
             .flatten()
     }
 
-    fn judge(&self, place: Place, link: &rtnl::Link) -> Verdict {
-        if self.is_anothers(link) {
-            return Verdict::Foreign;
-        }
-        let Some((id, pkey, mode)) = self.served_before(place, link) else {
-            return self.judge_name(place, link);
-        };
-        self.judge_child(id, pkey, mode, link)
-    }
-
-    /// Whether its alias says that it is of a daemon in another network namespace.
-    fn is_anothers(&self, link: &rtnl::Link) -> bool {
-        let gid = link.alias.as_deref().and_then(Alias::parse);
-        let gid = gid.and_then(|alias| alias.gid);
-        let mut ports = self.ports.iter();
-        gid.is_some_and(|gid| ports.all(|port| port.port.attributes().gid != gid))
-    }
-
-    /// By its alias, a child that a daemon of ours has served on this port, whatever it is called
-    /// now.
-    fn served_before(&self, place: Place, link: &rtnl::Link) -> Option<(DeviceId, PKey, Mode)> {
-        let alias = Alias::parse(link.alias.as_deref()?)?;
-        let id = self.parent_called(place, alias.parent.as_deref()?)?;
-        let (at, _) = self.devices.get(&id)?;
-        let port = self.ports[*at].port.attributes();
-        let ours = alias.port == port.name && alias.gid.is_none_or(|gid| gid == port.gid);
-        ours.then(|| (id, alias.pkey, alias.mode.into()))
-    }
-
-    /// A child that somebody made and that a former daemon of ours served in another namespace than
-    /// its parent's is taken over there.
-    pub(in crate::daemon) fn adopt_left(&mut self, at: usize, left: Left) {
-        let (described, alias, link) = (left.to_string(), left.alias, left.link);
-        let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
-            return;
-        };
-        let verdict = self.judge_child(parent, alias.pkey, alias.mode.into(), &link);
-        let Verdict::Child(_, mut spec) = verdict else {
-            return;
-        };
-        spec.netns = left.namespace.as_ref().and_then(netns::name_of);
-        let stray = Stray {
-            link: &link,
-            namespace: left.namespace,
-        };
-        if let Err(e) = self.bring_in(at, &spec, Some(parent), Some(stray)) {
-            log::info!("{described}: left alone: {e}");
-        }
-    }
-
-    /// The parent on a port that is called so, unless it is in that same namespace: then the child is
-    /// found beside it.
-    fn parent_of_left(
-        &self,
-        at: usize,
-        name: Option<&str>,
-        namespace: &Option<Namespace>,
-    ) -> Option<DeviceId> {
-        let there = namespace.as_ref().and_then(|there| there.id().ok());
-        let is_it = |device: &Device| {
-            let names = [device.name.as_str(), device.spec.name.as_str()];
-            device.parent.is_none() && name.is_some_and(|name| names.contains(&name))
-        };
-        let mut on_port = self.devices.iter().filter(|(_, (port, _))| *port == at);
-        on_port
-            .find(|(_, (_, device))| is_it(device) && device.namespace != there)
-            .map(|(id, _)| *id)
-    }
-
-    /// By its name, what the user wants to be a child.
-    fn judge_name(&self, place: Place, link: &rtnl::Link) -> Verdict {
-        let Some((parent, pkey)) = split_name(&link.name) else {
-            return Verdict::Foreign;
-        };
-        let Some(id) = self.parent_called(place, parent) else {
-            return Verdict::LeftAlone(format!(
-                "its name is like a child's, but no interface {parent} is served here"
-            ));
-        };
-        let mode = self.devices[&id].1.spec.mode;
-        self.judge_child(id, pkey, mode, link)
-    }
-
-    fn judge_child(&self, id: DeviceId, pkey: PKey, mode: Mode, link: &rtnl::Link) -> Verdict {
-        if let Err((_, why)) = self.refuse_child(id, pkey) {
-            return Verdict::LeftAlone(why);
-        }
-        // One that is not persistent exists only while it is held; `ip` makes it persistent last.
-        let tun = link.tun.unwrap_or_default();
-        if !tun.persist && !self.inherited.has(&link.name) {
-            return Verdict::Held;
-        }
-        let (at, parent) = &self.devices[&id];
-        let spec = DeviceSpec {
-            mode,
-            queues: match tun.multi_queue {
-                true => self.ports[*at].threads(),
-                false => 1,
-            },
-            persist: tun.persist,
-            netns: self.netns_of(id),
-            ..child_spec(parent, &link.name, pkey)
-        };
-        Verdict::Child(id, Box::new(spec))
-    }
-
-    /// The interface that is called so; else the one that the configuration calls so, or the only
-    /// one whose name is so when cut for a child's.
-    fn parent_called(&self, place: Place, name: &str) -> Option<DeviceId> {
-        let here = || self.devices.iter().filter(|(_, (_, d))| d.place == place);
-        let parents = || here().filter(|(_, (_, d))| d.parent.is_none());
-        let cut = || {
-            let mut all = parents().filter(|(_, (_, d))| cut_name(&d.name) == name);
-            all.next().filter(|_| all.next().is_none())
-        };
-        here()
-            .find(|(_, (_, d))| d.name == name)
-            .or_else(|| parents().find(|(_, (_, d))| d.spec.name == name))
-            .or_else(cut)
-            .map(|(id, _)| *id)
-    }
-
     fn adopt(
         &mut self,
         parent: DeviceId,
@@ -347,55 +210,4 @@ fn is_held(error: &DaemonError) -> bool {
         return false;
     };
     matches!(source, DeviceError::Tap(e) if e.is_held())
-}
-
-/// `PARENT.PKEY`, with four hexadecimal digits.
-fn split_name(name: &str) -> Option<(&str, PKey)> {
-    let (parent, digits) = name.rsplit_once('.')?;
-    let hexadecimal = digits.len() == 4 && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    if parent.is_empty() || !hexadecimal {
-        return None;
-    }
-    Some((parent, PKey::new(u16::from_str_radix(digits, 16).ok()?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_childs_name_is_its_parents_and_four_digits() {
-        for (name, split) in [
-            ("ib0.8001", Some(("ib0", 0x8001))),
-            ("ib0.0001", Some(("ib0", 0x0001))),
-            ("ib0.8aBc", Some(("ib0", 0x8abc))),
-            ("ib0.8001.8002", Some(("ib0.8001", 0x8002))),
-            ("ib0", None),
-            ("ib0.", None),
-            (".8001", None),
-            ("ib0.801", None),
-            ("ib0.08001", None),
-            ("ib0.+801", None),
-            ("ib0.80g1", None),
-            ("ib0-8001", None),
-        ] {
-            let split = split.map(|(parent, pkey)| (parent, PKey::new(pkey)));
-            assert_eq!(split_name(name), split, "{name}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn the_name_that_a_child_gets_is_understood(parent in "[a-z0-9-]{1,15}", key: u16) {
-            let name = super::super::make::child_name(&parent, PKey::new(key));
-            let cut = &parent[..parent.len().min(10)];
-            prop_assert_eq!(split_name(&name), Some((cut, PKey::new(key).full())));
-        }
-
-        #[test]
-        fn no_name_makes_it_panic(name: String) {
-            let _ = split_name(&name);
-        }
-    }
 }

@@ -11,8 +11,9 @@ use rtnl::{Link, Requests};
 
 use super::visit;
 use crate::daemon::Daemon;
+use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{Alias, DeviceSpec};
+use crate::device::{Alias, Device, DeviceSpec, Stray};
 
 /// A TAP that a daemon on one of our ports served before.
 #[derive(Debug)]
@@ -133,5 +134,45 @@ impl Daemon {
         let is_it = |left: &Left| left.is(spec, parent, gid);
         let found = self.left.iter().position(is_it)?;
         Some(self.left.swap_remove(found))
+    }
+
+    /// A child that somebody made and that a former daemon of ours served in another namespace than
+    /// its parent's is taken over there.
+    pub(in crate::daemon) fn adopt_left(&mut self, at: usize, left: Left) {
+        let (described, alias, link) = (left.to_string(), left.alias, left.link);
+        let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
+            return;
+        };
+        let verdict = self.judge_child(parent, alias.pkey, alias.mode.into(), &link);
+        let Verdict::Child(_, mut spec) = verdict else {
+            return;
+        };
+        spec.netns = left.namespace.as_ref().and_then(netns::name_of);
+        let stray = Stray {
+            link: &link,
+            namespace: left.namespace,
+        };
+        if let Err(e) = self.bring_in(at, &spec, Some(parent), Some(stray)) {
+            log::info!("{described}: left alone: {e}");
+        }
+    }
+
+    /// The parent on a port that is called so, unless it is in that same namespace: then the child is
+    /// found beside it.
+    fn parent_of_left(
+        &self,
+        at: usize,
+        name: Option<&str>,
+        namespace: &Option<Namespace>,
+    ) -> Option<DeviceId> {
+        let there = namespace.as_ref().and_then(|there| there.id().ok());
+        let is_it = |device: &Device| {
+            let names = [device.name.as_str(), device.spec.name.as_str()];
+            device.parent.is_none() && name.is_some_and(|name| names.contains(&name))
+        };
+        let mut on_port = self.devices.iter().filter(|(_, (port, _))| *port == at);
+        on_port
+            .find(|(_, (_, device))| is_it(device) && device.namespace != there)
+            .map(|(id, _)| *id)
     }
 }

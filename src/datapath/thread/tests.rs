@@ -352,20 +352,3 @@ fn a_peer_without_connections_has_large_packets_answered() {
     let stats = pair.rig.snapshot(false).stats;
     assert_eq!((stats.tx_too_big, stats.tx_packets), (1, 1));
 }
-
-#[test]
-fn a_flood_of_memberships_does_not_pile_up_and_hides_no_guest() {
-    let (mac, ip) = ([2; 6], std::net::IpAddr::from([239, 1, 2, 3]));
-    let joined = Event::GroupJoined { mac, group: ip };
-    assert!(may_wait(&joined, 0) && may_wait(&joined, REPORTS_MAX - 1));
-    assert!(!may_wait(&joined, REPORTS_MAX));
-    assert!(may_wait(
-        &Event::GuestLearned {
-            ip,
-            mac,
-            weak: false
-        },
-        REPORTS_MAX
-    ));
-    assert!(may_wait(&Event::GuestForgotten { ip }, REPORTS_MAX));
-}

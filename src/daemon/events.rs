@@ -1,0 +1,120 @@
+//! What rtnetlink and the ports announce, and who acts on it.
+
+use fabric::PortEvent;
+use rtnl::{Event, Notice};
+
+use super::{Daemon, Place};
+use crate::api::Happening;
+use crate::datapath::{Command, DeviceId};
+use crate::watch::Subject;
+
+impl Daemon {
+    pub(super) fn netlink_event(&mut self, notice: Notice) {
+        let place = Place { nsid: notice.nsid };
+        match notice.event {
+            Event::LinkChanged(link) => {
+                match self.by_index(place, link.index) {
+                    Some(id) => self.link_changed(id, &link),
+                    None => self.strangers.seen(place, &link),
+                }
+                self.vlan_link_seen(place, &link);
+                self.note_stacking(place, Some(&link));
+            }
+            Event::LinkGone { index, .. } => {
+                self.strangers.gone(place, index);
+                if let Some(id) = self.by_index(place, index) {
+                    self.left_its_place(id);
+                }
+                self.note_stacking(place, None);
+            }
+            Event::AddressAdded(a) => {
+                self.strangers.touched(place, a.ifindex);
+                if a.is_usable() {
+                    self.reached_by(place, a.ifindex)
+                        .into_iter()
+                        .for_each(|id| self.address_added(id, a.ip));
+                }
+            }
+            Event::AddressRemoved(a) => {
+                for id in self.reached_by(place, a.ifindex) {
+                    self.address_removed(id, a.ip);
+                    // It may have gone from the port to the bridge, or back.
+                    self.addresses_changed.insert(id);
+                }
+            }
+            Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
+                let id = self.by_index(place, ifindex);
+                self.membership_changed.extend(id);
+            }
+            Event::MulticastRouting => {
+                self.routes_changed.insert(place);
+            }
+            Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
+            Event::Overrun => {
+                let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+                for id in ids {
+                    self.reread(id);
+                    self.look_for_children(id);
+                }
+            }
+        }
+    }
+
+    /// Reads what is otherwise announced: of a new device, and after announcements were lost.
+    pub(super) fn reread(&mut self, id: DeviceId) {
+        if let Some(link) = self.find(id) {
+            self.link_changed(id, &link);
+            self.read_stacking(id);
+            self.read_addresses(id);
+            self.sync_groups(id);
+        }
+    }
+
+    pub(super) fn port_event(&mut self, at: usize, event: PortEvent) {
+        let name = self.ports[at].port.attributes().name;
+        self.watchers.tell(Subject::Port(&name), told(&event));
+        match event {
+            PortEvent::Active => {
+                log::info!("{name}: port active");
+                self.set_carriers(at);
+                self.announce_all(at);
+            }
+            PortEvent::Down(why) => {
+                log::warn!("{name}: port down: {why}");
+                self.set_carriers(at);
+            }
+            PortEvent::Removed => {
+                log::warn!("{name}: the underlay is gone; waiting for it to come back");
+                self.set_carriers(at);
+            }
+            PortEvent::GidChange(gid) => {
+                log::info!("{name}: the port's GID is now {gid}");
+                for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
+                    let address = device.address_at(gid);
+                    device.address = address;
+                    self.ports[at].tell(|| Command::SetLocal(*id, address));
+                }
+                self.renew_aliases_elsewhere(at);
+                self.announce_all(at);
+            }
+            PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
+            PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
+        }
+    }
+}
+
+/// What a port's event is to those who watch.
+fn told(event: &PortEvent) -> Happening {
+    match event {
+        PortEvent::Active => Happening::PortActive,
+        PortEvent::Down(reason) => Happening::PortDown {
+            reason: reason.clone(),
+        },
+        PortEvent::Removed => Happening::PortGone,
+        PortEvent::GidChange(gid) => Happening::GidChanged { gid: *gid },
+        PortEvent::MtuChange(link_mtu) => Happening::LinkMtuChanged {
+            link_mtu: *link_mtu,
+        },
+        PortEvent::PKeyChange(_) => Happening::PkeysChanged,
+    }
+}

@@ -1,0 +1,113 @@
+//! The multicast groups of devices: those that the host has joined, and what is behind it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use log::Level;
+use netdev::membership;
+
+use super::{Daemon, Place};
+use crate::api::Happening;
+use crate::datapath::{Command, DeviceId};
+use crate::watch::Subject;
+
+impl Daemon {
+    /// Once for all changes that came together: a thousand joins are a thousand events.
+    pub(super) fn sync_changed_groups(&mut self) {
+        let changed = std::mem::take(&mut self.membership_changed);
+        self.sync_groups_of(changed);
+    }
+
+    /// Attaches and detaches so that the device's groups are those that the host has joined.
+    pub(super) fn sync_groups(&mut self, id: DeviceId) {
+        self.sync_groups_of([id]);
+    }
+
+    /// Attaches and detaches so that these devices' groups are those that their hosts have joined.
+    /// The groups of a namespace are read once for all its interfaces.
+    pub(super) fn sync_groups_of(&mut self, ids: impl IntoIterator<Item = DeviceId>) {
+        let mut by_place: BTreeMap<Place, BTreeSet<DeviceId>> = BTreeMap::new();
+        for id in ids {
+            if let Some((_, device)) = self.devices.get(&id) {
+                by_place.entry(device.place).or_default().insert(id);
+            }
+        }
+        for (place, ids) in by_place {
+            let joined = self.at_place(place, |_| membership::read_all());
+            if let Some(Err(e)) = &joined {
+                log::warn!("cannot read the group memberships: {e}");
+            }
+            for id in ids {
+                let Some((_, device)) = self.devices.get(&id) else {
+                    continue;
+                };
+                let host = match &joined {
+                    Some(Ok(joined)) => joined.get(&device.ifindex).cloned().unwrap_or_default(),
+                    _ => device.host_groups.clone(),
+                };
+                self.attach_groups(id, host);
+            }
+        }
+    }
+
+    /// The same for a device whose host has joined these groups.
+    fn attach_groups(&mut self, id: DeviceId, host: BTreeSet<IpAddr>) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let (wanted, too_many) = match device.holds_groups() {
+            true => device.wanted_groups(&host),
+            false => (BTreeSet::new(), false),
+        };
+        device.host_groups = host;
+        if too_many && !std::mem::replace(&mut device.told_groups_full, true) {
+            log::warn!(
+                "{}: hosts behind it have joined more multicast groups than there is room for; \
+                 groups that come now are not received",
+                device.name
+            );
+        }
+        if wanted == device.joined {
+            return;
+        }
+        let runtime = &mut self.ports[*at];
+        let new: Vec<_> = wanted.difference(&device.joined).copied().collect();
+        let gone: Vec<_> = device.joined.difference(&wanted).copied().collect();
+        let refused = match runtime.port.change_groups(device.endpoint.id, &new, &gone) {
+            Ok(refused) => refused,
+            Err(e) => {
+                log::warn!("{}: cannot change its multicast groups: {e}", device.name);
+                return;
+            }
+        };
+        let mut tell = |what| self.watchers.tell(Subject::Interface(&device.name), what);
+        for group in &gone {
+            log::debug!("{}: leaving {group}", device.name);
+            tell(Happening::GroupLeft { mgid: *group });
+        }
+        // Nobody wants the others any more; hosts may ask for any number of groups over time.
+        device.refused.retain(|g| wanted.contains(g));
+        let mut joined = wanted;
+        for (group, e) in refused {
+            joined.remove(&group);
+            // The first says what is the matter; thousands may follow.
+            let first = device.refused.is_empty();
+            if device.refused.insert(group) {
+                let level = if first { Level::Warn } else { Level::Debug };
+                log::log!(
+                    level,
+                    "{}: multicast join failed for {group}: {e}",
+                    device.name
+                );
+            }
+        }
+        for group in new.iter().filter(|group| joined.contains(group)) {
+            log::debug!("{}: joined {group}", device.name);
+            tell(Happening::GroupJoined { mgid: *group });
+            device.refused.remove(group);
+        }
+        device.joined = joined;
+        let groups: Vec<_> = device.joined.iter().copied().collect();
+        runtime.tell(|| Command::SetJoined(id, groups.clone()));
+    }
+}

@@ -1,0 +1,134 @@
+use netdev::vnet::GSO_UDP_L4;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::U16;
+
+use super::super::testing::{Call, FakeFabric, lane, udp_frame};
+use super::*;
+
+const CONNECTION: ConnectionId = ConnectionId(3);
+
+/// A connection whose peer takes packets of `mtu` bytes.
+fn over(mtu: usize) -> Way {
+    Way {
+        to: Target::Neighbour(0),
+        encapsulation: [8, 0, 0, 0],
+        connection: Some(CONNECTION),
+        mtu,
+    }
+}
+
+struct Rig {
+    lane: Lane,
+    fabric: FakeFabric,
+    train: OpenTrain,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        Rig {
+            lane: lane(16).0,
+            fabric: FakeFabric::new(64),
+            train: OpenTrain::default(),
+        }
+    }
+
+    fn send(&mut self, mtu: usize, vnet: &VnetHeader, frame: &[u8]) -> Fate {
+        let prefix = vnet.as_bytes().try_into().unwrap();
+        let Rig {
+            lane,
+            fabric,
+            train,
+        } = self;
+        send(lane, fabric, train, Time(0), &over(mtu), prefix, frame)
+    }
+
+    fn posted(&mut self) -> Vec<Vec<usize>> {
+        self.train.flush(&mut self.fabric);
+        self.fabric.sizes()
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_leave_in_order_and_are_counted() {
+    let mut rig = Rig::new();
+    rig.train.expect_more(true);
+    let plain = VnetHeader::default();
+    for payload in [100, 100, 5000, 100, 992, 993] {
+        assert_eq!(rig.send(65_520, &plain, &udp_frame(payload)), Fate::Sent);
+    }
+    let expected = [
+        vec![132, 132],
+        vec![1024, 1024, 1024, 1024, 936],
+        vec![132],
+        vec![1024],
+        vec![1024, 1],
+    ];
+    assert_eq!(rig.posted(), expected);
+    let stats = rig.lane.stats;
+    assert_eq!((stats.tx_packets, stats.tx_dropped), (6, 0));
+    assert_eq!(stats.tx_bytes, 6 * 32 + 100 + 100 + 5000 + 100 + 992 + 993);
+}
+
+#[test]
+fn a_large_send_is_cut_as_the_sender_asked() {
+    let mut rig = Rig::new();
+    let cut = |size| VnetHeader {
+        gso_type: GSO_UDP_L4,
+        gso_size: U16::new(size),
+        ..VnetHeader::default()
+    };
+    assert_eq!(rig.send(65_520, &cut(500), &udp_frame(1200)), Fate::Sent);
+    assert_eq!(rig.send(65_520, &cut(1500), &udp_frame(4500)), Fate::Sent);
+    let expected = [
+        vec![532, 532, 232],
+        vec![1024, 508],
+        vec![1024, 508],
+        vec![1024, 508],
+    ];
+    assert_eq!(rig.posted(), expected);
+    assert_eq!(rig.lane.stats.tx_packets, 6);
+    let to_it = |call: &Call| matches!(call, Call::Post(CONNECTION, _));
+    assert!(rig.fabric.state().calls.iter().all(to_it));
+}
+
+#[test]
+fn what_a_connection_does_not_take_is_dropped_and_counted() {
+    let mut rig = Rig::new();
+    rig.fabric.state().takes = 0;
+    for payload in [100, 5000] {
+        let fate = rig.send(65_520, &VnetHeader::default(), &udp_frame(payload));
+        assert_eq!(fate, Fate::Dropped);
+    }
+    let stats = rig.lane.stats;
+    assert_eq!((stats.tx_no_room, stats.tx_dropped), (2, 2));
+    assert_eq!((stats.tx_packets, stats.tx_bytes), (0, 0));
+    assert!(rig.posted().is_empty());
+}
+
+/// The link's broadcast group is always there, and nobody is told about its MTU.
+#[test]
+fn a_multicast_over_the_mtu_is_dropped_and_counted() {
+    let mut rig = Rig::new();
+    let way = Way {
+        to: Target::Group(0),
+        connection: None,
+        ..over(2044)
+    };
+    for (payload, fate) in [(2016, Fate::Sent), (2017, Fate::Dropped)] {
+        let Rig {
+            lane,
+            fabric,
+            train,
+        } = &mut rig;
+        let frame = udp_frame(payload);
+        let prefix = [0; VNET_HEADER_LEN];
+        let sent = send(lane, fabric, train, Time(0), &way, &prefix, &frame);
+        assert_eq!(sent, fate, "{payload}");
+    }
+    assert_eq!(rig.posted(), [[2048]]);
+    let stats = rig.lane.stats;
+    assert_eq!(
+        (stats.tx_too_big, stats.tx_errors, stats.tx_dropped),
+        (1, 1, 1)
+    );
+}
