@@ -59,6 +59,12 @@ impl Vlans {
         on_port.map(|p| p.pkey)
     }
 
+    /// A port without devices is gone; those behind it move up.
+    pub(crate) fn port_removed(&mut self, at: usize) {
+        let behind = self.partitions.values_mut().filter(|p| p.at > at);
+        behind.for_each(|p| p.at -= 1);
+    }
+
     /// All of them.
     pub(super) fn all(&mut self) -> impl Iterator<Item = (DeviceId, &mut Partition)> {
         self.partitions.iter_mut().map(|(id, p)| (*id, p))

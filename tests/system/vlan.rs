@@ -365,6 +365,89 @@ fn a_vlan_follows_its_interface() {
     assert!(a.daemon().is_running());
 }
 
+#[test]
+fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let without = config("", "").replace("vlan_pkey = true", "vlan_pkey = false");
+    a.start_config(&without);
+    b.start_config(&config("", PARTITION_5));
+    b.number_in("p5", 5);
+    let _link = a.vlan_link(5);
+    assert!(!a.pings(&b.v4_in(5)));
+    let pairs = |a: &Host| {
+        let all = a.ask("res");
+        let pairs = all[0]["queue_pairs"].as_array().expect("a list");
+        pairs.iter().filter(|qp| qp["type"] == "UD").count()
+    };
+    assert_eq!(pairs(a), 1);
+    let qpn = a.show("ib0")["qpn"].clone();
+    let reload = |text: &str, said: &str| {
+        std::fs::write(a.file("ibtapd.toml"), text).expect("written");
+        let done = a.ibtap("reload");
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.out.contains(said), "{done:?}");
+    };
+    for _ in 0..2 {
+        reload(&config("", ""), "ib0: vlan_pkey true");
+        a.reaches_in(5, b);
+        assert_eq!((pairs(a), &a.show("ib0")["qpn"]), (2, &qpn));
+        reload(&without, "ib0: vlan_pkey false");
+        assert_eq!(pairs(a), 1);
+        assert!(!a.pings(&b.v4_in(5)));
+        let table = a.ask("pkey list eth0")[0]["pkeys"].clone();
+        assert_eq!(table, serde_json::json!([0xffff]));
+    }
+}
+
+#[test]
+fn vlans_work_on_when_another_port_goes() {
+    let Some(mut lab) = Lab::pair() else { return };
+    lab.add_second_underlay();
+    let (a, b) = lab.two();
+    let first = "[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
+    // The order of ports is that of their underlays' names: the first goes.
+    let trunk = config("", "").replace("eth0", "eth1").replace("ib0", "ib1");
+    let both = format!("{trunk}{}", first.replace('1', "0"));
+    let path = a.file("ibtapd.toml");
+    std::fs::write(&path, &both).expect("written");
+    a.start_with(&["--config", path.to_str().expect("an ASCII path")]);
+    a.ok("ip link set ib1 up");
+    let own = mac_of(a, "ib1");
+    let asks = arp_request(
+        (own, Ipv4Addr::new(10, 7, 0, 1)),
+        Ipv4Addr::new(10, 7, 0, 2),
+    );
+    let served = |vid: u16| {
+        eventually(SOON, "the VLAN to be served", || {
+            a.send_frames("ib1", 1, &[tagged(&asks, vid)]);
+            let all = a.ask("stats");
+            let name = format!("ib1:vlan{vid}");
+            all.iter().any(|s| s["name"] == name.as_str()).then_some(())
+        });
+    };
+    served(5);
+    std::fs::write(&path, &trunk).expect("written");
+    let done = a.ibtap("reload");
+    assert!(done.out.contains("eth0: port closed"), "{done:?}");
+    served(6);
+    a.ok("ip link set ib1 down");
+    for vid in [5, 6] {
+        eventually(SOON, "no group of the VLAN", || {
+            attached(a, &format!("ib1:vlan{vid}"))
+                .is_empty()
+                .then_some(())
+        });
+    }
+    a.ok("ip link del ib1");
+    eventually(SOON, "no queue pair", || {
+        let all = a.ask("res");
+        let pairs = all[0]["queue_pairs"].as_array().expect("a list");
+        pairs.iter().all(|qp| qp["type"] != "UD").then_some(())
+    });
+    let _ = b;
+}
+
 /// The groups that an interface's queue pair is attached to.
 fn attached(host: &Host, interface: &str) -> Vec<String> {
     let ports = host.ask("res");
