@@ -38,6 +38,10 @@ pub struct DeviceSpec {
     pub parent: Option<String>,
     /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
     pub netns: Option<String>,
+    /// The network namespace that tells its MAC and its queue pair number from those of an interface
+    /// of the same name: the one that the configuration gives it or, if that does not know it, its
+    /// parent. Not where it is, since it may move.
+    pub origin: Option<String>,
     /// 802.1Q tags on its frames select partitions.
     pub vlan_pkey: bool,
     /// How unicast IP packets travel at first.
@@ -64,6 +68,18 @@ pub struct DeviceSpec {
     pub dhcp: ipoib::DhcpMode,
     /// Frames for guests and groups go back to the TAP, too (reflective relay).
     pub reflect: bool,
+}
+
+impl DeviceSpec {
+    /// The name that its MAC and its queue pair number are made from: `NETNS/NAME`, or `NAME` without
+    /// an [`DeviceSpec::origin`].
+    pub fn identity(&self) -> String {
+        match &self.origin {
+            // No interface's name has a slash.
+            Some(netns) => format!("{netns}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// Why a device could not be made.
@@ -233,7 +249,7 @@ impl Device {
             false => 0,
         };
         let address = hardware_address(spec.mode, connections, endpoint.qpn, attributes.gid);
-        let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
+        let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.identity());
         let mut device = Device {
             id,
             parent: site.parent.as_ref().map(|(id, _)| *id),
@@ -540,7 +556,7 @@ fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint,
         QpnChoice::Stable => Some(ipoib::local_qpn(
             port.attributes().gid,
             spec.pkey,
-            &spec.name,
+            &spec.identity(),
         )),
         QpnChoice::Random => None,
         QpnChoice::Number(qpn) => Some(qpn),
@@ -586,5 +602,19 @@ mod tests {
         assert_eq!(share(1, 4), 1);
         assert_eq!(share(0, 4), 0);
         assert_eq!(share(7, 0), 7);
+    }
+
+    #[test]
+    fn equal_names_in_other_namespaces_are_other_interfaces() {
+        use crate::config::DeviceConfig;
+        use crate::run::device_spec;
+        let mut config = DeviceConfig::new("ib0", "eth0");
+        let at_home = device_spec(&config).identity();
+        config.netns = Some("blue".into());
+        let in_blue = device_spec(&config).identity();
+        assert_eq!((&*at_home, &*in_blue), ("ib0", "blue/ib0"));
+        let gid: Gid = "fe80::1".parse().unwrap();
+        let mac = |identity: &str| ipoib::local_mac(gid, PKey::DEFAULT, identity);
+        assert_ne!(mac(&at_home), mac(&in_blue));
     }
 }

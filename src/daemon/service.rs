@@ -144,7 +144,7 @@ impl Daemon {
         let namespace = self.namespace_for(spec, parent)?;
         let left = match found {
             Some(_) => None,
-            None => self.take_left(at, spec, parent),
+            None => self.take_left(at, spec, parent, namespace.as_ref()),
         };
         let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
         let port = &mut self.ports[at];
