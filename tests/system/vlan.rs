@@ -2,11 +2,10 @@
 //! program here (`lab/vlan_link.py`).
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
-use crate::lab::{Background, Host, Lab, SOON, Station, eventually, iperf};
+use crate::lab::{Background, Host, Lab, SOON, Sniffer, Station, eventually, iperf};
 
 /// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
 fn config(port: &str, more: &str) -> String {
@@ -92,22 +91,6 @@ impl VlanLink {
     }
 }
 
-/// Bytes of a pcap file's own header.
-const PCAP_HEADER: u64 = 24;
-
-/// Captures what a filter takes, into the file that it gives.
-fn capture(host: &Host, interface: &str, filter: &str) -> (PathBuf, Background) {
-    let file = host.file("vlan.pcap");
-    let tcpdump = host.spawn(&format!(
-        "tcpdump -i {interface} --immediate-mode -U -s 0 -w {} {filter}",
-        file.display()
-    ));
-    eventually(SOON, "tcpdump to begin", || {
-        (std::fs::metadata(&file).ok()?.len() >= PCAP_HEADER).then_some(())
-    });
-    (file, tcpdump)
-}
-
 fn mac_of(host: &Station, interface: &str) -> Mac {
     mac(host.link(interface)["address"].as_str().expect("a MAC"))
 }
@@ -184,20 +167,17 @@ fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
     iperf(b, a, &a.v4_in(5), "-n 10M");
     // VLAN 6 is another partition: its questions come to nobody, though the other host would know the
     // answers.
-    let (file, _tcpdump) = capture(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
-    let captured = || std::fs::metadata(&file).expect("a capture").len();
+    let heard = Sniffer::start(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
     let done = a.run("arping -c 3 -w 3 -I v6 10.6.0.2");
     assert_ne!(done.code, Some(0), "{done:?}");
     eventually(SOON, "VLAN 6's own packets", || {
         (six.counter(a, "tx_packets") >= 3).then_some(())
     });
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(captured(), PCAP_HEADER, "something crossed partitions");
+    assert!(heard.is_empty(), "something crossed partitions");
     // In its own partition a question is heard.
     a.run("arping -c 1 -w 1 -I v5 10.5.0.77");
-    eventually(SOON, "a question", || {
-        (captured() > PCAP_HEADER).then_some(())
-    });
+    eventually(SOON, "a question", || (!heard.is_empty()).then_some(()));
 }
 
 #[test]
@@ -209,8 +189,8 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
     b.number_in("p5", 5);
     let _link = a.vlan_link(5);
     a.reaches_in(5, b);
-    let (file, tcpdump) = capture(b, "eth0", "udp port 4791");
-    let path = file.to_str().expect("an ASCII path");
+    let wire = Sniffer::start(b, "eth0", "udp port 4791");
+    let path = wire.file().to_str().expect("an ASCII path");
     let to_peer = mac(a
         .json("ip -j neigh show dev v5")
         .as_array()
@@ -259,7 +239,6 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
         );
         eventually(SOON, &filter, || (count(&filter) == times).then_some(()));
     }
-    drop(tcpdump);
 }
 
 #[test]
@@ -363,6 +342,31 @@ fn a_vlan_follows_its_interface() {
         pairs.iter().all(|qp| qp["type"] != "UD").then_some(())
     });
     assert!(a.daemon().is_running());
+}
+
+#[test]
+fn a_tagged_end_and_an_interface_of_the_same_daemon_need_no_wire() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = Station::create("blue");
+    let a = lab.host(0);
+    let in_blue = format!("{PARTITION_5}netns = \"{}\"\n", blue.namespace().name());
+    a.start_config(&config("", &in_blue));
+    let link = a.vlan_link(5);
+    blue.ok("ip addr add 10.5.0.77/24 dev p5");
+    blue.ok("ip link set p5 up");
+    blue.await_carrier("p5", true);
+    a.reaches_all(&["10.5.0.77"]);
+    let on_the_wire = |a: &Host| {
+        let stats = a.json("ip -s -j link show dev eth0")[0]["stats64"].clone();
+        stats["tx"]["packets"].as_u64().expect("a number")
+    };
+    let (frames, before) = (link.counter(a, "tx_to_siblings"), on_the_wire(a));
+    iperf(a, &blue, "10.5.0.77", "-n 20M");
+    iperf(&blue, a, &a.v4_in(5), "-n 20M");
+    let carried = on_the_wire(a) - before;
+    assert!(carried < 500, "{carried} packets for 40 MB");
+    assert!(link.counter(a, "tx_to_siblings") > frames + 300);
+    assert!(a.counter("p5", "tx_to_siblings") > 300);
 }
 
 #[test]
