@@ -19,6 +19,7 @@ use crate::config::QpnChoice;
 use crate::daemon::{Left, Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
 use crate::fdstore::{self, Inherited};
+use crate::watch::Subject;
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
 use opened::Opened;
@@ -126,6 +127,8 @@ pub struct Device {
     pub place: Place,
     /// The same for as long as that namespace lives; `None`: the daemon's own.
     pub namespace: Option<NamespaceId>,
+    /// What that is called, for those who watch; as [`crate::api::Event::netns`].
+    pub netns: Option<String>,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -256,6 +259,7 @@ impl Device {
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             place: Place::HOME,
             namespace: None,
+            netns: None,
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -392,6 +396,11 @@ impl Device {
             return Ok(());
         }
         netlink.set_alias(self.ifindex, &alias)
+    }
+
+    /// What events about it are about.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject::Interface(&self.name, self.netns.as_deref())
     }
 
     /// The mode as the administrator knows it, the last word of the alias.

@@ -6,7 +6,6 @@ use netdev::ethtool::Features;
 use super::{Daemon, Place};
 use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId};
-use crate::watch::Subject;
 
 impl Daemon {
     /// The device whose interface has this index at this place.
@@ -34,7 +33,7 @@ impl Daemon {
         let (bridge, features) = asked.unwrap_or_else(unread);
         let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
         let was = std::mem::replace(&mut device.name, link.name.clone());
-        let mut tell = |what| self.watchers.tell(Subject::Interface(&link.name), what);
+        let mut tell = |what| self.watchers.tell(device.subject(), what);
         let renamed = was != link.name;
         if renamed {
             tell(Happening::Renamed { was });
@@ -57,7 +56,7 @@ impl Daemon {
             let what = Happening::MacChanged {
                 mac: LinkAddress(mac),
             };
-            self.watchers.tell(Subject::Interface(&link.name), what);
+            self.watchers.tell(device.subject(), what);
             self.ports[at].tell(|| Command::SetMac(id, mac));
         }
         let Some((_, device)) = self.devices.get_mut(&id) else {
