@@ -17,6 +17,7 @@ use rtnl::{Link, Requests};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+pub use adopt::temporary_name;
 pub use error::TapError;
 pub use holder::Holder;
 pub use queue::{TapQueue, is_down, is_gone};
@@ -275,7 +276,7 @@ pub fn interface_of(queue: impl AsFd) -> std::io::Result<String> {
 }
 
 /// The network namespace of the interface that an open queue belongs to (TUNGETDEVNETNS, since Linux
-/// 5.4). Whoever keeps it keeps the namespace alive.
+/// 5.2). Whoever keeps it keeps the namespace alive.
 ///
 /// # Errors
 /// [`is_gone`] if the interface was deleted; ENOTTY or EINVAL from older kernels.

@@ -73,11 +73,12 @@ impl Listener {
         let mut read_all = Vec::new();
         loop {
             match sys::receive(&self.socket, &mut self.buffer) {
-                Ok(received) if received.good => read_all.extend(
+                Ok(received) if !received.from_kernel => {}
+                Ok(received) if !received.whole => read_all.push((None, lost())),
+                Ok(received) => read_all.extend(
                     messages(&self.buffer)
                         .filter_map(|message| Some((received.nsid, read(&message)?))),
                 ),
-                Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // The kernel drops what does not fit and says so once; what waits stays readable.

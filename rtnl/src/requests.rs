@@ -157,7 +157,7 @@ impl Requests {
         )
     }
 
-    /// Renames an interface. Kernels before 6.3 refuse that (EBUSY) while it is up.
+    /// Renames an interface. Kernels before 6.2 refuse that (EBUSY) while it is up.
     ///
     /// # Errors
     /// [`Error::Exists`] if the name is taken, [`Error::Invalid`] for a name that no interface can

@@ -10,8 +10,10 @@ use std::ptr;
 
 /// One datagram that was received.
 pub(crate) struct Received {
-    /// The kernel sent it, and all of it is there; else it must not be believed.
-    pub(crate) good: bool,
+    /// The kernel sent it; else it must not be believed.
+    pub(crate) from_kernel: bool,
+    /// All of it is there.
+    pub(crate) whole: bool,
     /// What the socket's namespace calls the one that it is about, if the socket listens to all and
     /// that one has a number.
     pub(crate) nsid: Option<i32>,
@@ -57,7 +59,8 @@ pub(crate) fn receive(socket: impl AsFd, buffer: &mut Vec<u8>) -> io::Result<Rec
     // cleared vector; without MSG_TRUNC among the flags that we gave, `length` is at most its size.
     unsafe { buffer.set_len(length) };
     Ok(Received {
-        good: from.nl_pid == 0 && message.msg_flags & libc::MSG_TRUNC == 0,
+        from_kernel: from.nl_pid == 0,
+        whole: message.msg_flags & libc::MSG_TRUNC == 0,
         // SAFETY: recvmsg has filled `message`, and `control` to which it points still lives.
         nsid: unsafe { nsid_of(&message) },
     })
@@ -98,10 +101,10 @@ mod tests {
         theirs.send(b"twelve bytes").unwrap();
         let received = receive(&ours, &mut buffer).unwrap();
         assert_eq!(buffer, b"twelve b");
-        assert!(!received.good, "it was cut");
+        assert!(!received.whole, "it was cut");
         assert_eq!(received.nsid, None);
         theirs.send(b"four").unwrap();
-        assert!(receive(&ours, &mut buffer).unwrap().good);
+        assert!(receive(&ours, &mut buffer).unwrap().whole);
         assert_eq!(buffer, b"four");
     }
 }

@@ -410,15 +410,19 @@ fn children_that_cannot_be() {
 }
 
 #[test]
-fn names_of_children() {
+fn c91_a_child_is_named_after_its_parent_and_partition() {
     for (parent, pkey, name) in [
         ("ib0", 0x8001, "ib0.8001"),
         ("ib0", 0x00ff, "ib0.80ff"),
+        ("ib0", 0xffff, "ib0.ffff"),
+        ("0123456789", 0x8001, "0123456789.8001"),
         ("infiniband-main", 0xfffe, "infiniband.fffe"),
         ("012345678ä", 0x8001, "012345678.8001"),
         ("01234567ä", 0x8001, "01234567ä.8001"),
     ] {
-        assert_eq!(values::child_name(parent, PKey::new(pkey)), name);
+        let made = values::child_name(parent, PKey::new(pkey));
+        assert_eq!(made, name);
+        assert!(rtnl::name_fault(&made).is_none());
     }
 }
 

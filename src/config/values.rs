@@ -281,14 +281,19 @@ pub fn parse_netns(name: &str) -> Result<String, String> {
 }
 
 /// The name of a child of `parent` unless another one is asked for (kernel
-/// drivers/infiniband/ulp/ipoib/ipoib_vlan.c, `ipoib_vlan_add`): ten bytes of the parent's, a dot,
-/// and the P_Key with bit 15 set in four hexadecimal digits.
+/// drivers/infiniband/ulp/ipoib/ipoib_vlan.c, `ipoib_vlan_add`, which does not set the bit first): the
+/// first ten bytes of the parent's, a dot, and the P_Key with bit 15 set in four hexadecimal digits.
 pub fn child_name(parent: &str, pkey: PKey) -> String {
-    let cut = (0..=parent.len().min(10))
-        .rev()
-        .find(|at| parent.is_char_boundary(*at))
-        .unwrap_or(0);
-    format!("{}.{:04x}", &parent[..cut], pkey.full().get())
+    format!("{}.{:04x}", in_childs_name(parent), pkey.full().get())
+}
+
+/// As much of a parent's name as is in its children's, never a part of a character.
+pub fn in_childs_name(parent: &str) -> &str {
+    let mut end = parent.len().min(10);
+    while !parent.is_char_boundary(end) {
+        end -= 1;
+    }
+    &parent[..end]
 }
 
 /// A P_Key of 0x0001 to 0xffff but 0x8000, from text.

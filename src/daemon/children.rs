@@ -125,7 +125,7 @@ impl Daemon {
     }
 
     /// Deletes a child's interface, whoever made it, and forgets the child.
-    fn remove_child(&mut self, id: DeviceId) {
+    pub(super) fn remove_child(&mut self, id: DeviceId) {
         let deleted = self.inside(id, |device, netlink| netlink.delete_link(device.ifindex));
         match deleted {
             Some(Err(e)) if !e.is_not_found() => {

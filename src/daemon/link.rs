@@ -1,6 +1,8 @@
 //! What is done with interfaces: they are renamed, set up and down, enslaved, get another MAC,
 //! another MTU, other offload features. The daemon follows.
 
+use std::io;
+
 use netdev::ethtool::Features;
 
 use super::{Daemon, Place};
@@ -16,6 +18,7 @@ impl Daemon {
             .map(|(id, _)| *id)
     }
 
+    /// What a device's interface is like now.
     pub(super) fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
         let asked = self.inside(id, |device, netlink| {
             // What was a bridge is one still: asked for once, and not at each change of the link.
@@ -24,61 +27,69 @@ impl Daemon {
                 .filter(|m| device.bridge == Some(*m) || is_bridge(netlink, *m));
             (bridge, Features::read(&link.name))
         });
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let Some((_, device)) = self.devices.get_mut(&id) else {
             return;
         };
-        let at = *at;
         // Where the daemon cannot go, what was told is followed at least.
-        let unread = || (device.bridge, Err(std::io::ErrorKind::NotFound.into()));
+        let unread = || (device.bridge, Err(io::ErrorKind::NotFound.into()));
         let (bridge, features) = asked.unwrap_or_else(unread);
         let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
-        let was = std::mem::replace(&mut device.name, link.name.clone());
-        let mut tell = |what| self.watchers.tell(device.subject(), what);
-        let renamed = was != link.name;
-        if renamed {
-            tell(Happening::Renamed { was });
-        }
+        let went_up_or_down = std::mem::replace(&mut device.up, link.up) != link.up;
         let is_parent = device.parent.is_none();
-        if std::mem::replace(&mut device.up, link.up) != link.up {
+        // All that follows says the new name.
+        let renamed = self.name_seen(id, &link.name);
+        if went_up_or_down {
             self.up_changed(id);
         }
         if renamed && is_parent {
             self.parent_renamed(id, &link.name);
         }
         self.mtu_seen(id, link.mtu);
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        if let Some(mac) = link.address
-            && mac != device.mac
-        {
-            device.mac = mac;
-            let what = Happening::MacChanged {
-                mac: LinkAddress(mac),
-            };
-            self.watchers.tell(device.subject(), what);
-            self.ports[at].tell(|| Command::SetMac(id, mac));
+        if let Some(mac) = link.address {
+            self.mac_seen(id, mac);
         }
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        match features {
-            Ok(f) if f.gro != device.coalesce => {
-                device.coalesce = f.gro;
-                log::debug!(
-                    "{}: coalescing {}",
-                    device.name,
-                    if f.gro { "on" } else { "off" }
-                );
-                self.ports[at].tell(|| Command::SetCoalesce(id, f.gro));
-            }
-            Ok(_) => {}
-            Err(e) => log::debug!("{}: cannot read the offload features: {e}", device.name),
-        }
+        self.features_seen(id, features);
         if bridged {
             self.read_addresses(id);
         }
         self.membership_changed.insert(id);
+    }
+
+    /// True if it is another name than before.
+    fn name_seen(&mut self, id: DeviceId, name: &str) -> bool {
+        let Some((_, device)) = self.devices.get_mut(&id).filter(|(_, d)| d.name != name) else {
+            return false;
+        };
+        let was = std::mem::replace(&mut device.name, name.to_owned());
+        self.tell_device(id, Happening::Renamed { was });
+        true
+    }
+
+    fn mac_seen(&mut self, id: DeviceId, mac: [u8; 6]) {
+        let Some((at, device)) = self.devices.get_mut(&id).filter(|(_, d)| d.mac != mac) else {
+            return;
+        };
+        device.mac = mac;
+        self.ports[*at].tell(|| Command::SetMac(id, mac));
+        let mac = LinkAddress(mac);
+        self.tell_device(id, Happening::MacChanged { mac });
+    }
+
+    /// Offload features of the interface: its GRO says whether received segments are coalesced here.
+    fn features_seen(&mut self, id: DeviceId, features: io::Result<Features>) {
+        let Some((at, device)) = self.devices.get_mut(&id) else {
+            return;
+        };
+        let name = &device.name;
+        match features {
+            Ok(f) if f.gro != device.coalesce => {
+                log::debug!("{name}: coalescing {}", if f.gro { "on" } else { "off" });
+                device.coalesce = f.gro;
+                self.ports[*at].tell(|| Command::SetCoalesce(id, f.gro));
+            }
+            Ok(_) => {}
+            Err(e) => log::debug!("{name}: cannot read the offload features: {e}"),
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl Daemon {
         self.replace_pkeys(at, table)
     }
 
-    /// The same after a device has gone.
+    /// The same for those in service alone, after one has come or gone.
     pub(super) fn unfollow_pkeys(&mut self, at: usize) {
         if let Err(why) = self.follow_pkeys(at, None) {
             log::warn!("{why}");

@@ -123,6 +123,9 @@ impl Daemon {
         let waits = device.endpoint.pkey.is_none();
         let pkey = device.spec.pkey;
         self.devices.insert(id, (at, device));
+        // One that went meanwhile has had its P_Key taken from the table, and that of this one, which
+        // nobody in service asked for yet.
+        self.unfollow_pkeys(at);
         self.tell_device(id, created);
         if waits {
             self.tell_device(id, Happening::PkeyMissing { pkey });
@@ -130,6 +133,13 @@ impl Daemon {
         self.tell_child_added(id);
         self.reread(id);
         self.read_coalesce(id);
+        // Among what was announced meanwhile may have been the end of its parent, which did not take
+        // it along: it was no child yet.
+        if parent.is_some_and(|parent| !self.devices.contains_key(&parent)) {
+            self.remove_child(id);
+            let name = spec.parent.clone().unwrap_or_default();
+            return Err(failed(DeviceError::NoParent(name)));
+        }
         self.sync_siblings();
         Ok(id)
     }

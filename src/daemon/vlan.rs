@@ -73,15 +73,16 @@ impl Vlans {
         on_port.map(|p| p.pkey)
     }
 
-    /// A port without devices is gone; those behind it move up.
-    pub(crate) fn port_removed(&mut self, at: usize) {
-        let behind = self.partitions.values_mut().filter(|p| p.at > at);
-        behind.for_each(|p| p.at -= 1);
-    }
-
     /// All of them.
     pub(super) fn all(&mut self) -> impl Iterator<Item = (DeviceId, &mut Partition)> {
         self.partitions.iter_mut().map(|(id, p)| (*id, p))
+    }
+
+    /// A port is closed, whose partitions are gone already: those behind it have another place.
+    pub(crate) fn port_closed(&mut self, at: usize) {
+        for partition in self.partitions.values_mut().filter(|p| p.at > at) {
+            partition.at -= 1;
+        }
     }
 
     /// The one with this endpoint.
@@ -143,8 +144,10 @@ impl Daemon {
         if !self.has_partition(at, pkey) {
             self.ask_for_partition(at, pkey)?;
         }
-        let made = self.make_partition(id, vid);
-        made.map_err(|e| e.to_string())?;
+        if let Err(e) = self.make_partition(id, vid) {
+            self.unfollow_pkeys(at);
+            return Err(e.to_string());
+        }
         if let Some(trunk) = self.vlans.trunks.get_mut(&id) {
             trunk.waiting.remove(&vid);
         }
@@ -259,7 +262,8 @@ impl Daemon {
         let port = &mut self.ports[partition.at];
         port.remove_lanes(id);
         if let Err(e) = port.port.destroy_ud(partition.endpoint.id) {
-            log::warn!("VLAN {}: cannot close its endpoint: {e}", partition.vid);
+            let name = self.vlan_name(partition.trunk, partition.vid);
+            log::warn!("{name}: cannot close its endpoint: {e}");
         }
     }
 
@@ -365,9 +369,11 @@ impl Daemon {
 
     /// Attaches and detaches a partition so that its groups are those that it wants.
     fn sync_vlan_groups(&mut self, id: DeviceId) {
-        if let Some(partition) = self.vlans.partitions.get_mut(&id) {
+        let partition = self.vlans.partitions.get(&id);
+        let name = partition.map(|p| self.vlan_name(p.trunk, p.vid));
+        if let (Some(name), Some(partition)) = (name, self.vlans.partitions.get_mut(&id)) {
             let port = &mut self.ports[partition.at];
-            if partition.sync_groups(&mut *port.port) {
+            if partition.sync_groups(&mut *port.port, &name) {
                 let groups: Vec<_> = partition.joined.iter().copied().collect();
                 port.tell(|| Command::SetJoined(id, groups.clone()));
             }

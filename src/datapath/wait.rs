@@ -117,6 +117,12 @@ impl Waiter {
         self.hold = self.rest.as_ref().map(|_| Instant::now() + time);
     }
 
+    /// Undoes [`Waiter::prepare_holds`].
+    pub fn forget_rest(&mut self) {
+        self.rest = None;
+        self.hold = None;
+    }
+
     /// Looks at the fabric again.
     pub fn release(&mut self) {
         self.hold = None;

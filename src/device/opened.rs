@@ -1,13 +1,11 @@
 //! The TAP of a device: new, or one that was there before, in the daemon's network namespace or in
 //! another one.
 
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use netdev::netns::Namespace;
-use netdev::tap::{Tap, TapError, TapOptions, TapQueue};
+use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
 use super::{DeviceError, DeviceSpec, Site, Stray};
 use crate::daemon::{Left, visit};
@@ -215,13 +213,6 @@ fn options(spec: &DeviceSpec, name: &str, queues: usize) -> TapOptions {
         queues,
         persist: spec.persist,
     }
-}
-
-/// A name for the moment that an interface is in a namespace where its own may be taken.
-fn temporary_name() -> String {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    format!("ibt{:x}.{:x}", process::id() & 0x3f_ffff, number & 0xffff)
 }
 
 fn netlink_error(what: &str, spec: &DeviceSpec, e: rtnl::Error) -> DeviceError {

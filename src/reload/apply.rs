@@ -146,7 +146,7 @@ impl Daemon {
         for (port, _) in self.devices.values_mut().filter(|(port, _)| *port > at) {
             *port -= 1;
         }
-        self.vlans.port_removed(at);
+        self.vlans.port_closed(at);
         Ok(format!("{underlay}: port closed"))
     }
 

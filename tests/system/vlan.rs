@@ -300,6 +300,40 @@ fn tags_without_a_partition_are_counted_and_hostile_ones_harm_nobody() {
     a.reaches(b);
 }
 
+/// Ports change places when one before them is closed.
+#[test]
+fn a_vlan_stays_with_its_port_when_another_is_closed() {
+    let Some(mut lab) = Lab::pair() else { return };
+    lab.add_second_underlay();
+    let (a, _) = lab.two();
+    let trunk = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\nvlan_pkey = true\n";
+    let other = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    a.start_config(&format!("{trunk}{other}"));
+    let own = mac_of(a, "ib0");
+    let asks = arp_request(
+        (own, Ipv4Addr::new(10, 7, 0, 1)),
+        Ipv4Addr::new(10, 7, 0, 2),
+    );
+    let serves = |a: &Host, wanted: &[&str]| {
+        eventually(SOON, "the VLANs", || {
+            let all = a.ask("stats");
+            let names: Vec<&str> = all.iter().filter_map(|s| s["name"].as_str()).collect();
+            (names == wanted).then_some(())
+        });
+    };
+    a.send_frames("ib0", 100, &[tagged(&asks, 5)]);
+    serves(a, &["ib1", "ib0", "ib0:vlan5"]);
+    std::fs::write(a.file("ibtapd.toml"), trunk).expect("written");
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    a.send_frames("ib0", 100, &[tagged(&asks, 6)]);
+    serves(a, &["ib0", "ib0:vlan5", "ib0:vlan6"]);
+    a.ok("ip link set ib0 down");
+    eventually(SOON, "no group of VLAN 5", || {
+        attached(a, "ib0:vlan5").is_empty().then_some(())
+    });
+    assert!(a.daemon().is_running());
+}
+
 #[test]
 fn a_vlan_follows_its_interface() {
     let Some(mut lab) = Lab::pair() else { return };
@@ -402,54 +436,6 @@ fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
         let table = a.ask("pkey list eth0")[0]["pkeys"].clone();
         assert_eq!(table, serde_json::json!([0xffff]));
     }
-}
-
-#[test]
-fn vlans_work_on_when_another_port_goes() {
-    let Some(mut lab) = Lab::pair() else { return };
-    lab.add_second_underlay();
-    let (a, b) = lab.two();
-    let first = "[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
-    // The order of ports is that of their underlays' names: the first goes.
-    let trunk = config("", "").replace("eth0", "eth1").replace("ib0", "ib1");
-    let both = format!("{trunk}{}", first.replace('1', "0"));
-    let path = a.file("ibtapd.toml");
-    std::fs::write(&path, &both).expect("written");
-    a.start_with(&["--config", path.to_str().expect("an ASCII path")]);
-    a.ok("ip link set ib1 up");
-    let own = mac_of(a, "ib1");
-    let asks = arp_request(
-        (own, Ipv4Addr::new(10, 7, 0, 1)),
-        Ipv4Addr::new(10, 7, 0, 2),
-    );
-    let served = |vid: u16| {
-        eventually(SOON, "the VLAN to be served", || {
-            a.send_frames("ib1", 1, &[tagged(&asks, vid)]);
-            let all = a.ask("stats");
-            let name = format!("ib1:vlan{vid}");
-            all.iter().any(|s| s["name"] == name.as_str()).then_some(())
-        });
-    };
-    served(5);
-    std::fs::write(&path, &trunk).expect("written");
-    let done = a.ibtap("reload");
-    assert!(done.out.contains("eth0: port closed"), "{done:?}");
-    served(6);
-    a.ok("ip link set ib1 down");
-    for vid in [5, 6] {
-        eventually(SOON, "no group of the VLAN", || {
-            attached(a, &format!("ib1:vlan{vid}"))
-                .is_empty()
-                .then_some(())
-        });
-    }
-    a.ok("ip link del ib1");
-    eventually(SOON, "no queue pair", || {
-        let all = a.ask("res");
-        let pairs = all[0]["queue_pairs"].as_array().expect("a list");
-        pairs.iter().all(|qp| qp["type"] != "UD").then_some(())
-    });
-    let _ = b;
 }
 
 /// The groups that an interface's queue pair is attached to.

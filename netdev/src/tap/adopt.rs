@@ -30,10 +30,10 @@ impl Tap {
     ///
     /// # Errors
     /// As [`Tap::open`], but of a held TAP it does not say by whom ([`TapError::with_holder`] does):
-    /// `ip tuntap add` holds each one for a moment. [`TapError::Missing`] if there is none, [`TapError::TakesPart`] if it is a
-    /// port or has others on top, in another namespace, and [`TapError::Namespace`] without
-    /// CAP_SYS_ADMIN. It is as it was then, but for [`TapError::Stranded`], which takes that the
-    /// administrator gave one of its names away meanwhile.
+    /// `ip tuntap add` holds each one for a moment. [`TapError::Missing`] if there is none,
+    /// [`TapError::TakesPart`] if it is a port or has others on top, in another namespace, and
+    /// [`TapError::Namespace`] without CAP_SYS_ADMIN. It is as it was then, but for
+    /// [`TapError::Stranded`], which takes that the administrator gave one of its names away meanwhile.
     pub fn adopt(
         options: &TapOptions,
         namespace: Option<&Namespace>,
@@ -137,7 +137,7 @@ impl<'a> Journey<'a> {
 
     fn try_to_come(&mut self) -> Result<(), TapError> {
         let index = self.link.index;
-        // Kernels before 6.3 rename no interface that is up; the move takes it down anyway.
+        // Kernels before 6.2 rename no interface that is up; the move takes it down anyway.
         self.there.set_down(index)?;
         for _ in 0..NAMES_TRIED {
             self.called = temporary_name();
@@ -196,9 +196,10 @@ impl<'a> Journey<'a> {
     }
 }
 
-/// A name that no other process of this machine is likely to use: `ibtap` and numbers in
-/// hexadecimal, at most 15 bytes, and not of the form `PARENT.PKEY`.
-fn temporary_name() -> String {
+/// A name for the moment that an interface is where its own may be taken: one that no other process of
+/// this machine is likely to use, `ibtap` and numbers in hexadecimal, at most 15 bytes, and not of the
+/// form `PARENT.PKEY`.
+pub fn temporary_name() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed) & 0xff;
     format!("ibtap{:x}-{count:02x}", std::process::id() & 0xff_ffff)

@@ -4,7 +4,8 @@ use fabric::PKey;
 use ipoib::Mode;
 
 use super::super::{Daemon, Place};
-use super::make::{child_spec, cut_name};
+use super::make::child_spec;
+use crate::config::values::in_childs_name;
 use crate::datapath::DeviceId;
 use crate::device::{Alias, DeviceSpec};
 
@@ -101,7 +102,7 @@ impl Daemon {
         let here = || self.devices.iter().filter(|(_, (_, d))| d.place == place);
         let parents = || here().filter(|(_, (_, d))| d.parent.is_none());
         let cut = || {
-            let mut all = parents().filter(|(_, (_, d))| cut_name(&d.name) == name);
+            let mut all = parents().filter(|(_, (_, d))| in_childs_name(&d.name) == name);
             all.next().filter(|_| all.next().is_none())
         };
         here()
@@ -151,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_name_that_a_child_gets_is_understood(parent in "[a-z0-9-]{1,15}", key: u16) {
-            let name = super::super::make::child_name(&parent, PKey::new(key));
+            let name = crate::config::values::child_name(&parent, PKey::new(key));
             let cut = &parent[..parent.len().min(10)];
             prop_assert_eq!(split_name(&name), Some((cut, PKey::new(key).full())));
         }

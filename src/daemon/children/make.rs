@@ -1,13 +1,13 @@
 //! Making a child because somebody asks for it.
 
 use fabric::PKey;
-use netdev::tap::{QUEUES_MAX, TapError};
+use netdev::tap::TapError;
 use rustix::io::Errno;
 
 use super::super::{Daemon, DaemonError, visit};
 use super::{errno, not_16_bits};
 use crate::api::{ApiError, ChildAddRequest};
-use crate::config::QpnChoice;
+use crate::config::{QpnChoice, values};
 use crate::datapath::DeviceId;
 use crate::device::{Device, DeviceError, DeviceSpec};
 
@@ -25,12 +25,13 @@ impl Daemon {
             .map_err(|(number, why)| errno(number, why))?;
         let name = match &request.name {
             Some(name) => name.clone(),
-            None => child_name(&device.name, pkey),
+            None => values::child_name(&device.name, pkey),
         };
         let spec = DeviceSpec {
             mode: request.mode.map_or(device.spec.mode, Into::into),
             mtu: request.mtu,
-            queues: asked_queues(request.queues).map_err(|e| errno(Errno::INVAL, e))?,
+            queues: values::queues_from_number(request.queues.unwrap_or(1).into())
+                .map_err(|e| errno(Errno::INVAL, e))?,
             // Beside its parent, wherever that is.
             netns: request.netns.clone().or_else(|| self.netns_of(parent)),
             ..child_spec(device, &name, pkey)
@@ -105,31 +106,6 @@ fn asked_pkey(number: i64) -> Result<PKey, String> {
         })
 }
 
-fn asked_queues(asked: Option<u32>) -> Result<usize, String> {
-    let queues = asked.map_or(1, |queues| queues as usize);
-    match (1..=QUEUES_MAX).contains(&queues) {
-        true => Ok(queues),
-        false => Err(format!(
-            "an interface cannot have {queues} queues; give a number from 1 to {QUEUES_MAX}"
-        )),
-    }
-}
-
-/// The name of a child that nobody names: the first 10 bytes of its parent's, a dot, and the P_Key
-/// with bit 15 set in four hexadecimal digits (`ipoib_vlan_add`, which does not set the bit first).
-pub(super) fn child_name(parent: &str, pkey: PKey) -> String {
-    format!("{}.{:04x}", cut_name(parent), pkey.full().get())
-}
-
-/// As much of a parent's name as its children's have, never a part of a character.
-pub(super) fn cut_name(parent: &str) -> &str {
-    let mut end = parent.len().min(10);
-    while !parent.is_char_boundary(end) {
-        end -= 1;
-    }
-    &parent[..end]
-}
-
 /// What a child is like that nobody has said more of.
 pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> DeviceSpec {
     let own = &parent.spec;
@@ -181,23 +157,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c91_a_child_is_named_after_its_parent_and_partition() {
-        for (parent, pkey, name) in [
-            ("ib0", 0x8001, "ib0.8001"),
-            ("ib0", 0x0001, "ib0.8001"),
-            ("ib0", 0xffff, "ib0.ffff"),
-            ("storage-fabric", 0x8abc, "storage-fa.8abc"),
-            ("0123456789", 0x8001, "0123456789.8001"),
-            // Never in the middle of a character.
-            ("123456789é", 0x8001, "123456789.8001"),
-        ] {
-            let made = child_name(parent, PKey::new(pkey));
-            assert_eq!(made, name);
-            assert!(rtnl::name_fault(&made).is_none());
-        }
-    }
-
-    #[test]
     fn c83_what_is_no_partition_is_refused() {
         for number in [0, 0x8000, -1, 0x1_0000, i64::MAX, i64::MIN] {
             let why = asked_pkey(number).unwrap_err();
@@ -205,14 +164,5 @@ mod tests {
         }
         assert_eq!(asked_pkey(1), Ok(PKey::new(1)));
         assert_eq!(asked_pkey(0xffff), Ok(PKey::DEFAULT));
-    }
-
-    #[test]
-    fn queues_are_of_a_number_that_a_tap_may_have() {
-        assert_eq!(asked_queues(None), Ok(1));
-        assert_eq!(asked_queues(Some(256)), Ok(256));
-        for queues in [0, 257, u32::MAX] {
-            assert!(asked_queues(Some(queues)).is_err());
-        }
     }
 }

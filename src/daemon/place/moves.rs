@@ -131,7 +131,7 @@ impl Daemon {
         }
     }
 
-    /// For kernels before 5.4, which do not tell where an interface is: it is here, or lost.
+    /// For kernels before 5.2, which do not tell where an interface is: it is here, or lost.
     fn look_at_home(&mut self, id: DeviceId, why: io::Error) -> Found {
         let name = self.devices.get(&id).and_then(|(_, d)| d.tap.name().ok());
         let link = name.map(|name| self.netlink.link_by_name(&name));

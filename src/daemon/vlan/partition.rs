@@ -273,8 +273,8 @@ impl Partition {
         }
     }
 
-    /// Attaches and detaches; true if anything changed.
-    pub(super) fn sync_groups(&mut self, port: &mut dyn Port) -> bool {
+    /// Attaches and detaches; true if anything changed. `name` is for the log.
+    pub(super) fn sync_groups(&mut self, port: &mut dyn Port, name: &str) -> bool {
         let (wanted, too_many) = match self.followed.up {
             true => device::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.behind),
             false => (BTreeSet::new(), false),
@@ -287,15 +287,12 @@ impl Partition {
         let refused = match port.change_groups(self.endpoint.id, &new, &gone) {
             Ok(refused) => refused,
             Err(e) => {
-                log::warn!("VLAN {}: cannot change its multicast groups: {e}", self.vid);
+                log::warn!("{name}: cannot change its multicast groups: {e}");
                 return false;
             }
         };
         if (too_many || !refused.is_empty()) && !std::mem::replace(&mut self.told_refused, true) {
-            log::warn!(
-                "VLAN {}: some of its multicast groups find no room and are not received",
-                self.vid
-            );
+            log::warn!("{name}: some of its multicast groups find no room and are not received");
         }
         self.joined = wanted;
         for (group, _) in refused {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use ipoib::Time;
 use rustix::event::epoll::{EventData, EventFlags};
 
-use super::super::command::Report;
 use super::{DEPTH, DataThread, WAKE, lane_interest, lane_token};
 use crate::api::Moderation;
 
@@ -39,10 +38,14 @@ impl DataThread {
                     time: Duration::from_micros(wanted.rx_usecs.into()),
                 });
             }
-            Err(e) => self.report(Report::Failed(format!(
-                "data thread {} cannot set up completion moderation: {e}",
-                self.index
-            ))),
+            // Without it packets are taken as they come, which is no reason to end.
+            Err(e) => {
+                self.waiter.forget_rest();
+                log::warn!(
+                    "data thread {}: completion moderation stays off: {e}",
+                    self.index
+                );
+            }
         }
     }
 

@@ -18,7 +18,7 @@ const CAP_NET_BROADCAST: u64 = 1 << 11;
 
 /// Linux versions, as docs/operations.md says what they are needed for.
 const LINUX_NEEDED: (u32, u32) = (5, 1);
-const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 4);
+const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 2);
 const LINUX_WITH_USO: (u32, u32) = (6, 2);
 
 /// Locked memory that queues in pinned memory take, about, in bytes.
@@ -173,7 +173,7 @@ fn kernel(release: &str) -> Option<Finding> {
     } else if version < LINUX_WITH_TAP_NETNS {
         let found = "works, but does not tell where a TAP interface has moved to";
         Finding::new(CHECK, Level::Note, subject, found).advise(
-            "keep interfaces in the daemon's network namespace; Linux 5.4 and later have \
+            "keep interfaces in the daemon's network namespace; Linux 5.2 and later have \
              TUNGETDEVNETNS",
         )
     } else if version < LINUX_WITH_USO {
@@ -283,8 +283,8 @@ mod tests {
             assert_eq!(kernel(release).unwrap().level, level, "{release}");
         }
         assert_eq!(kernel("unknown"), None);
-        assert!(kernel("5.3.18").unwrap().found.contains("has moved to"));
-        assert!(kernel("5.4.0").unwrap().found.contains("UDP sends"));
+        assert!(kernel("5.1.0").unwrap().found.contains("has moved to"));
+        assert!(kernel("5.2.0").unwrap().found.contains("UDP sends"));
     }
 
     #[test]
