@@ -19,6 +19,7 @@ use crate::config::QpnChoice;
 use crate::daemon::{Left, Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
 use crate::fdstore::{self, Inherited};
+use crate::watch::Subject;
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
 use opened::Opened;
@@ -38,6 +39,10 @@ pub struct DeviceSpec {
     pub parent: Option<String>,
     /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
     pub netns: Option<String>,
+    /// The network namespace that tells its MAC and its queue pair number from those of an interface
+    /// of the same name: the one that the configuration gives it or, if that does not know it, its
+    /// parent. Not where it is, since it may move.
+    pub origin: Option<String>,
     /// 802.1Q tags on its frames select partitions.
     pub vlan_pkey: bool,
     /// How unicast IP packets travel at first.
@@ -64,6 +69,18 @@ pub struct DeviceSpec {
     pub dhcp: ipoib::DhcpMode,
     /// Frames for guests and groups go back to the TAP, too (reflective relay).
     pub reflect: bool,
+}
+
+impl DeviceSpec {
+    /// The name that its MAC and its queue pair number are made from: `NETNS/NAME`, or `NAME` without
+    /// an [`DeviceSpec::origin`].
+    pub fn identity(&self) -> String {
+        match &self.origin {
+            // No interface's name has a slash.
+            Some(netns) => format!("{netns}/{}", self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 /// Why a device could not be made.
@@ -110,6 +127,8 @@ pub struct Device {
     pub place: Place,
     /// The same for as long as that namespace lives; `None`: the daemon's own.
     pub namespace: Option<NamespaceId>,
+    /// What that is called, for those who watch; as [`crate::api::Event::netns`].
+    pub netns: Option<String>,
     /// What was asked for.
     pub spec: DeviceSpec,
     /// The interface's name now.
@@ -233,13 +252,14 @@ impl Device {
             false => 0,
         };
         let address = hardware_address(spec.mode, connections, endpoint.qpn, attributes.gid);
-        let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.name);
+        let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.identity());
         let mut device = Device {
             id,
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             place: Place::HOME,
             namespace: None,
+            netns: None,
             spec: spec.clone(),
             name: opened.name,
             ifindex: tap.ifindex(),
@@ -389,6 +409,11 @@ impl Device {
             return Ok(());
         }
         netlink.set_alias(self.ifindex, &alias)
+    }
+
+    /// What events about it are about.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject::Interface(&self.name, self.netns.as_deref())
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
@@ -553,7 +578,7 @@ fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint,
         QpnChoice::Stable => Some(ipoib::local_qpn(
             port.attributes().gid,
             spec.pkey,
-            &spec.name,
+            &spec.identity(),
         )),
         QpnChoice::Random => None,
         QpnChoice::Number(qpn) => Some(qpn),
@@ -599,5 +624,19 @@ mod tests {
         assert_eq!(share(1, 4), 1);
         assert_eq!(share(0, 4), 0);
         assert_eq!(share(7, 0), 7);
+    }
+
+    #[test]
+    fn equal_names_in_other_namespaces_are_other_interfaces() {
+        use crate::config::DeviceConfig;
+        use crate::run::device_spec;
+        let mut config = DeviceConfig::new("ib0", "eth0");
+        let at_home = device_spec(&config).identity();
+        config.netns = Some("blue".into());
+        let in_blue = device_spec(&config).identity();
+        assert_eq!((&*at_home, &*in_blue), ("ib0", "blue/ib0"));
+        let gid: Gid = "fe80::1".parse().unwrap();
+        let mac = |identity: &str| ipoib::local_mac(gid, PKey::DEFAULT, identity);
+        assert_ne!(mac(&at_home), mac(&in_blue));
     }
 }

@@ -9,7 +9,7 @@ use crate::control::{StreamId, Streamed};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::pinger::{Answered, Link, Names, Plan};
-use crate::watch::{Filter, Subject};
+use crate::watch::Filter;
 
 impl Daemon {
     /// Begins a stream of replies.
@@ -49,12 +49,14 @@ impl Daemon {
     }
 
     fn monitor(&mut self, stream: StreamId, which: &Selection) -> Result<(), ApiError> {
+        self.name_places();
         let filter = match &which.interface {
             None => None,
             Some(name) => {
                 let (_, at, device) = self.named(name)?;
                 Some(Filter {
                     interface: device.name.clone(),
+                    netns: device.netns.clone(),
                     port: self.ports[at].port.attributes().name,
                 })
             }
@@ -73,8 +75,8 @@ impl Daemon {
     }
 
     fn ping(&mut self, stream: StreamId, request: &PingRequest) -> Result<(), ApiError> {
-        let names = self.names(&request.interface)?;
         let (device, at, d) = self.named(&request.interface)?;
+        let names = self.names(device, at)?;
         let link = Link {
             device,
             gid: d.address.gid(),
@@ -98,10 +100,10 @@ impl Daemon {
 
     /// An interface's neighbours, as far as they are more than the source of some data, and their IP
     /// addresses.
-    fn names(&self, interface: &str) -> Result<Names, ApiError> {
+    fn names(&self, id: DeviceId, at: usize) -> Result<Names, ApiError> {
         let mut names = Names::new();
         for n in self
-            .tables(interface)?
+            .tables_of(id, at)?
             .into_iter()
             .flat_map(|t| t.neighbours)
             .filter(|n| n.confirmed)
@@ -119,8 +121,8 @@ impl Daemon {
     fn echo_answered(&mut self, id: DeviceId, answer: &Answered) {
         let now = Instant::now();
         if self.pingers.lacks_names(id, answer, now)
-            && let Some(name) = self.devices.get(&id).map(|(_, d)| d.name.clone())
-            && let Ok(names) = self.names(&name)
+            && let Some((at, _)) = self.devices.get(&id)
+            && let Ok(names) = self.names(id, *at)
         {
             self.pingers.set_names(id, &names, now);
         }
@@ -130,7 +132,7 @@ impl Daemon {
     /// Tells those who watch about a device.
     pub(crate) fn tell_device(&mut self, id: DeviceId, what: Happening) {
         if let Some((_, device)) = self.devices.get(&id) {
-            self.watchers.tell(Subject::Interface(&device.name), what);
+            self.watchers.tell(device.subject(), what);
         }
     }
 

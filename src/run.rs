@@ -178,6 +178,7 @@ pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
         name: device.name.clone(),
         parent: device.parent.clone(),
         netns: device.netns.clone(),
+        origin: device.netns.clone(),
         vlan_pkey: device.vlan_pkey,
         mode: device.mode.into(),
         connections: device.connections,

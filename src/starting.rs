@@ -53,7 +53,8 @@ fn answer(server: &mut ControlServer, done: UnixStream) {
 struct Starting;
 
 fn refused() -> ApiError {
-    ApiError::Refused {
+    ApiError::Errno {
+        errno: rustix::io::Errno::BUSY.raw_os_error(),
         message: "ibtapd is starting, and waits for its underlays; try again, or see its log"
             .into(),
     }
@@ -94,7 +95,11 @@ mod tests {
             let mut client = ControlClient::connect(&path, Duration::from_secs(20)).unwrap();
             assert_eq!(client.version().unwrap().pid, std::process::id());
             let error = client.show(None).unwrap_err();
-            assert!(matches!(&error, ClientError::Refused(m) if m.contains("is starting")));
+            let busy = libc::EBUSY;
+            assert!(matches!(
+                &error,
+                ClientError::Errno { errno, message } if *errno == busy && message.contains("is starting")
+            ));
             (1, client)
         });
         let (one, mut client) = started.unwrap();

@@ -139,22 +139,30 @@ impl Daemon {
 
     fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
         let (selected, vlans) = match &which.interface {
-            Some(name) if let Some((id, at)) = self.vlan_named(name) => {
-                (Vec::new(), vec![(name.clone(), id, at)])
+            Some(name) if let Some((id, _)) = self.vlan_named(name) => {
+                let mut vlans = self.vlans();
+                vlans.retain(|vlan| vlan.id == id);
+                (Vec::new(), vlans)
             }
             Some(_) => (self.selected(which)?, Vec::new()),
             None => (self.selected(which)?, self.vlans()),
         };
         let snapshots = self.snapshots(false);
-        let vlans = vlans.iter().map(|(name, id, at)| {
-            let port = self.ports[*at].port.attributes().name;
-            device_stats(*id, name, &port, &snapshots[*at].1)
+        let names = Names::read();
+        let netns = |trunk: &Device| trunk.namespace.map(|there| names.of(&there));
+        let vlans = vlans.iter().map(|vlan| {
+            let port = self.ports[vlan.at].port.attributes().name;
+            let mut stats = device_stats(vlan.id, &vlan.name, &port, &snapshots[vlan.at].1);
+            let trunk = self.devices.get(&vlan.trunk);
+            stats.netns = trunk.and_then(|(_, trunk)| netns(trunk));
+            stats
         });
         let stats = selected
             .into_iter()
             .map(|(id, at, d)| {
                 let port = self.ports[at].port.attributes().name;
                 let mut stats = device_stats(id, &d.name, &port, &snapshots[at].1);
+                stats.netns = netns(d);
                 stats
                     .device
                     .add([("groups_refused", d.behind.turned_away())]);
@@ -174,6 +182,15 @@ impl Daemon {
             Some(found) => found,
             None => self.named(name).map(|(id, at, _)| (id, at))?,
         };
+        self.tables_of(id, at)
+    }
+
+    /// The same of the device with this id on this port.
+    pub(crate) fn tables_of(
+        &self,
+        id: DeviceId,
+        at: usize,
+    ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
         let parts: Vec<_> = self.ports[at]
             .snapshots(true)
             .into_iter()

@@ -21,8 +21,8 @@ pub enum Subject<'a> {
     Daemon,
     /// A fabric port, by its name.
     Port(&'a str),
-    /// An interface, by its name.
-    Interface(&'a str),
+    /// An interface, by its name and its network namespace, if that is not the daemon's own.
+    Interface(&'a str, Option<&'a str>),
 }
 
 /// All who watch.
@@ -43,6 +43,8 @@ struct Watcher {
 pub struct Filter {
     /// The interface's name.
     pub interface: String,
+    /// Its network namespace, if it is not the daemon's own.
+    pub netns: Option<String>,
     /// The port's.
     pub port: String,
 }
@@ -99,18 +101,26 @@ impl Watchers {
 }
 
 impl Watcher {
-    /// Whether it wants the event. It follows an interface that gets another name.
+    /// Whether it wants the event. It follows an interface that gets another name, or moves.
     fn wants(&mut self, event: &Event) -> bool {
         let Some(filter) = &mut self.filter else {
             return true;
         };
-        if let (Happening::Renamed { was }, Some(name)) = (&event.what, &event.interface)
-            && *was == filter.interface
-        {
-            filter.interface.clone_from(name);
+        if let Some(name) = &event.interface {
+            match &event.what {
+                Happening::Renamed { was }
+                    if *was == filter.interface && event.netns == filter.netns =>
+                {
+                    filter.interface.clone_from(name);
+                }
+                Happening::Moved { was } if *was == filter.netns && *name == filter.interface => {
+                    filter.netns.clone_from(&event.netns);
+                }
+                _ => {}
+            }
         }
         match (&event.interface, &event.port) {
-            (Some(name), _) => *name == filter.interface,
+            (Some(name), _) => *name == filter.interface && event.netns == filter.netns,
             (None, Some(port)) => *port == filter.port,
             (None, None) => true,
         }
@@ -128,15 +138,16 @@ impl Watcher {
 }
 
 fn event(subject: Subject<'_>, what: Happening) -> Event {
-    let (interface, port) = match subject {
-        Subject::Daemon => (None, None),
-        Subject::Port(name) => (None, Some(name.to_owned())),
-        Subject::Interface(name) => (Some(name.to_owned()), None),
+    let (interface, netns, port) = match subject {
+        Subject::Daemon => (None, None, None),
+        Subject::Port(name) => (None, None, Some(name)),
+        Subject::Interface(name, netns) => (Some(name), netns, None),
     };
     Event {
         time: Utc(SystemTime::now()).to_string(),
-        interface,
-        port,
+        interface: interface.map(str::to_owned),
+        netns: netns.map(str::to_owned),
+        port: port.map(str::to_owned),
         what,
         lost: None,
     }
@@ -170,7 +181,7 @@ mod tests {
         watchers.add(A, None);
         let first = taken(&mut watchers, A).unwrap();
         assert!(matches!(first.what, Happening::Watching { .. }));
-        watchers.tell(Subject::Interface("ib0"), Happening::Up);
+        watchers.tell(Subject::Interface("ib0", None), Happening::Up);
         watchers.tell(Subject::Port("soft/eth0"), Happening::PortActive);
         assert_eq!(
             all(&mut watchers, A),
@@ -185,18 +196,19 @@ mod tests {
         let mut watchers = Watchers::default();
         let filter = Filter {
             interface: "ib0".into(),
+            netns: None,
             port: "soft/eth0".into(),
         };
         watchers.add(A, Some(filter));
         taken(&mut watchers, A);
         let renamed = Happening::Renamed { was: "ib0".into() };
         for (subject, what) in [
-            (Subject::Interface("ib1"), Happening::Up),
+            (Subject::Interface("ib1", None), Happening::Up),
             (Subject::Port("soft/eth1"), Happening::PortActive),
             (Subject::Port("soft/eth0"), Happening::PortGone),
-            (Subject::Interface("st0"), renamed.clone()),
-            (Subject::Interface("ib0"), Happening::Up),
-            (Subject::Interface("st0"), Happening::Down),
+            (Subject::Interface("st0", None), renamed.clone()),
+            (Subject::Interface("ib0", None), Happening::Up),
+            (Subject::Interface("st0", None), Happening::Down),
         ] {
             watchers.tell(subject, what);
         }
@@ -207,12 +219,51 @@ mod tests {
     }
 
     #[test]
+    fn equal_names_are_told_apart_by_their_namespaces_and_followed_over_moves() {
+        let mut watchers = Watchers::default();
+        let filter = Filter {
+            interface: "ib0".into(),
+            netns: Some("blue".into()),
+            port: "soft/eth0".into(),
+        };
+        watchers.add(A, Some(filter));
+        taken(&mut watchers, A);
+        let moved = |was: Option<&str>| Happening::Moved {
+            was: was.map(str::to_owned),
+        };
+        let renamed = Happening::Renamed { was: "ib0".into() };
+        for (name, netns, what) in [
+            ("ib0", None, Happening::Up),
+            ("ib0", Some("red"), moved(None)),
+            ("st0", Some("red"), renamed.clone()),
+            ("st0", Some("red"), Happening::Up),
+            ("ib0", Some("green"), moved(Some("blue"))),
+            ("ib0", Some("blue"), Happening::Up),
+            ("ib0", None, moved(Some("green"))),
+            ("st1", None, renamed.clone()),
+            ("ib0", None, Happening::Up),
+            ("st1", None, Happening::Down),
+        ] {
+            watchers.tell(Subject::Interface(name, netns), what);
+        }
+        assert_eq!(
+            all(&mut watchers, A),
+            [
+                moved(Some("blue")),
+                moved(Some("green")),
+                renamed,
+                Happening::Down
+            ]
+        );
+    }
+
+    #[test]
     fn who_does_not_read_is_told_how_much_was_missed() {
         let mut watchers = Watchers::default();
         watchers.add(A, None);
         watchers.add(B, None);
         for _ in 0..QUEUE_MAX + 9 {
-            watchers.tell(Subject::Interface("ib0"), Happening::Up);
+            watchers.tell(Subject::Interface("ib0", None), Happening::Up);
             taken(&mut watchers, B);
         }
         assert_eq!(watchers.all[&A].queue.len(), QUEUE_MAX);
@@ -220,7 +271,7 @@ mod tests {
             assert_eq!(taken(&mut watchers, A).unwrap().lost, None);
         }
         assert_eq!(taken(&mut watchers, A), None);
-        watchers.tell(Subject::Interface("ib0"), Happening::Down);
+        watchers.tell(Subject::Interface("ib0", None), Happening::Down);
         assert_eq!(taken(&mut watchers, A).unwrap().lost, Some(10));
         assert_eq!(all(&mut watchers, B).len(), 2);
     }

@@ -2,18 +2,55 @@
 //! but for the translation of addresses, and the tables stay within their limits.
 //!
 //! Input: records of a flag byte, a length of two bytes, and a payload. Flags: 128 by multicast, 64
-//! something is stacked on the interface, 32 it comes from a host behind it; the rest is who.
+//! something is stacked on the interface, 32 it comes from a host behind it, 16 it comes from a sibling;
+//! the rest is who.
 
 #![no_main]
 
 mod interface;
 
 use fabric::{Gid, Qpn};
-use ipoib::{Incoming, Meta, Time};
+use ipoib::{Incoming, Ipoib, Meta, Outgoing, Sibling, Time};
 use libfuzzer_sys::fuzz_target;
+
+/// What a sibling takes, in bytes.
+const SIBLING_MTU: usize = 1500;
+
+fn siblings() -> [Sibling; 4] {
+    [0x10, 0x11, 0x12, 0x13].map(|qpn| Sibling {
+        qpn: Qpn::new(qpn),
+        mtu: SIBLING_MTU,
+    })
+}
+
+/// A packet as a sibling's host gave it, and an answer with the same bytes to where it came from.
+fn from_sibling(ipoib: &mut Ipoib, now: Time, who: u8, payload: &[u8]) {
+    let Some((&[t0, t1, _, _], l3)) = payload.split_first_chunk::<4>() else {
+        return;
+    };
+    let meta = Meta {
+        src_qpn: Qpn::new(0x10 + u32::from(who)),
+        src_gid: Gid(interface::LOCAL_GID),
+        dst_gid: Gid(interface::LOCAL_GID),
+        multicast: false,
+    };
+    let ethertype = u16::from_be_bytes([t0, t1]);
+    let Some(header) = ipoib.from_sibling(now, &meta, ethertype, l3) else {
+        // Then it comes as a datagram.
+        let _ = ipoib.from_fabric(now, &meta, payload);
+        return;
+    };
+    assert_eq!(header[12..], [t0, t1]);
+    let frame = [&header[6..12], &header[..6], &header[12..], l3].concat();
+    if let Outgoing::Sibling { qpn, mtu, .. } = ipoib.from_tap(now, &[0; 12], &frame) {
+        assert!(siblings().iter().any(|sibling| sibling.qpn == qpn));
+        assert!(mtu <= SIBLING_MTU);
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let mut ipoib = interface::new();
+    ipoib.set_siblings(siblings());
     let mut now = 0;
     for (flags, payload) in interface::records(data) {
         now += 10;
@@ -28,6 +65,11 @@ fuzz_target!(|data: &[u8]| {
             let l3 = l3.get(2..).unwrap_or_default();
             let frame = [&head[..], ethertype, l3].concat();
             let _ = ipoib.from_tap(Time(now), &[0; 12], &frame);
+            interface::drain(&mut ipoib, Time(now));
+            continue;
+        }
+        if flags & 0x10 != 0 {
+            from_sibling(&mut ipoib, Time(now), flags & 0x0f, payload);
             interface::drain(&mut ipoib, Time(now));
             continue;
         }

@@ -94,7 +94,7 @@ impl Tree {
         let known = self.interfaces().get(number).ok_or(Errno::NODEV)?.clone();
         match self.requests.interface(&known.selector) {
             Ok(interface) if Identity::of(&interface) == known.identity => return Ok(interface),
-            Ok(_) | Err(Errno::NODEV | Errno::INVAL | Errno::BUSY) => {}
+            Ok(_) | Err(Errno::NODEV | Errno::INVAL) => {}
             Err(other) => return Err(other),
         }
         let all = self.requests.interfaces()?;

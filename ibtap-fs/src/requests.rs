@@ -97,7 +97,7 @@ impl Requests {
             (Some(netns), name) => self.interface(&format!("{netns}/{name}")),
             (None, name) => match self.interface(name) {
                 // There are several, of which the daemon's own namespace may have one.
-                Err(Errno::INVAL | Errno::BUSY) => self
+                Err(Errno::INVAL) => self
                     .interfaces()?
                     .into_iter()
                     .find(|interface| interface.name == name && interface.netns.is_none())
@@ -157,11 +157,7 @@ impl Requests {
     ) -> Result<(), Errno> {
         let change = Change::read(attribute, data)?;
         let asked = self.ask(|daemon| change.ask(daemon, &selector(interface)));
-        asked.map_err(|error| match (change, &error) {
-            // An interface that can have no connections.
-            (Change::Mode(_), ClientError::Refused(_)) => Errno::INVAL,
-            _ => errno(&error),
-        })
+        asked.map_err(|error| errno(&error))
     }
 }
 
@@ -231,8 +227,8 @@ impl Change {
 /// * the kernel's own, where the daemon names one;
 /// * NODEV, as for a device that has been removed, where the interface or the daemon is gone;
 /// * TIMEDOUT where the daemon does not answer in time;
-/// * INVAL where the request makes no sense to it, and BUSY where it refuses, for instance because
-///   it is still starting;
+/// * INVAL where the request makes no sense to it, or cannot be done;
+/// * BUSY where it has no time for it now, and trying again may help;
 /// * ACCESS where its socket is not for us, and IO for anything else.
 fn errno(error: &ClientError) -> Errno {
     match error {
@@ -241,8 +237,8 @@ fn errno(error: &ClientError) -> Errno {
             Errno::from_raw_os_error(*errno)
         }
         ClientError::NoSuchInterface { .. } | ClientError::Ended { .. } => Errno::NODEV,
-        ClientError::BadArgument(_) => Errno::INVAL,
-        ClientError::Refused(_) => Errno::BUSY,
+        ClientError::BadArgument(_) | ClientError::Refused(_) => Errno::INVAL,
+        ClientError::Busy => Errno::BUSY,
         ClientError::Unreachable { source, .. } | ClientError::Silent { source, .. } => {
             match source.kind() {
                 io::ErrorKind::TimedOut => Errno::TIMEDOUT,
@@ -319,6 +315,9 @@ mod tests {
             message: String::new(),
         };
         assert_eq!(errno(&said), Errno::NOTUNIQ);
+        assert_eq!(errno(&ClientError::Busy), Errno::BUSY);
+        let refused = ClientError::Refused(String::new());
+        assert_eq!(errno(&refused), Errno::INVAL);
         for nonsense in [0, -1, 4096, i32::MAX] {
             let said = ClientError::Errno {
                 errno: nonsense,

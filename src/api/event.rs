@@ -16,6 +16,10 @@ pub struct Event {
     /// The interface that it is about, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// The network namespace where that is, if it is another one than the daemon's; `netns:INODE`
+    /// where `ip netns` has no name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// The fabric port that it is about, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
@@ -107,6 +111,12 @@ pub enum Happening {
     Renamed {
         /// The name it had.
         was: String,
+    },
+    /// The interface is in the network namespace that it is in now.
+    Moved {
+        /// The one where it was; none for the daemon's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        was: Option<String>,
     },
     /// The interface has another MTU.
     MtuChanged {
@@ -263,6 +273,12 @@ impl fmt::Display for Happening {
             Happening::Up => f.write_str("up"),
             Happening::Down => f.write_str("down"),
             Happening::Renamed { was } => write!(f, "renamed, was {was}"),
+            Happening::Moved { was: Some(was) } => {
+                write!(f, "moved, was in the network namespace {was}")
+            }
+            Happening::Moved { was: None } => {
+                f.write_str("moved, was in the daemon's network namespace")
+            }
             Happening::MtuChanged { mtu } => write!(f, "MTU {mtu}"),
             Happening::ModeChanged { mode } => write!(f, "mode {mode}"),
             Happening::MacChanged { mac } => write!(f, "MAC {mac}"),

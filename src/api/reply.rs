@@ -137,6 +137,9 @@ impl InterfaceInfo {
 pub struct InterfaceStats {
     /// The interface.
     pub name: String,
+    /// As [`InterfaceInfo::netns`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// Datagrams received.
     pub rx_packets: u64,
     /// Datagrams sent.
@@ -318,6 +321,9 @@ impl fmt::Display for ConnectionRole {
 pub struct ConnectionInfo {
     /// The interface.
     pub interface: String,
+    /// As [`InterfaceInfo::netns`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
     /// The worker that has it.
     pub worker: u32,
     /// Who asked for it.

@@ -61,6 +61,9 @@ pub enum ClientError {
     /// What was asked for makes no sense to it; the text is a whole sentence.
     #[error("{0}")]
     BadArgument(String),
+    /// It has no time for it now.
+    #[error("ibtapd is busy; try again")]
+    Busy,
     /// It refuses; the text is a whole sentence.
     #[error("{0}")]
     Refused(String),
@@ -411,7 +414,7 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
             message: details.message,
         },
         Some(".Refused" | ".BadRequest") => ClientError::Refused(details.message),
-        Some(".Busy") => ClientError::Refused("ibtapd is busy; try again".into()),
+        Some(".Busy") => ClientError::Busy,
         _ => match error.strip_prefix("org.varlink.service") {
             Some(".MethodNotFound") => {
                 ClientError::Protocol(format!("it has no method {}", details.method))

@@ -7,7 +7,6 @@ use super::Daemon;
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
-use crate::watch::Subject;
 
 impl Daemon {
     /// Why a device of a port has no carrier, for people; `None` if it has one. The port, the
@@ -53,7 +52,7 @@ impl Daemon {
             true => Happening::CarrierOn,
             false => Happening::CarrierOff,
         };
-        self.watchers.tell(Subject::Interface(&device.name), what);
+        self.watchers.tell(device.subject(), what);
     }
 
     /// An interface was set up, or down: then it leaves all groups, the broadcast group too, and
@@ -68,7 +67,7 @@ impl Daemon {
             true => Happening::Up,
             false => Happening::Down,
         };
-        self.watchers.tell(Subject::Interface(&device.name), what);
+        self.watchers.tell(device.subject(), what);
         if !up {
             for ip in &device.addresses {
                 self.ports[at].tell_first(Command::Withdraw(id, *ip));

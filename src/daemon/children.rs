@@ -17,7 +17,6 @@ use crate::api::{
 };
 use crate::datapath::DeviceId;
 use crate::device::Device;
-use crate::watch::Subject;
 
 impl Daemon {
     /// Makes a child.
@@ -174,9 +173,8 @@ impl Daemon {
         let Some((_, child)) = self.devices.get(&child) else {
             return;
         };
-        if let Some(parent) = &child.parent_name {
-            let what = what(child.name.clone(), child.spec.pkey);
-            self.watchers.tell(Subject::Interface(parent), what);
+        if let Some(parent) = child.parent {
+            self.tell_device(parent, what(child.name.clone(), child.spec.pkey));
         }
     }
 

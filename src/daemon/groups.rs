@@ -80,7 +80,12 @@ impl Daemon {
                 return;
             }
         };
-        let mut tell = |what| self.watchers.tell(Subject::Interface(&device.name), what);
+        let mut tell = |what| {
+            self.watchers.tell(
+                Subject::Interface(&device.name, device.netns.as_deref()),
+                what,
+            )
+        };
         for group in &gone {
             log::debug!("{}: leaving {group}", device.name);
             tell(Happening::GroupLeft { mgid: *group });

@@ -7,7 +7,6 @@ use super::Daemon;
 use crate::api::{ApiError, Happening, ModeRequest, Reply};
 use crate::datapath::{Command, DeviceId};
 use crate::device::DeviceSpec;
-use crate::watch::Subject;
 
 impl Daemon {
     /// Tells an interface's mode, after a change where one is asked for. A restart goes back to what
@@ -98,7 +97,7 @@ impl Daemon {
         let what = Happening::ModeChanged {
             mode: device.mode.into(),
         };
-        self.watchers.tell(Subject::Interface(name), what);
+        self.watchers.tell(device.subject(), what);
         self.inside(id, |device, netlink| {
             device.set_gso_max(netlink, device.behind.is_stacked());
         });

@@ -7,7 +7,6 @@ use super::place::unreachable;
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::ENCAPSULATION;
-use crate::watch::Subject;
 
 impl Daemon {
     /// Gives an interface another MTU in bytes, and tells those who watch.
@@ -42,7 +41,7 @@ impl Daemon {
             if device.mtu != mtu {
                 device.mtu = mtu;
                 let what = Happening::MtuChanged { mtu };
-                self.watchers.tell(Subject::Interface(&device.name), what);
+                self.watchers.tell(device.subject(), what);
             }
             return;
         }

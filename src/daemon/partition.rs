@@ -156,7 +156,7 @@ impl Daemon {
             None => None,
         };
         if let Some(what) = what {
-            self.watchers.tell(Subject::Interface(name), what);
+            self.watchers.tell(device.subject(), what);
         }
         port.tell(|| Command::Flush(id));
         self.sync_groups(id);

@@ -2,7 +2,7 @@
 
 use fabric::soft::SoftPort;
 
-use super::{Daemon, DaemonError, PortSpec};
+use super::{Daemon, DaemonError, Names, PortSpec};
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray};
@@ -115,6 +115,7 @@ impl Daemon {
         // What is drained here wakes the control loop no more.
         self.tick();
         self.sync_changed_groups();
+        device.netns = device.namespace.map(|there| Names::read().of(&there));
         let created = Happening::Created {
             qpn: device.endpoint.qpn,
             gid: device.address.gid(),
@@ -154,7 +155,7 @@ impl Daemon {
         let namespace = self.namespace_for(spec, parent)?;
         let left = match found {
             Some(_) => None,
-            None => self.take_left(at, spec, parent),
+            None => self.take_left(at, spec, parent, namespace.as_ref()),
         };
         let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
         let port = &mut self.ports[at];

@@ -35,6 +35,20 @@ pub(crate) struct Vlans {
     partitions: BTreeMap<DeviceId, Partition>,
 }
 
+/// A partition for who lists them.
+pub(crate) struct Listed {
+    /// As [`Daemon::vlan_name`].
+    pub name: String,
+    pub id: DeviceId,
+    /// Its port.
+    pub at: usize,
+    /// The interface.
+    pub trunk: DeviceId,
+}
+
+/// What is between the name of an interface and the VLAN id in a partition's name.
+const VLAN: &str = ":vlan";
+
 /// An interface whose tags select partitions.
 #[derive(Default)]
 struct Trunk {
@@ -368,14 +382,16 @@ impl Daemon {
 
     /// What a VLAN's partition is called: no interface can have such a name.
     pub(crate) fn vlan_name(&self, trunk: DeviceId, vid: u16) -> String {
-        format!("{}:vlan{vid}", device_name(self, trunk))
+        format!("{}{VLAN}{vid}", device_name(self, trunk))
     }
 
-    /// The partition that is called so, and its port.
+    /// The partition that is called so, and its port. Its interface's name may say the namespace.
     pub(crate) fn vlan_named(&self, name: &str) -> Option<(DeviceId, usize)> {
-        let mut all = self.vlans.partitions.iter();
-        all.find(|(_, p)| self.vlan_name(p.trunk, p.vid) == name)
-            .map(|(id, p)| (*id, p.at))
+        let (trunk, vid) = name.rsplit_once(VLAN)?;
+        let (trunk, _, _) = self.named(trunk).ok()?;
+        let vid = vid.parse().ok()?;
+        let id = self.vlans.trunks.get(&trunk)?.partitions.get(&vid)?;
+        Some((*id, self.vlans.partitions.get(id)?.at))
     }
 
     /// Of the partition that is called so: its broadcast group, when it was made, its groups.
@@ -385,11 +401,16 @@ impl Daemon {
         Some((partition.broadcast(), partition.created, &partition.joined))
     }
 
-    /// The partitions that tags select: name, id and port.
-    pub(crate) fn vlans(&self) -> Vec<(String, DeviceId, usize)> {
+    /// The partitions that tags select.
+    pub(crate) fn vlans(&self) -> Vec<Listed> {
         let all = self.vlans.partitions.iter();
-        all.map(|(id, p)| (self.vlan_name(p.trunk, p.vid), *id, p.at))
-            .collect()
+        all.map(|(id, p)| Listed {
+            name: self.vlan_name(p.trunk, p.vid),
+            id: *id,
+            at: p.at,
+            trunk: p.trunk,
+        })
+        .collect()
     }
 
     /// Those on one interface, or on any, as they are listed beside children.

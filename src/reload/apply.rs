@@ -97,6 +97,13 @@ impl Daemon {
                 note_device(running, name, |d| d.reflect = *reflect);
                 Ok(format!("{name}: reflect {reflect}"))
             }
+            Step::VlanPkey(name, vlan_pkey) => {
+                let (_, _, device) = self.configured(name)?;
+                device.spec.vlan_pkey = *vlan_pkey;
+                self.tend_vlans();
+                note_device(running, name, |d| d.vlan_pkey = *vlan_pkey);
+                Ok(format!("{name}: vlan_pkey {vlan_pkey}"))
+            }
         }
     }
 

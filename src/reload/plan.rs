@@ -24,6 +24,7 @@ pub enum Step {
     Persist(DeviceKey, bool),
     Dhcp(DeviceKey, DhcpMode),
     Reflect(DeviceKey, bool),
+    VlanPkey(DeviceKey, bool),
     /// A port, and the devices that will be made on it.
     AddPort(String, PortConfig, Vec<DeviceConfig>),
     AddDevice(DeviceConfig),
@@ -131,6 +132,9 @@ impl Plan {
         step(old.reflect != new.reflect, |n, d| {
             Step::Reflect(n, d.reflect)
         });
+        step(old.vlan_pkey != new.vlan_pkey, |n, d| {
+            Step::VlanPkey(n, d.vlan_pkey)
+        });
         let queues = |d: &DeviceConfig| d.queues.unwrap_or_else(default_queues);
         let name = &key.to_string();
         if old.netns != new.netns {
@@ -142,7 +146,6 @@ impl Plan {
             ));
         }
         self.refuse(name, "parent", old.parent != new.parent);
-        self.refuse(name, "vlan_pkey", old.vlan_pkey != new.vlan_pkey);
         self.refuse(name, "underlay", old.underlay != new.underlay);
         self.refuse(name, "connections", old.connections != new.connections);
         self.refuse(name, "pkey", old.pkey != new.pkey);

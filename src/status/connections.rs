@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::api::{
     ApiError, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo, Selection,
 };
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot};
 use crate::device::Device;
 
@@ -34,10 +34,15 @@ impl Daemon {
             }
             snapshots.insert(at, of_port);
         }
-        let now = monotonic();
+        let (now, names) = (monotonic(), Names::read());
         let connections: Vec<ConnectionInfo> = selected
             .into_iter()
-            .flat_map(|(id, at, device)| of_device(id, device, &snapshots[&at], now))
+            .flat_map(|(id, at, device)| {
+                let netns = device.namespace.map(|there| names.of(&there));
+                let mut all = of_device(id, device, &snapshots[&at], now);
+                all.iter_mut().for_each(|c| c.netns.clone_from(&netns));
+                all
+            })
             .collect();
         bounded(connections)
     }
@@ -159,6 +164,7 @@ fn connection(
     let ips = peer.and_then(|qpn| neighbours.get(&(c.remote_gid, qpn)));
     ConnectionInfo {
         interface: interface.to_owned(),
+        netns: None,
         worker: worker as u32,
         role: match c.active {
             true => ConnectionRole::Active,
@@ -261,7 +267,7 @@ mod tests {
         let qpn = Qpn::new(0xff_fffe);
         let neighbours = Neighbours::from([((peer, qpn), [ip].into())]);
         let end = Instant(u64::MAX);
-        let one = connection(
+        let mut one = connection(
             "fifteen-letters",
             255,
             &longest,
@@ -269,6 +275,7 @@ mod tests {
             &neighbours,
             end,
         );
+        one.netns = Some("a-name-that-nobody-will-have".into());
         let most = bounded(vec![one.clone(); CONNECTIONS_MAX]).unwrap();
         assert!(serde_json::to_vec(&most).unwrap().len() < REPLY_MAX - 64);
         let refused = bounded(vec![one; CONNECTIONS_MAX + 1]).unwrap_err();

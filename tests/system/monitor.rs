@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::lab::{Host, Lab, SOON, eventually};
+use crate::lab::{Host, Lab, SOON, Station, eventually};
 
 fn is(event: &Value, kind: &str) -> bool {
     event["event"] == kind
@@ -212,4 +212,70 @@ fn guests_are_told_and_listed() {
     let guest = guest.unwrap_or_else(|| panic!("not listed: {listed:?}"));
     assert_eq!(guest["mac"], mac);
     assert!(b.ibtap("guests ib0").out.contains(mac));
+}
+
+#[test]
+fn an_interface_is_followed_to_other_namespaces_and_told_from_its_namesake() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (blue, green) = (Station::create("blue"), Station::create("green"));
+    let a = lab.host(0);
+    let [in_blue, in_green] = [&blue, &green].map(|s| s.namespace().name().to_owned());
+    let device = |netns: &str| {
+        format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{netns}\"\n")
+    };
+    let path = a.file("ibtapd.toml");
+    let text = device(&in_blue) + "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    std::fs::write(&path, text).expect("written");
+    a.start_with(&["--config", path.to_str().expect("an ASCII path")]);
+
+    let named = |listed: Value, key: &str| -> Vec<(Value, Value)> {
+        let all = listed.as_array().expect("a list").iter();
+        all.map(|one| (one[key].clone(), one["netns"].clone()))
+            .collect()
+    };
+    let expected = [(json!("ib0"), json!(in_blue)), (json!("ib0"), Value::Null)];
+    assert_eq!(named(Value::Array(a.ask("stats")), "name"), expected);
+    let text = a.ibtap("stats").out;
+    assert!(text.contains(&format!("{in_blue}/ib0\n")), "{text}");
+
+    let one = a.follow(&format!("--json monitor {in_blue}/ib0"));
+    let all = a.follow("--json monitor");
+    for monitor in [&one, &all] {
+        monitor.await_object("the first event", |e| is(e, "watching"));
+    }
+    let mtu = |e: &Value, mtu: u32| is(e, "mtu-changed") && e["mtu"] == mtu;
+    a.ok("ip link set ib0 mtu 1300");
+    let at_home = all.await_object("the MTU", |e| mtu(e, 1300));
+    assert_eq!(at_home["netns"], Value::Null);
+    blue.ok("ip link set ib0 mtu 1400");
+    let elsewhere = all.await_object("the MTU", |e| mtu(e, 1400));
+    // To the other one it is the first that is told.
+    let first = one.await_object("the MTU", |e| is(e, "mtu-changed"));
+    for told in [elsewhere, first] {
+        assert_eq!(
+            (&told["netns"], &told["mtu"]),
+            (&json!(in_blue), &json!(1400))
+        );
+    }
+    blue.ok(&format!("ip link set ib0 netns {in_green}"));
+    for monitor in [&one, &all] {
+        let moved = monitor.await_object("the move", |e| is(e, "moved"));
+        let [interface, netns, was] = ["interface", "netns", "was"].map(|key| moved[key].clone());
+        assert_eq!(
+            [interface, netns, was],
+            [json!("ib0"), json!(in_green), json!(in_blue)]
+        );
+    }
+    // It is followed, by whatever name.
+    green.ok("ip link set ib0 name st0");
+    one.await_object("the name", |e| is(e, "renamed") && e["interface"] == "st0");
+    let home = a.namespace().name();
+    green.ok(&format!("ip link set st0 netns {home}"));
+    let back = one.await_object("the way back", |e| {
+        is(e, "moved") && e["was"] == in_green.as_str()
+    });
+    assert_eq!(back["netns"], Value::Null);
+    a.ok("ip link set st0 mtu 1500");
+    let last = one.await_object("the MTU", |e| mtu(e, 1500));
+    assert_eq!(last["interface"], "st0");
 }

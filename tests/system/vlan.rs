@@ -4,11 +4,10 @@
 mod kernel;
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
-use crate::lab::{Background, Host, Lab, SOON, Station, eventually, iperf};
+use crate::lab::{Background, Host, Lab, SOON, Sniffer, Station, eventually, iperf};
 
 /// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
 fn config(port: &str, more: &str) -> String {
@@ -94,22 +93,6 @@ impl VlanLink {
     }
 }
 
-/// Bytes of a pcap file's own header.
-const PCAP_HEADER: u64 = 24;
-
-/// Captures what a filter takes, into the file that it gives.
-fn capture(host: &Host, interface: &str, filter: &str) -> (PathBuf, Background) {
-    let file = host.file("vlan.pcap");
-    let tcpdump = host.spawn(&format!(
-        "tcpdump -i {interface} --immediate-mode -U -s 0 -w {} {filter}",
-        file.display()
-    ));
-    eventually(SOON, "tcpdump to begin", || {
-        (std::fs::metadata(&file).ok()?.len() >= PCAP_HEADER).then_some(())
-    });
-    (file, tcpdump)
-}
-
 fn mac_of(host: &Station, interface: &str) -> Mac {
     mac(host.link(interface)["address"].as_str().expect("a MAC"))
 }
@@ -186,20 +169,17 @@ fn a_tagged_end_reaches_an_interface_of_the_partition_and_no_other() {
     iperf(b, a, &a.v4_in(5), "-n 10M");
     // VLAN 6 is another partition: its questions come to nobody, though the other host would know the
     // answers.
-    let (file, _tcpdump) = capture(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
-    let captured = || std::fs::metadata(&file).expect("a capture").len();
+    let heard = Sniffer::start(b, "any", "arp and (host 10.6.0.2 or host 10.5.0.77)");
     let done = a.run("arping -c 3 -w 3 -I v6 10.6.0.2");
     assert_ne!(done.code, Some(0), "{done:?}");
     eventually(SOON, "VLAN 6's own packets", || {
         (six.counter(a, "tx_packets") >= 3).then_some(())
     });
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(captured(), PCAP_HEADER, "something crossed partitions");
+    assert!(heard.is_empty(), "something crossed partitions");
     // In its own partition a question is heard.
     a.run("arping -c 1 -w 1 -I v5 10.5.0.77");
-    eventually(SOON, "a question", || {
-        (captured() > PCAP_HEADER).then_some(())
-    });
+    eventually(SOON, "a question", || (!heard.is_empty()).then_some(()));
 }
 
 #[test]
@@ -211,8 +191,8 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
     b.number_in("p5", 5);
     let _link = a.vlan_link(5);
     a.reaches_in(5, b);
-    let (file, tcpdump) = capture(b, "eth0", "udp port 4791");
-    let path = file.to_str().expect("an ASCII path");
+    let wire = Sniffer::start(b, "eth0", "udp port 4791");
+    let path = wire.file().to_str().expect("an ASCII path");
     let to_peer = mac(a
         .json("ip -j neigh show dev v5")
         .as_array()
@@ -261,7 +241,6 @@ fn a_priority_is_the_traffic_class_on_the_wire() {
         );
         eventually(SOON, &filter, || (count(&filter) == times).then_some(()));
     }
-    drop(tcpdump);
 }
 
 #[test]
@@ -399,6 +378,66 @@ fn a_vlan_follows_its_interface() {
         pairs.iter().all(|qp| qp["type"] != "UD").then_some(())
     });
     assert!(a.daemon().is_running());
+}
+
+#[test]
+fn a_tagged_end_and_an_interface_of_the_same_daemon_need_no_wire() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blue = Station::create("blue");
+    let a = lab.host(0);
+    let in_blue = format!("{PARTITION_5}netns = \"{}\"\n", blue.namespace().name());
+    a.start_config(&config("", &in_blue));
+    let link = a.vlan_link(5);
+    blue.ok("ip addr add 10.5.0.77/24 dev p5");
+    blue.ok("ip link set p5 up");
+    blue.await_carrier("p5", true);
+    a.reaches_all(&["10.5.0.77"]);
+    let on_the_wire = |a: &Host| {
+        let stats = a.json("ip -s -j link show dev eth0")[0]["stats64"].clone();
+        stats["tx"]["packets"].as_u64().expect("a number")
+    };
+    let (frames, before) = (link.counter(a, "tx_to_siblings"), on_the_wire(a));
+    iperf(a, &blue, "10.5.0.77", "-n 20M");
+    iperf(&blue, a, &a.v4_in(5), "-n 20M");
+    let carried = on_the_wire(a) - before;
+    assert!(carried < 500, "{carried} packets for 40 MB");
+    assert!(link.counter(a, "tx_to_siblings") > frames + 300);
+    assert!(a.counter("p5", "tx_to_siblings") > 300);
+}
+
+#[test]
+fn tags_begin_and_cease_to_select_partitions_by_a_reload() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let without = config("", "").replace("vlan_pkey = true", "vlan_pkey = false");
+    a.start_config(&without);
+    b.start_config(&config("", PARTITION_5));
+    b.number_in("p5", 5);
+    let _link = a.vlan_link(5);
+    assert!(!a.pings(&b.v4_in(5)));
+    let pairs = |a: &Host| {
+        let all = a.ask("res");
+        let pairs = all[0]["queue_pairs"].as_array().expect("a list");
+        pairs.iter().filter(|qp| qp["type"] == "UD").count()
+    };
+    assert_eq!(pairs(a), 1);
+    let qpn = a.show("ib0")["qpn"].clone();
+    let reload = |text: &str, said: &str| {
+        std::fs::write(a.file("ibtapd.toml"), text).expect("written");
+        let done = a.ibtap("reload");
+        assert_eq!(done.code, Some(0), "{done:?}");
+        assert!(done.out.contains(said), "{done:?}");
+    };
+    for _ in 0..2 {
+        reload(&config("", ""), "ib0: vlan_pkey true");
+        a.reaches_in(5, b);
+        assert_eq!((pairs(a), &a.show("ib0")["qpn"]), (2, &qpn));
+        reload(&without, "ib0: vlan_pkey false");
+        assert_eq!(pairs(a), 1);
+        assert!(!a.pings(&b.v4_in(5)));
+        let table = a.ask("pkey list eth0")[0]["pkeys"].clone();
+        assert_eq!(table, serde_json::json!([0xffff]));
+    }
 }
 
 /// The groups that an interface's queue pair is attached to.

@@ -48,7 +48,7 @@ fn client_status(error: &ClientError) -> u8 {
             ..
         } => EXIT_USAGE,
         ClientError::Errno { .. } => EXIT_REFUSED,
-        ClientError::Refused(_) | ClientError::Protocol(_) => EXIT_REFUSED,
+        ClientError::Busy | ClientError::Refused(_) | ClientError::Protocol(_) => EXIT_REFUSED,
     }
 }
 

@@ -83,7 +83,8 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
 pub fn stats(interfaces: &[InterfaceStats], zeros: bool) -> String {
     let mut text = String::new();
     for interface in interfaces {
-        text += &format!("{}\n", interface.name);
+        let name = qualified(&interface.name, interface.netns.as_deref());
+        text += &format!("{name}\n");
         let kernel = interface.kernel().map(|(name, n)| (name, n.to_string()));
         text += &labelled(&kernel);
         text += &counters("device", &interface.device, zeros);
@@ -94,6 +95,14 @@ pub fn stats(interfaces: &[InterfaceStats], zeros: bool) -> String {
         }
     }
     text
+}
+
+/// What to call an interface: `NETNS/NAME` in another network namespace than the daemon's.
+fn qualified(name: &str, netns: Option<&str>) -> String {
+    match netns {
+        Some(netns) => format!("{netns}/{name}"),
+        None => name.to_owned(),
+    }
 }
 
 fn counters(title: &str, counters: &Counters, zeros: bool) -> String {

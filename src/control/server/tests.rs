@@ -46,6 +46,7 @@ fn happens(times: usize) {
     let event = Event {
         time: "2026-11-21T12:00:00.000Z".into(),
         interface: Some("ib0".into()),
+        netns: None,
         port: None,
         what: Happening::Up,
         lost: None,
@@ -520,6 +521,15 @@ fn what_waits_for_slow_clients_is_bounded() {
     let mut late = rig.connect();
     let answer = rig.ask(&mut late, &groups(1));
     assert!(answer.contains("org.ibtap.Daemon.Busy"), "{answer}");
+    let path = rig.server.path().to_owned();
+    let asked = std::thread::spawn(move || {
+        let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
+        client.groups("1").unwrap_err()
+    });
+    while !asked.is_finished() {
+        rig.settle();
+    }
+    assert!(matches!(asked.join().unwrap(), ClientError::Busy));
     drop(slow);
     assert!(rig.ask(&mut late, &groups(1)).contains("mgid"));
 }

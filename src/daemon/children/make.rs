@@ -123,6 +123,7 @@ pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> DeviceSpec 
         name: name.to_owned(),
         parent: Some(own.name.clone()),
         netns: None,
+        origin: own.origin.clone(),
         vlan_pkey: false,
         mode: own.mode,
         connections: own.connections,

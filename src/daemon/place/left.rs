@@ -15,6 +15,14 @@ use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
 use crate::device::{Alias, Device, DeviceSpec, Stray};
 
+/// What a left interface has in common with one that is asked for, the surest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Likeness {
+    Name,
+    NameInPlace,
+    Mac,
+}
+
 /// A TAP that a daemon on one of our ports served before.
 #[derive(Debug)]
 pub(crate) struct Left {
@@ -87,20 +95,37 @@ impl Left {
             .collect()
     }
 
-    /// Whether it is the interface that is asked for, on a port with this GID, whose parent is called
-    /// so now. Of those without a parent there may be several in one partition: they have their MAC
-    /// or their name still.
-    fn is(&self, spec: &DeviceSpec, parent: Option<&str>, gid: Gid) -> bool {
+    /// How surely it is the interface that is asked for, on a port with this GID, whose parent is
+    /// called so now; `None` if it is another one. Of those without a parent there may be several in
+    /// one partition, also of one name: the MAC tells more than the name, and the name more in the
+    /// namespace `wanted` (`None`: the daemon's), where it is to be.
+    fn likeness(
+        &self,
+        spec: &DeviceSpec,
+        parent: Option<&str>,
+        wanted: Option<NamespaceId>,
+        gid: Gid,
+    ) -> Option<Likeness> {
         let called = self.alias.parent.as_deref();
         if self.alias.pkey.full() != spec.pkey.full()
             || called.is_some() != spec.parent.is_some()
             || called
                 .is_some_and(|name| Some(name) != parent && Some(name) != spec.parent.as_deref())
         {
-            return false;
+            return None;
         }
-        let mac = ipoib::local_mac(gid, spec.pkey, &spec.name);
-        spec.parent.is_some() || self.link.address == Some(mac) || self.link.name == spec.name
+        let mac = ipoib::local_mac(gid, spec.pkey, &spec.identity());
+        if spec.parent.is_some() || self.link.address == Some(mac) {
+            return Some(Likeness::Mac);
+        }
+        if self.link.name != spec.name {
+            return None;
+        }
+        let there = self.namespace.as_ref().and_then(|there| there.id().ok());
+        Some(match there == wanted {
+            true => Likeness::NameInPlace,
+            false => Likeness::Name,
+        })
     }
 }
 
@@ -127,12 +152,16 @@ impl Daemon {
         at: usize,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
+        wanted: Option<&Namespace>,
     ) -> Option<Left> {
         let gid = self.ports[at].port.attributes().gid;
         let parent = parent.and_then(|id| self.devices.get(&id));
         let parent = parent.map(|(_, parent)| parent.name.as_str());
-        let is_it = |left: &Left| left.is(spec, parent, gid);
-        let found = self.left.iter().position(is_it)?;
+        let wanted = wanted.and_then(|there| there.id().ok());
+        let like = |left: &Left| left.likeness(spec, parent, wanted, gid);
+        let all = self.left.iter().enumerate();
+        let alike = all.filter_map(|(at, left)| Some((like(left)?, at)));
+        let (_, found) = alike.max()?;
         Some(self.left.swap_remove(found))
     }
 

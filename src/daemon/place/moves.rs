@@ -7,6 +7,7 @@ use netdev::tap::{Tap, is_gone};
 use rtnl::Link;
 
 use super::{Names, Place, visit};
+use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::Device;
@@ -166,6 +167,10 @@ impl Daemon {
         if was == namespace {
             return false;
         }
+        let called = namespace.map(|there| Names::read().of(&there));
+        let was = std::mem::replace(&mut device.netns, called);
+        self.watchers
+            .tell(device.subject(), Happening::Moved { was });
         let name = device.name.clone();
         let now = device.tap.name().unwrap_or_else(|_| name.clone());
         let called = if now == name {
@@ -173,12 +178,9 @@ impl Daemon {
         } else {
             format!(" as {now}")
         };
-        match &namespace {
+        match &device.netns {
             None => log::info!("{name}: moved back to the daemon's network namespace{called}"),
-            Some(there) => log::info!(
-                "{name}: moved to the network namespace {}{called}",
-                Names::read().of(there)
-            ),
+            Some(there) => log::info!("{name}: moved to the network namespace {there}{called}"),
         }
         let is_child = device.parent.is_some();
         self.renew_alias(id);

@@ -28,6 +28,14 @@ impl Names {
 }
 
 impl Daemon {
+    /// Reads what the namespaces of the interfaces are called now, for those who watch.
+    pub(crate) fn name_places(&mut self) {
+        let names = Names::read();
+        for (_, device) in self.devices.values_mut() {
+            device.netns = device.namespace.map(|there| names.of(&there));
+        }
+    }
+
     /// The device whose interface is called so now. `NAME` is looked for in the daemon's own network
     /// namespace first; `NETNS/NAME` says which one is meant.
     ///

@@ -108,7 +108,11 @@ impl Partition {
         // Peers know it again after a restart, unless that is not wanted.
         let qpn = match spec.qpn {
             QpnChoice::Random => None,
-            _ => Some(ipoib::local_qpn(gid, pkey, &format!("{}:{vid}", spec.name))),
+            _ => Some(ipoib::local_qpn(
+                gid,
+                pkey,
+                &format!("{}:{vid}", spec.identity()),
+            )),
         };
         let endpoint = port.create_ud(UdInit {
             pkey,

@@ -32,7 +32,7 @@ fn nothing_new_is_nothing_to_do() {
 fn what_a_device_can_change_while_it_runs() {
     let new = format!(
         "log_level = \"debug\"\n{ONE}mtu = 2044\nup = false\npersist = true\n\
-         dhcp = \"off\"\nreflect = true\n"
+         dhcp = \"off\"\nreflect = true\nvlan_pkey = true\n"
     );
     let ib0 = || key("ib0");
     assert_eq!(
@@ -44,6 +44,7 @@ fn what_a_device_can_change_while_it_runs() {
             Step::Persist(ib0(), true),
             Step::Dhcp(ib0(), DhcpMode::Off),
             Step::Reflect(ib0(), true),
+            Step::VlanPkey(ib0(), true),
         ]
     );
     assert_eq!(plan(ONE, &new).refused, [""; 0]);
@@ -54,7 +55,7 @@ fn what_a_device_can_change_while_it_runs() {
 #[test]
 fn what_it_cannot_is_named() {
     let new = "socket = \"/tmp/s\"\n[port.eth0]\ngid = \"fe80::1\"\nlink_mtu = 2048\n\
-               [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n\
+               [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
                connections = 7\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n\
                netns = \"blue\"\n";
     let plan = plan(ONE, new);
@@ -69,7 +70,7 @@ fn what_it_cannot_is_named() {
          blue, or restart ibtapd"
             .to_owned(),
     );
-    for key in ["vlan_pkey", "connections", "pkey", "qkey", "qpn", "queues"] {
+    for key in ["connections", "pkey", "qkey", "qpn", "queues"] {
         expected.push(format!("ib0: {key} {restart}"));
     }
     assert_eq!(plan.refused, expected);

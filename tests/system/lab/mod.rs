@@ -18,6 +18,7 @@ pub mod rc_peer;
 pub mod reliable;
 mod resolution;
 mod service;
+mod sniffer;
 mod station;
 mod transfer;
 
@@ -34,6 +35,7 @@ pub use pinging::Pinging;
 pub use programs::{ibtap, ibtap_fs, ibtapd};
 pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
+pub use sniffer::Sniffer;
 pub use station::{Background, Done, Station};
 use tempfile::TempDir;
 pub use transfer::arrives_whole;

@@ -1,7 +1,7 @@
 //! `netns` in the configuration.
 
 use super::{await_place, beside, configure, meet};
-use crate::lab::{Host, Lab, Station};
+use crate::lab::{Host, Lab, SOON, Station, eventually};
 
 fn write(host: &Host, text: &str) -> String {
     let path = host.file("ibtapd.toml");
@@ -53,7 +53,7 @@ fn one_daemon_serves_equal_names_in_several_namespaces() {
     assert_ne!(unknown.code, Some(0));
     a.ok("ip link del ib0");
     let name = blue.namespace().name();
-    crate::lab::eventually(crate::lab::SOON, "a question which one is meant", || {
+    eventually(SOON, "a question which one is meant", || {
         let asked = a.ibtap("show ib0");
         asked.err.contains(&format!("{name}/ib0")).then_some(())
     });
@@ -83,6 +83,51 @@ fn what_persists_in_a_namespace_is_taken_up_there() {
     await_place(a, "ib0", Some(&blue));
     assert_eq!(blue.link("ib0")["ifindex"], index);
     meet(&blue, a, b);
+}
+
+#[test]
+fn equal_names_of_one_partition_are_told_apart_and_found_again() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let places = [beside("blue"), beside("green")];
+    let (a, b) = lab.two();
+    let device = |place: &Station| {
+        let name = place.namespace().name();
+        format!(
+            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\n\
+             persist = true\nqueues = 1\n"
+        )
+    };
+    let path = write(a, &places.each_ref().map(device).concat());
+    a.start_with(&["--config", &path]);
+    b.start(&[]);
+    b.configure("ib0");
+    let shown = |a: &Host| {
+        places.each_ref().map(|place| {
+            let shown = a.show(&format!("{}/ib0", place.namespace().name()));
+            ["mac", "qpn", "ifindex"].map(|key| shown[key].clone())
+        })
+    };
+    let before = shown(a);
+    for key in [0, 1] {
+        assert_ne!(before[0][key], before[1][key]);
+    }
+    for place in &places {
+        place.ok("ip link set ib0 up");
+    }
+    // By its name where the MAC is another one, and one place after the other in either order.
+    places[0].ok("ip link set ib0 address 02:00:00:00:00:77");
+    eventually(SOON, "the MAC", || {
+        (shown(a)[0][0] == "02:00:00:00:00:77").then_some(())
+    });
+    let before = shown(a);
+    for order in [[0, 1], [1, 0]] {
+        write(a, &order.map(|i| device(&places[i])).concat());
+        a.stop();
+        a.start_with(&["--config", &path]);
+        assert_eq!(shown(a), before);
+    }
+    configure(&places[0], "ib0", a);
+    meet(&places[0], a, b);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use ibtap::api::ConnectionInfo;
 
-use super::seconds;
 use super::table::columns;
+use super::{qualified, seconds};
 
 const HEADING: [&str; 19] = [
     "IF", "ROLE", "STATE", "QPN", "GID", "PEER-QPN", "PEER-GID", "P_KEY", "MTU", "AGE", "IDLE",
@@ -19,7 +19,7 @@ fn row(c: &ConnectionInfo) -> [String; 19] {
     let dash = || "-".to_owned();
     let ips: Vec<_> = c.ips.iter().map(ToString::to_string).collect();
     [
-        c.interface.clone(),
+        qualified(&c.interface, c.netns.as_deref()),
         c.role.to_string(),
         c.state.clone(),
         c.qpn.to_string(),

@@ -2,10 +2,14 @@
 
 use ibtap::api::{EchoAnswer, Event, PingReply, PingSummary};
 
+use super::qualified;
+
 /// `ibtap monitor`: time of day (UTC), what it is about, what happened.
 pub fn event(event: &Event) -> String {
     let time = event.time.split_once('T').map_or(&*event.time, |(_, t)| t);
-    let subject = event.interface.as_deref().or(event.port.as_deref());
+    let interface = event.interface.as_deref();
+    let interface = interface.map(|name| qualified(name, event.netns.as_deref()));
+    let subject = interface.or_else(|| event.port.clone());
     let mut line = time.trim_end_matches('Z').to_owned();
     if let Some(subject) = subject {
         line += &format!(" {subject}");

@@ -185,6 +185,7 @@ fn connected_mode_shows_how_many_connections_there_are() {
 fn connections_are_a_table() {
     let active = ConnectionInfo {
         interface: "ib0".into(),
+        netns: None,
         worker: 0,
         role: ConnectionRole::Active,
         state: "ESTABLISHED".into(),
@@ -350,6 +351,7 @@ fn events_are_a_line_each() {
     let mut told = Event {
         time: "2026-11-21T12:03:04.123Z".into(),
         interface: Some("ib0".into()),
+        netns: None,
         port: None,
         what: Happening::NeighbourLearned {
             mac: LinkAddress([2, 0xab, 0, 0, 0, 9]),
@@ -364,6 +366,23 @@ fn events_are_a_line_each() {
         "12:03:04.123 ib0 neighbour 02:ab:00:00:00:09 10.9.0.2 learned, qpn 0x000012 gid \
          fe80::ff:fe00:2\n"
     );
+    for (netns, was, line) in [
+        (
+            Some("blue"),
+            None,
+            "blue/ib0 moved, was in the daemon's network namespace",
+        ),
+        (
+            None,
+            Some("blue"),
+            "ib0 moved, was in the network namespace blue",
+        ),
+    ] {
+        told.netns = netns.map(str::to_owned);
+        let was = was.map(str::to_owned);
+        told.what = Happening::Moved { was };
+        assert_eq!(event(&told), format!("12:03:04.123 {line}\n"));
+    }
     told.interface = None;
     told.port = Some("soft/eth0".into());
     told.what = Happening::PortDown {

@@ -90,6 +90,7 @@ fn events() -> Vec<Reply> {
     let event = |interface: Option<&str>, port: Option<&str>, what| Event {
         time: "2026-11-21T12:03:04.123Z".into(),
         interface: interface.map(str::to_owned),
+        netns: None,
         port: port.map(str::to_owned),
         what,
         lost: None,
@@ -120,6 +121,9 @@ fn events() -> Vec<Reply> {
         Happening::Up,
         Happening::Down,
         Happening::Renamed { was: "ib9".into() },
+        Happening::Moved {
+            was: Some("red".into()),
+        },
         Happening::MtuChanged { mtu: 2044 },
         Happening::ModeChanged {
             mode: Mode::Connected,
@@ -186,6 +190,7 @@ fn events() -> Vec<Reply> {
     all.extend(port.map(|what| event(None, Some("soft/eth0"), what)));
     all.extend(interface.map(|what| event(Some("ib0"), None, what)));
     if let Some(last) = all.last_mut() {
+        last.netns = Some("blue".into());
         last.lost = Some(3);
     }
     all.into_iter()
@@ -367,6 +372,7 @@ fn interface() -> InterfaceInfo {
 fn stats() -> InterfaceStats {
     let mut stats = InterfaceStats {
         name: "ib0".into(),
+        netns: Some("blue".into()),
         protocol: [("no_broadcast", 1)].into_iter().collect(),
         workers: vec![WorkerStats {
             worker: 0,
@@ -415,6 +421,7 @@ fn path() -> PathInfo {
 fn connection() -> ConnectionInfo {
     ConnectionInfo {
         interface: "ib0".into(),
+        netns: Some("blue".into()),
         worker: 1,
         role: ConnectionRole::Active,
         state: "ESTABLISHED".into(),

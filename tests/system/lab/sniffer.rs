@@ -1,0 +1,48 @@
+//! A packet capture that runs, by tcpdump.
+
+use std::path::{Path, PathBuf};
+
+use super::{Background, Host, SOON, eventually};
+
+/// Bytes of a pcap file's own header.
+const HEADER: u64 = 24;
+
+/// Captures until it is dropped.
+pub struct Sniffer {
+    file: PathBuf,
+    _tcpdump: Background,
+}
+
+impl Sniffer {
+    /// Captures what a filter takes on an interface, or on `any`; one at a time on a host.
+    pub fn start(host: &Host, interface: &str, filter: &str) -> Sniffer {
+        let file = host.file("sniffed.pcap");
+        let _ = std::fs::remove_file(&file);
+        let tcpdump = host.spawn(&format!(
+            "tcpdump -i {interface} --immediate-mode -U -s 0 -w {} {filter}",
+            file.display()
+        ));
+        let sniffer = Sniffer {
+            file,
+            _tcpdump: tcpdump,
+        };
+        eventually(SOON, "tcpdump to begin", || {
+            (sniffer.len() >= HEADER).then_some(())
+        });
+        sniffer
+    }
+
+    /// The file, which grows with each packet.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Whether nothing was captured.
+    pub fn is_empty(&self) -> bool {
+        self.len() <= HEADER
+    }
+
+    fn len(&self) -> u64 {
+        std::fs::metadata(&self.file).map_or(0, |file| file.len())
+    }
+}
