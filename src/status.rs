@@ -111,6 +111,7 @@ impl Daemon {
             underlay: Some(self.ports[at].underlay.clone()),
             state: port.state.into(),
             reason: self.no_carrier(at, d),
+            up: d.up,
             carrier: d.carrier,
             mode: d.mode.into(),
             connections: connections.filter(|_| d.mode == ipoib::Mode::Connected),

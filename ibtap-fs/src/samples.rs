@@ -16,6 +16,7 @@ pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
         underlay: Some("eth0".to_owned()),
         state: PortState::Active,
         reason: None,
+        up: true,
         carrier: true,
         mode: Mode::Datagram,
         connections: None,

@@ -5,6 +5,7 @@
 
 use std::io::IoSlice;
 
+use smallvec::SmallVec;
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -85,20 +86,20 @@ fn moved(mut vnet: VnetHeader, by: impl Fn(u16) -> Option<u16>) -> Option<VnetHe
     Some(vnet)
 }
 
+/// A frame with its tag. What was coalesced has two pieces for each packet; up to a large send of the
+/// usual size they need no memory of their own.
+pub type Parts<'p> = SmallVec<[IoSlice<'p>; 64]>;
+
 /// The beginning of a frame that gets a tag.
 pub type Head = [u8; BEFORE + TAG_LEN];
 
 /// Puts a tag into a frame that lies in `parts`, virtio-net header first: gives its new parts, of
 /// which `head` is the first. `None` if the frame has no whole addresses, or if its offsets leave no
 /// room for a tag.
-pub fn insert<'p>(
-    tag: Tag,
-    parts: &'p [IoSlice<'p>],
-    head: &'p mut Head,
-) -> Option<Vec<IoSlice<'p>>> {
-    let mut tagged = Vec::with_capacity(parts.len() + 2);
+pub fn insert<'p>(tag: Tag, parts: &'p [IoSlice<'p>], head: &'p mut Head) -> Option<Parts<'p>> {
+    let mut tagged = Parts::new();
     let mut filled = 0;
-    let mut rest = Vec::with_capacity(2);
+    let mut rest = SmallVec::<[IoSlice<'p>; 2]>::new();
     let mut parts = parts.iter();
     while filled < BEFORE {
         let part: &'p [u8] = parts.next()?;

@@ -8,6 +8,7 @@ use std::io::IoSlice;
 use netdev::coalesce::{CoalesceConfig, Coalescer, FrameSink};
 use netdev::gather;
 use netdev::segment::{LinkHeader, Pieces, Segmenter};
+use netdev::vlan::{Head, Tag, insert};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_TCPV4, VnetHeader};
 use zerocopy::little_endian::U16;
 
@@ -112,6 +113,23 @@ fn a_message_is_filled_and_taken_to_the_tap_without_an_allocation() {
     }
     assert_eq!(ALLOCATIONS.get(), before);
     assert_eq!(bytes.0, 10 * (12 + 14 + 30_040));
+}
+
+#[test]
+fn a_tag_is_put_into_a_large_frame_without_an_allocation() {
+    let mut frame = vec![0; 12];
+    frame.extend(tcp_frame());
+    let pieces: Vec<IoSlice<'_>> = frame.chunks(1024).map(IoSlice::new).collect();
+    let tag = Tag {
+        vid: 5,
+        priority: 0,
+    };
+    let before = ALLOCATIONS.get();
+    let mut head = Head::default();
+    let tagged = insert(tag, &pieces, &mut head).expect("room for a tag");
+    let bytes: usize = tagged.iter().map(|part| part.len()).sum();
+    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(bytes, frame.len() + 4);
 }
 
 #[test]

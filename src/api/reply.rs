@@ -66,6 +66,8 @@ pub struct InterfaceInfo {
     /// Why the state is not active, or the carrier off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Whether an administrator has set it up.
+    pub up: bool,
     /// Whether the TAP's carrier is on.
     pub carrier: bool,
     /// Transport mode.

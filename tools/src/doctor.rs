@@ -232,7 +232,8 @@ impl Site<'_> {
     fn multicast(&mut self, target: &Target) -> multicast::Facts {
         let name = &target.underlay;
         let peers = target.port.peers.len();
-        let groups = target.interfaces.iter().filter(|i| i.carrier);
+        // One that is down has left its groups, and is complained of already.
+        let groups = target.interfaces.iter().filter(|i| i.up && i.carrier);
         multicast::Facts {
             groups: groups.map(|i| (i.name.clone(), i.broadcast)).collect(),
             joined: multicast::joined(name),

@@ -37,6 +37,7 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
     let on_off = |on| if on { "on" } else { "off" };
     let yes_no = |yes| if yes { "yes" } else { "no" };
     lines.extend([
+        ("Interface", if i.up { "up" } else { "down" }.into()),
         ("Carrier", on_off(i.carrier).into()),
         ("Mode", i.mode.to_string()),
     ]);

@@ -24,6 +24,7 @@ fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
+        up: true,
         carrier: false,
         mode: Mode::Datagram,
         connections: None,
@@ -56,6 +57,7 @@ fn show_is_a_block_of_aligned_labels() {
 ib0
     State:      DOWN
     Reason:     eth0 has no carrier
+    Interface:  up
     Carrier:    off
     Mode:       datagram
     P_Key:      0xffff

@@ -343,6 +343,7 @@ fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
+        up: true,
         carrier: false,
         mode: Mode::Connected,
         connections: Some(2),

@@ -14,6 +14,7 @@ pub fn interface() -> InterfaceInfo {
         underlay: Some("eth0".into()),
         state: PortState::Active,
         reason: None,
+        up: true,
         carrier: true,
         mode: Mode::Datagram,
         connections: None,
