@@ -51,8 +51,9 @@ impl Strangers {
     /// An interface that is none of ours was seen.
     pub(in crate::daemon) fn seen(&mut self, place: Place, link: &rtnl::Link) {
         let told = self.left_alone.get(&(place, link.index));
-        // Its holder may have let go, which the kernel tells of one that is up.
-        let news = |name: &str, why: &str| name != link.name || (why == HELD && !is_tap_held(link));
+        // What was in the way may be gone: another child of the partition, or its holder, which the
+        // kernel tells of one that is up.
+        let news = |name: &str, why: &str| name != link.name || why != HELD || !is_tap_held(link);
         if told.is_none_or(|(name, why)| news(name, why)) {
             self.consider(place, link);
         }

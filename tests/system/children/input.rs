@@ -187,3 +187,28 @@ fn a_tap_that_another_program_holds_is_not_taken() {
     await_child(a, "ib0.8001");
     assert_eq!(a.show("ib0.8001")["pkey"], 0x8001);
 }
+
+#[test]
+fn a_tap_that_was_left_alone_is_taken_when_what_was_in_the_way_is_gone() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    a.start(&[]);
+    done(&a.ibtap("child add ib0 0x8001 --name storage"));
+    a.ok("ip tuntap add dev ib0.8001 mode tap");
+    let script = a.file("holder.py");
+    std::fs::write(&script, HOLDER).expect("written");
+    let holder = a.spawn(&format!("python3 {} ib0.8002", script.display()));
+    for name in ["ib0.8001", "ib0.8002"] {
+        eventually(SOON, &format!("a line on {name}"), || {
+            let said = format!("{name}: left alone: ");
+            a.daemon().log().contains(&said).then_some(())
+        });
+    }
+    // Nobody has to delete and make it again: `ip link set up` is enough.
+    done(&a.ibtap("child del storage"));
+    drop(holder);
+    for name in ["ib0.8001", "ib0.8002"] {
+        a.ok(&format!("ip link set {name} up"));
+        await_child(a, name);
+    }
+}
