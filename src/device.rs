@@ -12,7 +12,7 @@ use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 use ipoib::{HardwareAddress, Mode};
 use netdev::netns::{Namespace, NamespaceId};
-use netdev::tap::{Tap, TapError, TapQueue};
+use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
@@ -301,7 +301,7 @@ impl Device {
                 visit(there, |netlink| {
                     device.prepare_link(netlink, &attributes.name)
                 })
-                .unwrap_or_else(|e| Err(opened::closed(spec, &e)))
+                .unwrap_or_else(|e| Err(opened::closed(spec.netns.as_deref(), &e)))
             }
         };
         let prepared = prepared.and_then(|up| Ok(device.join_broadcast(site.port, up)?));
@@ -490,6 +490,8 @@ impl Device {
     pub fn set_carrier(&mut self, on: bool) {
         match self.tap.set_carrier(on) {
             Ok(()) => self.carrier = on,
+            // It was deleted, which will be told.
+            Err(e) if is_gone(&e) => log::debug!("{}: cannot set the carrier: {e}", self.name),
             Err(e) => log::warn!("{}: cannot set the carrier: {e}", self.name),
         }
     }

@@ -46,7 +46,7 @@ impl Opened {
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(&spec.name);
         let found = match &namespace {
             None => read(site.netlink),
-            Some(there) => visit(there, read).map_err(|e| closed(spec, &e))?,
+            Some(there) => visit(there, read).map_err(|e| closed(spec.netns.as_deref(), &e))?,
         };
         let exists = match found {
             Ok(_) => true,
@@ -190,7 +190,9 @@ impl Opened {
         let take = || Tap::from_fds(stored.fds, most, spec.persist);
         let (tap, queues) = match &stored.namespace {
             None => take()?,
-            Some(there) => there.visit(take).map_err(|e| closed(spec, &e))??,
+            Some(there) => there
+                .visit(take)
+                .map_err(|e| closed(spec.netns.as_deref(), &e))??,
         };
         log::info!("{name}: taken over with the {kept} queue(s) that the service manager kept");
         if kept != most {
@@ -220,8 +222,14 @@ fn netlink_error(what: &str, spec: &DeviceSpec, e: rtnl::Error) -> DeviceError {
 }
 
 /// A network namespace could not be entered.
-pub fn closed(spec: &DeviceSpec, e: &std::io::Error) -> DeviceError {
-    let name = spec.netns.as_deref().unwrap_or_default();
+pub fn closed(netns: Option<&str>, e: &std::io::Error) -> DeviceError {
+    let name = netns.unwrap_or_default();
+    // What `ip netns` is still making, or has half removed, is an empty file.
+    if e.raw_os_error() == Some(libc::EINVAL) {
+        return DeviceError::Netns(format!(
+            "{name} is no network namespace (any more); make it: ip netns add {name}"
+        ));
+    }
     DeviceError::Netns(format!(
         "the network namespace {name} cannot be entered ({e}); that takes CAP_SYS_ADMIN"
     ))
@@ -240,5 +248,19 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapE
             }
             opened => return opened,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_none_is_not_taken_for_a_lack_of_rights() {
+        let said = |errno| closed(Some("blue"), &io::Error::from_raw_os_error(errno)).to_string();
+        assert!(said(libc::EINVAL).starts_with("blue is no network namespace"));
+        assert!(said(libc::EPERM).contains("CAP_SYS_ADMIN"));
     }
 }
