@@ -95,13 +95,9 @@ pub fn frame(
         return bad_frame(lane);
     };
     let outgoing = lane.core.from_tap(now, prefix, ethernet);
-    match step(outgoing, lane.link_mtu, rewritten) {
-        // The core has counted why.
-        Step::Done(Fate::Dropped) => dropped(lane),
-        Step::Done(fate) => fate,
-        Step::Send(way) => send(lane, fabric, train, now, &way, prefix, ethernet),
-        Step::Rewritten(to) => self::rewritten(lane, fabric, train, to, rewritten),
-    }
+    let step = step(outgoing, lane.link_mtu, rewritten);
+    let parts = (prefix, ethernet);
+    carry_out(lane, fabric, train, now, parts, step, rewritten)
 }
 
 /// Sends one frame that the core no longer holds.
@@ -113,9 +109,25 @@ pub fn released(
     held: &HeldFrame,
     rewritten: &mut Vec<u8>,
 ) -> Fate {
-    let (prefix, ethernet) = (&held.prefix, &held.frame);
+    let (prefix, ethernet) = (&held.prefix, &held.frame[..]);
     let outgoing = lane.core.from_released(now, prefix, ethernet);
-    match step(outgoing, lane.link_mtu, rewritten) {
+    let step = step(outgoing, lane.link_mtu, rewritten);
+    let parts = (prefix, ethernet);
+    carry_out(lane, fabric, train, now, parts, step, rewritten)
+}
+
+/// Does with a frame what was decided.
+#[inline]
+fn carry_out(
+    lane: &mut Lane,
+    fabric: &mut dyn Worker,
+    train: &mut OpenTrain,
+    now: Time,
+    (prefix, ethernet): (&[u8; VNET_HEADER_LEN], &[u8]),
+    step: Step,
+    rewritten: &[u8],
+) -> Fate {
+    match step {
         // The core has counted why.
         Step::Done(Fate::Dropped) => dropped(lane),
         Step::Done(fate) => fate,
