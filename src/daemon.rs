@@ -25,8 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use fabric::soft::SoftConfig;
-use fabric::{FabricError, PortState};
+use fabric::{FabricError, PortState, ProviderConfig};
 use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -72,7 +71,7 @@ pub enum DaemonError {
 #[derive(Clone, Debug)]
 pub struct PortSpec {
     /// The fabric port.
-    pub soft: SoftConfig,
+    pub fabric: ProviderConfig,
     /// The P_Key table holds what its devices ask for, no less and no more.
     pub automatic_pkeys: bool,
     /// How long data threads look for the next packet before they sleep.

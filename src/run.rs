@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::PKey;
 use fabric::soft::{self, SoftConfig};
+use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{EXIT_OK, EXIT_REFUSED};
@@ -155,7 +155,7 @@ pub(crate) fn port_spec(
         .unwrap_or_else(|| devices.iter().map(|d| d.pkey).collect());
     let devices: Vec<DeviceSpec> = devices.iter().map(|d| device_spec(d)).collect();
     PortSpec {
-        soft: SoftConfig {
+        fabric: ProviderConfig::Soft(SoftConfig {
             underlay: underlay.to_owned(),
             gid: gid_choice(port.gid),
             peers: port.peers.clone(),
@@ -165,7 +165,7 @@ pub(crate) fn port_spec(
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
             ..SoftConfig::new(underlay)
-        },
+        }),
         automatic_pkeys: port.pkeys.is_none(),
         busy_poll: port.busy_poll.duration(),
         devices,

@@ -19,6 +19,27 @@ use crate::worker::{Train, TrainTicket};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceId(pub u64);
 
+impl ServiceId {
+    /// The service of a port number in rdma_cm's port space RDMA_PS_TCP (include/rdma/rdma_cm.h,
+    /// `enum rdma_ucm_port_space`; kernel drivers/infiniband/core/cma.c, `rdma_get_service_id`).
+    ///
+    /// Requests for it carry rdma_cm's header of 36 bytes in front of at most 56 bytes of private
+    /// data; providers write and strip it. Several endpoints of a port may listen on one such service:
+    /// [`ConnectRequest::to`] says which of them is meant.
+    pub const fn rdma_cm(port: u16) -> ServiceId {
+        ServiceId(0x0106 << 16 | port as u64)
+    }
+
+    /// The port number, if the service is one of [`ServiceId::rdma_cm`].
+    pub const fn rdma_cm_port(self) -> Option<u16> {
+        if self.0 >> 16 == 0x0106 {
+            Some(self.0 as u16)
+        } else {
+            None
+        }
+    }
+}
+
 impl fmt::Display for ServiceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#018x}", self.0)
@@ -126,7 +147,11 @@ pub struct ConnectRequest<'a> {
     pub service: ServiceId,
     /// Where: the peer's GID.
     pub peer: Gid,
-    /// For the listener; at most 92 bytes.
+    /// Which of the endpoints that listen on a service of [`ServiceId::rdma_cm`] is meant: its UD queue
+    /// pair, which goes into the last four of the 56 bytes of private data. 0: the only one. Other
+    /// services have one listener each, and it is not looked at.
+    pub to: Qpn,
+    /// For the listener; at most 92 bytes, 52 for a service of [`ServiceId::rdma_cm`].
     pub private_data: &'a [u8],
 }
 
@@ -164,7 +189,7 @@ pub enum ConnectionEvent {
         service: ServiceId,
         /// Who asks: the source of the packet, which its own GID must equal.
         peer: Gid,
-        /// What it said, all 92 bytes.
+        /// What it said, all 92 bytes; for a service of [`ServiceId::rdma_cm`] the 56 behind its header.
         private_data: Box<[u8]>,
     },
     /// The listener consents: to be answered by [`Connections::establish`] or

@@ -1,8 +1,9 @@
 //! The fabric side of ibtap.
 //!
 //! [`types`] holds the vocabulary (queue pair numbers, keys, GIDs), [`pkeys`] the P_Key table,
-//! [`port`] and [`worker`] the interface that devices program against, and [`soft`] the provider that
-//! needs no hardware: a software RoCEv2 fabric over UDP.
+//! [`port`] and [`worker`] the interface that devices program against. It has two providers, which
+//! [`provider::open`] chooses between: [`soft`] needs no hardware, it is a software RoCEv2 fabric over
+//! UDP; [`verbs`] uses the RDMA devices of the kernel, over libibverbs and librdmacm.
 //!
 //! The interface is shaped after verbs and cut where a *batch* crosses it: a worker yields a batch
 //! of received datagrams and messages, and takes a *train* of equal-sized packets to send; a part of
@@ -16,9 +17,11 @@ pub mod connection;
 pub mod mad;
 pub mod pkeys;
 pub mod port;
+pub mod provider;
 pub mod soft;
 pub mod time;
 pub mod types;
+pub mod verbs;
 pub mod worker;
 
 pub use connection::{
@@ -28,8 +31,9 @@ pub use connection::{
 pub use pkeys::PKeyTable;
 pub use port::{
     Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
-    UdInit,
+    Services, UdInit,
 };
+pub use provider::{ProviderConfig, open};
 pub use time::Instant;
 pub use types::{Gid, Guid, IbMtu, Lid, PKey, Psn, QKey, Qpn};
 pub use worker::{

@@ -75,6 +75,20 @@ pub struct Capabilities {
     pub groups_max: usize,
     /// The largest message of a reliable connection in bytes; 0 where there are none.
     pub message_max: usize,
+    /// Which services peers' requests for connections may name.
+    pub services: Services,
+    /// Whether [`Port::set_pkeys`] may replace the P_Key table: it is not a subnet manager's.
+    pub pkeys_settable: bool,
+}
+
+/// Which requests for connections reach a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Services {
+    /// Those for any service id: communication management (QP1) is the provider's own.
+    Any,
+    /// Those for services of rdma_cm's port space alone ([`crate::ServiceId::rdma_cm`]): the kernel
+    /// owns QP1 and keeps the rest to itself.
+    RdmaCm,
 }
 
 /// An asynchronous event of the port (IBA vol. 1, 11.6.3).
@@ -91,6 +105,10 @@ pub enum PortEvent {
     /// The P_Key table changed, and with it the entry of these endpoints: their queue pairs were
     /// restarted, or wait for the key ([`Port::endpoint_pkey`]). All others go on undisturbed.
     PKeyChange(Vec<EndpointId>),
+    /// The device came back, or was reset: its queue pairs were made anew, and those of these
+    /// endpoints have other numbers now ([`Port::endpoint_qpn`]). Their groups are attached again,
+    /// their connections have ended.
+    QpnChange(Vec<EndpointId>),
     /// The device vanished; it may come back.
     Removed,
 }
@@ -280,6 +298,10 @@ pub trait Port: Send {
 
     /// The table entry that an endpoint uses now; `None` while it waits for one.
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey>;
+
+    /// The queue pair number that an endpoint has now; `None` if there is no such endpoint. While the
+    /// device is away it is the last one.
+    fn endpoint_qpn(&self, id: EndpointId) -> Option<Qpn>;
 
     /// Attaches an endpoint to the groups `join` and detaches it from the groups `leave`; the same
     /// as one call for each of them, at the cost of one where there are thousands. Gives the groups

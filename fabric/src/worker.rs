@@ -322,6 +322,23 @@ pub trait Worker: Send {
     /// Only what makes the worker unusable; a bad packet is counted and dropped.
     fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>>;
 
+    /// To be called before the thread sleeps: from now on whatever arrives makes a descriptor readable.
+    /// True if something is there already, which no descriptor will tell of: poll first. (The
+    /// arm-then-poll-again rule of completion channels, IBA vol. 1, 11.4.2.2.)
+    ///
+    /// # Errors
+    /// As [`Worker::poll`].
+    fn arm(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Has the device gather completions: no wake-up before `frames` of them or `usecs` microseconds
+    /// after the first. False if the device cannot, and the caller has to do it by time.
+    fn moderate(&mut self, frames: u16, usecs: u16) -> bool {
+        let _ = (frames, usecs);
+        false
+    }
+
     /// Makes an address handle. One that takes time to resolve is usable at once: sends to it wait
     /// or fail as the provider says.
     ///

@@ -118,6 +118,7 @@ fn an_idle_connection_costs_under_16_kibibytes_on_both_sides_together() {
         let request = ConnectRequest {
             service: SERVICE,
             peer: gid(2),
+            to: fabric::Qpn::new(0),
             private_data: &[],
         };
         let connection = a.connect(now, ENDPOINT, PKey::DEFAULT, &request).unwrap();

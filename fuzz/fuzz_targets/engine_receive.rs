@@ -128,7 +128,7 @@ fn connect(now: Instant, a: &mut Side, b: &mut Side) -> bool {
     let request = ConnectRequest {
         service: SERVICE,
         peer: b.gid,
-        private_data: &[],
+        to: fabric::Qpn::new(0),        private_data: &[],
     };
     let Ok(connection) = a.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) else {
         return false;

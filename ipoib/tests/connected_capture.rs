@@ -220,6 +220,7 @@ impl StandIn {
                 let Some(ConnectionAction::Connect {
                     request,
                     peer,
+                    to: _,
                     service: asked,
                     private_data: told,
                 }) = self.core.poll_connection(Time(0))

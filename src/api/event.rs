@@ -70,6 +70,8 @@ pub enum Happening {
     },
     /// The port's P_Key table changed.
     PkeysChanged,
+    /// The device was reset, and its queue pairs have other numbers.
+    QpnsChanged,
     /// The interface has another child.
     ChildAdded {
         /// Its name.
@@ -257,6 +259,9 @@ impl fmt::Display for Happening {
             Happening::GidChanged { gid } => write!(f, "port GID {gid}"),
             Happening::LinkMtuChanged { link_mtu } => write!(f, "link MTU {link_mtu}"),
             Happening::PkeysChanged => f.write_str("P_Key table changed"),
+            Happening::QpnsChanged => {
+                f.write_str("the device was reset, queue pairs have other numbers")
+            }
             Happening::ChildAdded { child, pkey } => write!(f, "child {child} pkey {pkey} added"),
             Happening::ChildRemoved { child, pkey } => {
                 write!(f, "child {child} pkey {pkey} removed")

@@ -1,6 +1,6 @@
 //! What rtnetlink and the ports announce, and who acts on it.
 
-use fabric::PortEvent;
+use fabric::{EndpointId, PortEvent};
 use rtnl::{Event, Notice};
 
 use super::{Daemon, Place};
@@ -99,7 +99,26 @@ impl Daemon {
             }
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
             PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
+            PortEvent::QpnChange(changed) => self.qpns_changed(at, &changed),
         }
+    }
+}
+
+impl Daemon {
+    /// The queue pairs of these endpoints have other numbers now, and so their devices other addresses.
+    fn qpns_changed(&mut self, at: usize, changed: &[EndpointId]) {
+        for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
+            let endpoint = device.endpoint.id;
+            let qpn = self.ports[at].port.endpoint_qpn(endpoint);
+            if let (true, Some(qpn)) = (changed.contains(&endpoint), qpn) {
+                device.endpoint.qpn = qpn;
+                device.address = device.address_at(device.address.gid());
+                let address = device.address;
+                self.ports[at].tell(|| Command::SetLocal(*id, address));
+            }
+        }
+        self.sync_siblings();
+        self.announce_all(at);
     }
 }
 
@@ -116,5 +135,6 @@ fn told(event: &PortEvent) -> Happening {
             link_mtu: *link_mtu,
         },
         PortEvent::PKeyChange(_) => Happening::PkeysChanged,
+        PortEvent::QpnChange(_) => Happening::QpnsChanged,
     }
 }

@@ -1,7 +1,5 @@
 //! Ports and devices come into service, and go out of it.
 
-use fabric::soft::SoftPort;
-
 use super::{Daemon, DaemonError, Names, PortSpec};
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
@@ -12,11 +10,11 @@ use crate::port::PortRuntime;
 impl Daemon {
     /// Opens a port and makes its devices.
     pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
-        let underlay = spec.soft.underlay.clone();
-        let port = SoftPort::open(spec.soft)?;
+        let name = spec.fabric.name();
+        let port = fabric::open(spec.fabric)?;
         let runtime = PortRuntime::start(
-            underlay,
-            Box::new(port),
+            name,
+            port,
             spec.automatic_pkeys,
             spec.busy_poll,
             &self.reports_sender,

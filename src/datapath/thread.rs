@@ -171,12 +171,20 @@ impl DataThread {
 
     /// Waits for events and handles them. `events` is only memory.
     fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let timeout = self.timeout();
+        let ready = self.arm()?;
+        let timeout = if ready {
+            Some(Timespec::default())
+        } else {
+            self.timeout()
+        };
         self.busy = self.waiter.wait(events, timeout.as_ref())?;
         self.train.expect_more(self.busy);
         self.wakeups += 1;
         let at = nanoseconds();
         let now = milliseconds(at);
+        if ready {
+            self.receive(now)?;
+        }
         for event in &*events {
             match event.data.u64() {
                 WAKE => {
@@ -212,6 +220,12 @@ impl DataThread {
             self.waiter.release();
         }
         self.pause(!has_room)
+    }
+
+    /// Has the fabric wake this thread, unless moderation leaves it alone for a while. True if something
+    /// is there already.
+    fn arm(&mut self) -> io::Result<bool> {
+        Ok(!self.waiter.is_held() && self.fabric.arm()?)
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.

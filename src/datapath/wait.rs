@@ -117,6 +117,11 @@ impl Waiter {
         self.hold = self.rest.as_ref().map(|_| Instant::now() + time);
     }
 
+    /// The fabric is left alone now.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_some()
+    }
+
     /// Undoes [`Waiter::prepare_holds`].
     pub fn forget_rest(&mut self) {
         self.rest = None;

@@ -158,7 +158,7 @@ impl Daemon {
     ) -> Outcome {
         let devices: Vec<&DeviceConfig> = devices.iter().collect();
         let mut spec = run::port_spec(underlay, port, &devices, None);
-        spec.soft.gid_wait = GID_WAIT;
+        spec.fabric.set_gid_wait(GID_WAIT);
         // They are made one by one, so that one that fails does not fail them all.
         spec.devices.clear();
         self.add_port(spec)

@@ -26,7 +26,7 @@ use super::worker::{SoftWorker, WorkerInit};
 use crate::pkeys::PKeyTable;
 use crate::port::{
     Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
-    PortEvent, PortState, QueuePairInfo, Resources, UdEndpoint, UdInit,
+    PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
 };
 use crate::types::{Gid, Guid, PKey, Psn, QKey, Qpn};
 use crate::worker::Worker;
@@ -366,6 +366,8 @@ impl Port for SoftPort {
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
             message_max: self.config.message_max,
+            services: Services::Any,
+            pkeys_settable: true,
         }
     }
 
@@ -501,6 +503,10 @@ impl Port for SoftPort {
 
     fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
         self.endpoints.get(&id.0)?.pkey()
+    }
+
+    fn endpoint_qpn(&self, id: EndpointId) -> Option<Qpn> {
+        Some(self.endpoints.get(&id.0)?.qp().qpn())
     }
 
     /// The queue pairs of connections are the workers' own: [`crate::Connections::list`] has them.

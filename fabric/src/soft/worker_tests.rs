@@ -203,6 +203,7 @@ fn handed_on() {
     let request = ConnectRequest {
         service,
         peer: port.attributes().gid,
+        to: crate::Qpn::new(0),
         private_data: &[],
     };
     let ours = workers[1].connect(endpoint, &request).unwrap();

@@ -72,6 +72,7 @@ impl<'n> Side<'n> {
         let request = ConnectRequest {
             service,
             peer,
+            to: fabric::Qpn::new(0),
             private_data: b"may I",
         };
         let w = &mut self.node.workers[worker];
@@ -500,6 +501,7 @@ fn connections_of_an_endpoint_end_with_it() {
     let request = ConnectRequest {
         service: SERVICE,
         peer: b.node.gid(),
+        to: fabric::Qpn::new(0),
         private_data: &[],
     };
     let connections = a.node.workers[0].connections().unwrap();

@@ -79,6 +79,7 @@ fn c87_connections_end_with_the_key_and_listeners_come_back_with_it() {
         let request = ConnectRequest {
             service: SERVICE,
             peer: a.node.gid(),
+            to: fabric::Qpn::new(0),
             private_data: b"may I",
         };
         let connections = b.node.workers[worker].connections().unwrap();

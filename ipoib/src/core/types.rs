@@ -183,6 +183,8 @@ pub enum ConnectionAction {
         request: u32,
         /// The peer's GID.
         peer: Gid,
+        /// The peer's queue pair, which is whom the service is asked of.
+        to: Qpn,
         /// The service to ask for.
         service: ServiceId,
         /// RFC 4755, section 6.

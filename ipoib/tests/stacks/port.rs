@@ -199,12 +199,14 @@ impl Port {
                 ConnectionAction::Connect {
                     request,
                     peer,
+                    to,
                     service,
                     private_data,
                 } => {
                     let asked = ConnectRequest {
                         service,
                         peer,
+                        to,
                         private_data: &private_data,
                     };
                     let begun = self.engine.connect(at, ENDPOINT, PKey::DEFAULT, &asked);

@@ -3,8 +3,8 @@
 use std::io;
 
 use fabric::{
-    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid,
-    RejectReason, ServiceId,
+    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId,
+    RejectReason,
 };
 use ipoib::{ConnectionAction, Time};
 
@@ -79,10 +79,17 @@ impl DataThread {
             ConnectionAction::Connect {
                 request,
                 peer,
+                to,
                 service,
                 private_data,
             } => {
-                let begun = self.connect(i, *peer, *service, private_data);
+                let asked = ConnectRequest {
+                    service: *service,
+                    peer: *peer,
+                    to: *to,
+                    private_data,
+                };
+                let begun = self.connect(i, &asked);
                 if let Some(lane) = self.lanes.get_mut(i) {
                     lane.core.connecting(now, *request, begun);
                 }
@@ -114,22 +121,13 @@ impl DataThread {
     fn connect(
         &mut self,
         i: usize,
-        peer: Gid,
-        service: ServiceId,
-        private_data: &[u8],
+        request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let unsupported = || ConnectError::Os(io::ErrorKind::Unsupported.into());
         let lane = self.lanes.get(i);
         let endpoint = lane.map(|l| l.endpoint).ok_or_else(unsupported)?;
         let connections = self.fabric.connections().ok_or_else(unsupported)?;
-        let connection = connections.connect(
-            endpoint,
-            &ConnectRequest {
-                service,
-                peer,
-                private_data,
-            },
-        )?;
+        let connection = connections.connect(endpoint, request)?;
         self.connections.insert(connection, i);
         Ok(connection)
     }

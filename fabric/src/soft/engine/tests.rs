@@ -79,6 +79,7 @@ impl Node {
         let request = ConnectRequest {
             service: SERVICE,
             peer,
+            to: Qpn::new(0),
             private_data: &[1, 2, 3],
         };
         self.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request)
@@ -362,6 +363,7 @@ fn management_goes_out_in_the_connections_partition_while_the_table_has_it() {
     let request = |service| ConnectRequest {
         service,
         peer: b,
+        to: Qpn::new(0),
         private_data: &[],
     };
     let engine = &mut world.nodes[0].engine;

@@ -99,6 +99,7 @@ impl World {
         let request = ConnectRequest {
             service: SERVICE,
             peer: gid(peer),
+            to: fabric::Qpn::new(0),
             private_data: &[1; 8],
         };
         let now = Instant(self.now);

@@ -115,6 +115,7 @@ impl Ipoib {
         self.act(ConnectionAction::Connect {
             request,
             peer: peer.gid(),
+            to: peer.qpn(),
             service: service_id(layout, &peer),
             private_data,
         });

@@ -194,6 +194,7 @@ fn c94_the_first_packet_asks_for_a_connection_and_the_reply_makes_it() {
     let connect = ConnectionAction::Connect {
         request: 1,
         peer: b().gid(),
+        to: b().qpn(),
         service: ServiceId(0x1000_0000_0000_004b),
         private_data: OURS,
     };

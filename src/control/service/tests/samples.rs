@@ -114,6 +114,7 @@ fn events() -> Vec<Reply> {
         Happening::GidChanged { gid },
         Happening::LinkMtuChanged { link_mtu: 4096 },
         Happening::PkeysChanged,
+        Happening::QpnsChanged,
     ];
     let interface = [
         Happening::Created { qpn, gid },

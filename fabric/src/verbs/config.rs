@@ -1,0 +1,77 @@
+//! How a port is opened.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::types::{Gid, Lid};
+
+/// What IPoIB's connected mode sends at most: 65520 bytes and its header of 4 (kernel
+/// drivers/infiniband/ulp/ipoib/ipoib.h, IPOIB_CM_BUF_SIZE).
+const MESSAGE_MAX: usize = 65524;
+
+/// Connections of a worker: each has a queue pair of the device.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Which entry of a port's GID table is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GidChoice {
+    /// On InfiniBand the first one. On Ethernet an IPv6 one of RoCE v2 whose interface has the address:
+    /// link-local first, since IPoIB's groups are IPv6 groups.
+    #[default]
+    Auto,
+    /// The first IPv4 one of RoCE v2.
+    Ipv4,
+    /// The one of RoCE v2, or of InfiniBand, with this address.
+    Address(IpAddr),
+    /// The one at this index.
+    Index(u32),
+}
+
+/// How to open a port.
+#[derive(Clone, Debug)]
+pub struct VerbsConfig {
+    /// The device's name, as `rdma link` and `ibv_devices` have it: `mlx5_0`.
+    pub device: String,
+    /// Its port, counted from 1.
+    pub port: u8,
+    /// Which GID.
+    pub gid: GidChoice,
+    /// The largest UD payload in bytes, if it is to be smaller than the port's active MTU.
+    pub link_mtu: Option<u32>,
+    /// On an InfiniBand link layer: where ports and groups are, by GID. Nobody else tells as long as
+    /// there is no subnet administration here.
+    pub lids: BTreeMap<Gid, Lid>,
+    /// The largest message of a reliable connection in bytes.
+    pub message_max: usize,
+    /// How many reliable connections a worker may have.
+    pub connections_max: usize,
+    /// How long to wait for the port to be active with a usable GID.
+    pub gid_wait: Duration,
+    /// Ends that wait as if the time were up when it becomes readable.
+    pub give_up: Option<Arc<OwnedFd>>,
+}
+
+impl VerbsConfig {
+    /// The defaults, for a port of a device.
+    pub fn new(device: impl Into<String>, port: u8) -> VerbsConfig {
+        VerbsConfig {
+            device: device.into(),
+            port,
+            gid: GidChoice::Auto,
+            link_mtu: None,
+            lids: BTreeMap::new(),
+            message_max: MESSAGE_MAX,
+            connections_max: CONNECTIONS_MAX,
+            gid_wait: Duration::from_secs(10),
+            give_up: None,
+        }
+    }
+
+    /// `mlx5_0/1`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.device, self.port)
+    }
+}
