@@ -17,6 +17,7 @@ mod receive;
 mod table;
 mod timers;
 mod transmit;
+mod unmanaged;
 mod verbs;
 
 #[cfg(test)]
@@ -44,6 +45,7 @@ use timers::Timers;
 use transmit::Gsi;
 
 pub use transmit::Run;
+pub use unmanaged::{LocalQp, RemoteQp};
 
 /// How soon a window that stays full is looked at again, to see whether it still may hold up the others
 /// (see [`Room`]).

@@ -1,4 +1,5 @@
 mod rdma_cm;
+mod unmanaged;
 
 use std::collections::VecDeque;
 

@@ -76,12 +76,7 @@ impl Engine {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let peer = request.peer;
-        let local = self.port.gid;
-        let reachable = local != Gid::UNSPECIFIED
-            && peer != Gid::UNSPECIFIED
-            && !peer.is_multicast()
-            && peer.ipv4().is_some() == local.ipv4().is_some();
-        let (true, Some(path_mtu)) = (reachable, self.port.path_mtu) else {
+        let (true, Some(path_mtu)) = (self.reaches(peer), self.port.path_mtu) else {
             return Err(ConnectError::Unreachable(peer));
         };
         let wish = Wish {
@@ -92,6 +87,15 @@ impl Engine {
         let from = (endpoint, partition.into());
         self.ask(now, id, from, peer, path_mtu, wish)?;
         Ok(id)
+    }
+
+    /// Whether packets may go to a peer.
+    pub(super) fn reaches(&self, peer: Gid) -> bool {
+        let local = self.port.gid;
+        local != Gid::UNSPECIFIED
+            && peer != Gid::UNSPECIFIED
+            && !peer.is_multicast()
+            && peer.ipv4().is_some() == local.ipv4().is_some()
     }
 
     /// The private data of a request: where it is for rdma_cm, with what that wants in it.
@@ -295,14 +299,14 @@ impl Engine {
     }
 
     /// The place of a connection, if it is in a stage.
-    fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
+    pub(super) fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
         let place = self.table.by_id(connection)?;
         (self.table.get(place)?.stage == stage).then_some(place)
     }
 
     /// Takes the queue pair to RTS, for the peer's first packet may come as soon as it knows ours.
     /// False if that cannot be, and the connection has ended.
-    fn bring_up(&mut self, now: Instant, place: Place) -> bool {
+    pub(super) fn bring_up(&mut self, now: Instant, place: Place) -> bool {
         let Engine {
             table,
             shared,
