@@ -2,7 +2,9 @@
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 
 mod config;
+
 mod port;
+pub mod sys;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
