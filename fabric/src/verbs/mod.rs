@@ -3,8 +3,10 @@
 
 mod config;
 
+pub mod ibv;
 mod port;
 pub mod sys;
+mod sysfs;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;

@@ -202,12 +202,7 @@ mod inline {
             let extended = extended(context, offset_of!(verbs_context, query_device_ex));
             attr.write_bytes(0, 1);
             if let Some(query) = extended.and_then(|e| ptr::addr_of!((*e).query_device_ex).read()) {
-                let result = query(
-                    context,
-                    ptr::null(),
-                    attr,
-                    size_of::<ibv_device_attr_ex>(),
-                );
+                let result = query(context, ptr::null(), attr, size_of::<ibv_device_attr_ex>());
                 if result != libc::EOPNOTSUPP && result != libc::ENOSYS {
                     return result;
                 }
@@ -216,11 +211,7 @@ mod inline {
         }
     }
 
-    pub unsafe fn ibv_modify_cq(
-        _: &Real,
-        cq: *mut ibv_cq,
-        attr: *mut ibv_modify_cq_attr,
-    ) -> c_int {
+    pub unsafe fn ibv_modify_cq(_: &Real, cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
         // SAFETY: as above.
         unsafe {
             let extended = extended((*cq).context, offset_of!(verbs_context, modify_cq));
