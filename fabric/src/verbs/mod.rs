@@ -2,7 +2,11 @@
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 
 mod config;
+
+pub mod ibv;
 mod port;
+pub mod sys;
+mod sysfs;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
