@@ -600,8 +600,8 @@ fn what_an_rdma_device_does_not_have() {
             "t.toml:2:12: a link MTU of 4097 bytes is over the largest IB MTU; use 76 to 4096",
         ),
         (
-            "gid = 1024",
-            "t.toml:2:7: the GID index 1024 is out of range; use 0 to 1023",
+            "gid = 256",
+            "t.toml:2:7: the GID index 256 is out of range; use 0 to 255",
         ),
         (
             "lids = { \"fe80::2\" = 0 }",

@@ -21,9 +21,8 @@ pub enum GidChoice {
     Index(u32),
 }
 
-/// Entries of a GID table (IBA vol. 1, 14.2.5.6: PortInfo.GUIDCap has eight bits; drivers of RoCE
-/// have up to 1024).
-const GID_INDEX_MAX: u32 = 1023;
+/// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
+const GID_INDEX_MAX: u32 = 255;
 
 impl GidChoice {
     /// Whether the GID is an IPv4-mapped one.
