@@ -4,6 +4,8 @@
 mod config;
 
 pub mod ibv;
+#[allow(dead_code, reason = "the port uses it")]
+mod open;
 mod port;
 pub mod sys;
 mod sysfs;

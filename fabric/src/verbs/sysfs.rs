@@ -3,10 +3,32 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+
 use super::ibv::GidKind;
 
 /// Where RDMA devices are.
 pub const CLASS: &str = "/sys/class/infiniband";
+
+/// Where what programs may open of them is.
+pub const UVERBS_CLASS: &str = "/sys/class/infiniband_verbs";
+
+/// Whether the kernel has a device, as far as this network namespace sees it.
+pub fn has_device(device: &str) -> bool {
+    !device.is_empty() && !device.contains('/') && Path::new(CLASS).join(device).exists()
+}
+
+/// The node that programs open for a device: `uverbs0`.
+pub fn uverbs(device: &str) -> Option<String> {
+    let of_device =
+        |dir: &Path| fs::read_to_string(dir.join("ibdev")).is_ok_and(|name| name.trim() == device);
+    fs::read_dir(UVERBS_CLASS)
+        .ok()?
+        .flatten()
+        .find(|entry| of_device(&entry.path()))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
 
 fn port(device: &str, port: u8) -> PathBuf {
     Path::new(CLASS)
@@ -29,16 +51,8 @@ pub fn gid_netdev(device: &str, port_number: u8, index: u32) -> Option<u32> {
         .join("gid_attrs/ndevs")
         .join(index.to_string());
     let name = fs::read_to_string(path).ok()?;
-    rustix::net::netdevice::name_to_index(
-        rustix::net::socket(
-            rustix::net::AddressFamily::UNIX,
-            rustix::net::SocketType::DGRAM,
-            None,
-        )
-        .ok()?,
-        name.trim(),
-    )
-    .ok()
+    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
+    name_to_index(socket, name.trim()).ok()
 }
 
 /// As the kernel writes it (drivers/infiniband/core/cache.c, `gid_type_str`).
