@@ -4,6 +4,7 @@
 mod config;
 
 pub mod ibv;
+pub mod look;
 #[allow(dead_code, reason = "the port uses it")]
 mod open;
 mod port;
