@@ -102,6 +102,15 @@ impl Opened {
         }
     }
 
+    /// Sleeps until the channel says that something has come to a queue that was armed before.
+    fn wake(&self) -> io::Result<()> {
+        wait(self.channel.fd()?, Instant::now() + PATIENCE)?;
+        match self.channel.drain()? {
+            0 => Err(wrong("woken for nothing")),
+            _ => Ok(()),
+        }
+    }
+
     /// Sleeps until there are completions on a queue, as the rule of arming wants it.
     fn next(&self, queue: &CompletionQueue, into: &mut Completions) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
@@ -228,8 +237,10 @@ fn datagrams(
         checksum: false,
     };
     let mut list = SendList::new(DATAGRAMS);
+    opened.receive_cq.arm()?;
     qp.send(&mut list, send_pool, place, &sends)
         .map_err(|refused| refused.source)?;
+    opened.wake()?;
     let mut received = opened.receive(receive_pool, DATAGRAMS)?;
     for (i, (place, len)) in received.iter().enumerate() {
         let expected = if i + 1 == DATAGRAMS { 10 } else { PAYLOAD };

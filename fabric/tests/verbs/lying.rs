@@ -21,6 +21,7 @@ fn whatever_is_told_does_no_harm() {
         let library: Arc<dyn Library> = shim.clone();
         let result = exercise::all(&library, &device.name);
         drop(library);
+        assert!(shim.lies() > 0, "{lie:?} was never told: {result:?}");
         assert_eq!(shim.leaks(), [""; 0], "{lie:?}: {result:?}");
         assert_eq!(
             result.is_ok(),

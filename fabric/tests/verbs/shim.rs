@@ -170,6 +170,8 @@ struct State {
     /// Connections' events to be told again.
     cm_again: Vec<Box<Retold>>,
     cm_told: Vec<Box<Retold>>,
+    /// How often something was told that is not so.
+    lies: u32,
 }
 
 /// A copy of a connection's event with its private data.
@@ -240,6 +242,15 @@ impl Shim {
 
     fn tells(&self, lie: Lie) -> bool {
         self.lie == Some(lie)
+    }
+
+    /// How often something was told that is not so.
+    pub fn lies(&self) -> u32 {
+        self.state().lies
+    }
+
+    fn lied(&self) {
+        self.state().lies += 1;
     }
 
     /// Makes a call, or fails it. `object` is the address of what the call ends, if it ends something.
@@ -383,6 +394,7 @@ mod changed {
                 *place = old;
             }
             again.extend_from_slice(&all[..found]);
+            state.lies += room as u32;
             return (found + room) as c_int;
         }
         for (i, wc) in all[..found].iter_mut().enumerate() {
@@ -391,14 +403,17 @@ mod changed {
                 Some(Lie::Qpn) => wc.qp_num ^= 0xff_fff0,
                 Some(Lie::ByteLen) => wc.byte_len = u32::MAX,
                 Some(Lie::Status) => wc.status = 77,
-                _ => {}
+                _ => continue,
             }
+            shim.lied();
         }
-        match shim.lie {
+        let changed = match shim.lie {
             Some(Lie::Count) if found > 0 => count + 1,
             Some(Lie::Negative) if found > 0 => -5,
-            _ => result,
-        }
+            _ => return result,
+        };
+        shim.lied();
+        changed
     }
 
     pub unsafe fn ibv_query_port(
@@ -417,8 +432,9 @@ mod changed {
                 attr.pkey_tbl_len = 0;
             }
             Some(Lie::Mtu) => attr.active_mtu = 9,
-            _ => {}
+            _ => return result,
         }
+        shim.lied();
         result
     }
 
@@ -437,6 +453,7 @@ mod changed {
             attr.max_srq = -7;
             attr.max_mcast_grp = -1;
             attr.phys_port_cnt = 0;
+            shim.lied();
         }
         result
     }
@@ -455,6 +472,7 @@ mod changed {
                 shim.state().invented.insert(result as usize, number);
                 (*result).qp_num = WRONG_QPN;
             }
+            shim.lied();
         }
         result
     }
@@ -471,6 +489,7 @@ mod changed {
         if shim.tells(Lie::SmallQueue) && !result.is_null() {
             // SAFETY: the library made it just now; nobody else looks at this field of it.
             unsafe { (*result).cqe = 1 };
+            shim.lied();
         }
         result
     }
@@ -485,6 +504,7 @@ mod changed {
         if shim.tells(Lie::BadRequest) {
             // SAFETY: the caller's pointer. What is put there is not to be followed.
             unsafe { *bad = wr.wrapping_byte_add(3) };
+            shim.lied();
             return libc::EIO;
         }
         result
@@ -537,6 +557,7 @@ mod otherwise {
                 // Once for each real one.
                 if let Some(known) = known.filter(|k| state.invented[k] == 0) {
                     state.invented.insert(known, 1);
+                    state.lies += 1;
                     *cq = known as *mut ibv_cq;
                     return 0;
                 }
@@ -549,6 +570,7 @@ mod otherwise {
                 // The real one is acknowledged here, since nobody else will.
                 shim.real.ibv_ack_cq_events(*cq, 1);
                 *cq = cq.wrapping_byte_add(5).cast();
+                shim.lied();
             }
             result
         }
@@ -580,6 +602,7 @@ mod otherwise {
             if state.next_event < EVENTS {
                 let code = state.next_event;
                 state.next_event += 1;
+                state.lies += 1;
                 // SAFETY: the caller's structure.
                 unsafe {
                     (*event).event_type = code;
@@ -611,6 +634,7 @@ mod otherwise {
             // SAFETY: the caller's pointer. The copy lives until it is acknowledged.
             unsafe { *event = &mut retold.event };
             state.cm_told.push(retold);
+            state.lies += 1;
             return 0;
         }
         // SAFETY: the caller keeps to the manual page; the event is the library's until it is
@@ -647,6 +671,7 @@ mod otherwise {
                         data: Vec::new(),
                     });
                     copy.event.id = real.id.wrapping_byte_add(8);
+                    state.lies += 1;
                     shim.real.rdma_ack_cm_event(real);
                     *event = &mut copy.event;
                     state.cm_told.push(copy);
@@ -657,6 +682,7 @@ mod otherwise {
                         data: Vec::new(),
                     });
                     copy.event.event = 99;
+                    state.lies += 1;
                     copy.event.param.conn.private_data = 0x77 as *const c_void;
                     copy.event.param.conn.private_data_len = 255;
                     shim.real.rdma_ack_cm_event(real);
