@@ -6,8 +6,8 @@ mod config;
 mod gid;
 mod grh;
 mod handles;
+mod maker;
 mod port;
-mod wr_id;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
