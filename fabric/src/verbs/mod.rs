@@ -3,11 +3,26 @@
 
 mod backoff;
 mod config;
+mod counts;
+mod device;
+mod endpoint;
 mod gid;
+mod groups;
 mod grh;
 mod handles;
+pub mod ibv;
+mod lane;
 mod maker;
+mod open;
 mod port;
+mod presence;
+mod receive;
+pub mod sys;
+mod sysfs;
+mod table;
+mod transmit;
+mod watch;
+mod worker;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
