@@ -14,6 +14,7 @@ use super::ibv::{
     CompletionChannel, CompletionQueue, Context, DeviceAttributes, LinkLayer, Place, Pool,
     ProtectionDomain, SharedReceiveQueue,
 };
+use super::open;
 use super::sys::Library;
 use crate::port::FabricError;
 use crate::types::IbMtu;
@@ -90,7 +91,11 @@ impl Limits {
         // Two shared receive queues: one for datagrams, one for messages.
         let connections = connections && device.max_srq >= 2 && device.max_sge > 0;
         let ud_sends = UD_SENDS.min(cqe / 2);
-        let messages = if connections { MESSAGES.min(srq).min(cqe / 2) } else { 0 };
+        let messages = if connections {
+            MESSAGES.min(srq).min(cqe / 2)
+        } else {
+            0
+        };
         let ud_queue = UD_QUEUE.min(wr).min(ud_sends);
         Ok(Limits {
             train_packets: TRAIN_PACKETS.min(ud_queue),
@@ -150,23 +155,25 @@ impl Device {
     ///
     /// # Errors
     /// [`FabricError::Unusable`] with what is missing and how to get on; [`FabricError::Os`].
-    pub fn open(library: &Arc<dyn Library>, config: &VerbsConfig) -> Result<Arc<Device>, FabricError> {
+    pub fn open(
+        library: &Arc<dyn Library>,
+        config: &VerbsConfig,
+    ) -> Result<Arc<Device>, FabricError> {
         let name = config.name();
         let failed = |what: &str| {
             let what = format!("{name}: {what}");
             move |source: io::Error| FabricError::Os { what, source }
         };
-        let context = Context::open(library, &config.device)
-            .map_err(|e| sentences::opening(&**library, &config.device, e))?;
+        let context = open::device(library, &config.device)?;
         let attributes = context
             .query_device()
             .map_err(failed("the device cannot be asked what it can do"))?;
         if config.port == 0 || config.port > attributes.ports {
-            return Err(FabricError::Unusable(sentences::no_such_port(
+            return Err(open::no_such_port(
                 &config.device,
                 config.port,
                 attributes.ports,
-            )));
+            ));
         }
         let info = context
             .query_port(config.port)
@@ -175,8 +182,8 @@ impl Device {
         let connections = config.message_max > 0 && info.link_layer == LinkLayer::Ethernet;
         let limits = Limits::of(&attributes, connections)
             .map_err(|lack| FabricError::Unusable(format!("{name} cannot be used: {lack}")))?;
-        let domain = ProtectionDomain::new(&context)
-            .map_err(failed("no protection domain can be made"))?;
+        let domain =
+            ProtectionDomain::new(&context).map_err(failed("no protection domain can be made"))?;
         let channel = CompletionChannel::new(&context)
             .map_err(failed("no completion channel can be made"))?;
         let queue = |capacity| {
@@ -198,7 +205,7 @@ impl Device {
             + limits.datagrams * DATAGRAM_LEN
             + limits.messages * MESSAGE_LEN;
         let pool = |count, len| {
-            Pool::new(&domain, count, len).map_err(|e| sentences::registering(&name, bytes, e))
+            Pool::new(&domain, count, len).map_err(|e| open::out_of_memory(&name, bytes as u64, &e))
         };
         let stock = Stock {
             transmit: pool(TRANSMITS, TRANSMIT_LEN)?,

@@ -58,7 +58,8 @@ impl UdPair {
     /// Those of ibv_modify_qp(3).
     pub fn start(&self, number: u32, pkey: Option<u16>, qkey: QKey) -> io::Result<()> {
         if let Some(pkey_index) = pkey {
-            self.qp.modify(&StateChange::init_ud(self.port, pkey_index, qkey))?;
+            self.qp
+                .modify(&StateChange::init_ud(self.port, pkey_index, qkey))?;
             self.qp.modify(&StateChange::rtr_ud())?;
             self.qp.modify(&StateChange::rts_ud(Psn::new(0)))?;
         }

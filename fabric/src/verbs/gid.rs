@@ -65,8 +65,7 @@ pub fn choose(
         GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
         GidChoice::Index(index) => {
             let seen = entries.iter().find(|e| e.index == index);
-            let other_kind =
-                |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::RoceV1;
+            let other_kind = |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::RoceV1;
             if seen.is_some_and(other_kind) {
                 return Err(NoGid::Wrong(format!(
                     "GID {index} of {port} is of RoCE v1; `rdma link` and \

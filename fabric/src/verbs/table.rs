@@ -91,20 +91,12 @@ pub struct Table {
 pub struct Shared {
     generation: AtomicU64,
     table: Mutex<Arc<Table>>,
-    complaints: Mutex<Complaints>,
+    /// Why the worker wants the device opened anew.
+    complaint: Mutex<Option<String>>,
     /// Readable when the worker has news.
     pub worker: Arc<OwnedFd>,
-    /// Readable when the port has complaints.
+    /// Readable when there is a complaint.
     pub port: OwnedFd,
-}
-
-/// What the worker has found that the port is to see to.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Complaints {
-    /// Endpoints whose queue pairs do not work.
-    pub endpoints: Vec<EndpointId>,
-    /// Why the device is to be opened anew.
-    pub device: Option<String>,
 }
 
 impl Shared {
@@ -113,7 +105,7 @@ impl Shared {
         Shared {
             generation: AtomicU64::new(0),
             table: Mutex::default(),
-            complaints: Mutex::default(),
+            complaint: Mutex::default(),
             worker,
             port,
         }
@@ -143,27 +135,17 @@ impl Shared {
         wake(&self.worker);
     }
 
-    /// An endpoint's queue pair does not work.
-    pub fn complain(&self, endpoint: EndpointId) {
-        let mut complaints = lock(&self.complaints);
-        if !complaints.endpoints.contains(&endpoint) {
-            complaints.endpoints.push(endpoint);
-            wake(&self.port);
-        }
-    }
-
-    /// The device does not work.
-    pub fn complain_of_device(&self, why: impl Into<String>) {
-        let mut complaints = lock(&self.complaints);
-        complaints.device.get_or_insert_with(|| why.into());
+    /// The device does not work: the port is to open it anew.
+    pub fn complain(&self, why: impl Into<String>) {
+        lock(&self.complaint).get_or_insert_with(|| why.into());
         wake(&self.port);
     }
 
-    /// The complaints that have come in.
-    pub fn take_complaints(&self) -> Complaints {
+    /// The complaint that has come in.
+    pub fn take_complaint(&self) -> Option<String> {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.port, &mut count);
-        std::mem::take(&mut *lock(&self.complaints))
+        lock(&self.complaint).take()
     }
 }
 

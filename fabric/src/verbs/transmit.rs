@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use super::device::{Device, Limits};
 use super::endpoint::UdPair;
-use super::ibv::{AddressHandle, Completed, Emptied, Place, Pool, SendList, Sends, UdTarget, WorkCompletion};
+use super::ibv::{
+    AddressHandle, Completed, Emptied, Place, Pool, SendList, Sends, UdTarget, WorkCompletion,
+};
 use crate::connection::WcStatus;
 use crate::port::EndpointId;
 use crate::types::{QKey, Qpn};
@@ -47,7 +49,7 @@ pub enum Returned {
     /// A train has left, or failed with this status.
     Train(EndpointId, WcStatus),
     /// A packet of a train failed; the train comes back with its last packet.
-    Packet(WcStatus),
+    Packet,
     /// Not a train's: a place that connections had posted.
     Other(Place),
     /// Nothing of ours.
@@ -99,7 +101,11 @@ impl Transmit {
 
     /// A free place for a message, if enough are left for datagrams.
     pub fn take_for_messages(&mut self) -> Option<Place> {
-        if self.has_for_messages() { self.free.pop() } else { None }
+        if self.has_for_messages() {
+            self.free.pop()
+        } else {
+            None
+        }
     }
 
     /// Whether [`Transmit::take_for_messages`] gives one.
@@ -124,7 +130,8 @@ impl Transmit {
     pub fn post(&mut self, place: Place, d: &Departure<'_>) -> Result<(), NotPosted> {
         let count = d.train.count;
         let queued = self.of_endpoint.get(&d.from).copied().unwrap_or(0);
-        if self.outstanding + count > self.limits.ud_sends || queued + count > self.limits.ud_queue {
+        if self.outstanding + count > self.limits.ud_sends || queued + count > self.limits.ud_queue
+        {
             return Err(NotPosted::Full(place));
         }
         let sends = Sends {
@@ -141,7 +148,10 @@ impl Transmit {
             checksum: false,
         };
         let index = place.index() as usize;
-        let posted = d.pair.qp.send(&mut self.list, &mut self.pool, place, &sends);
+        let posted = d
+            .pair
+            .qp
+            .send(&mut self.list, &mut self.pool, place, &sends);
         let refused = match posted {
             Ok(()) => None,
             Err(refused) => {
@@ -170,7 +180,7 @@ impl Transmit {
     pub fn completed(&mut self, completion: &WorkCompletion) -> Returned {
         let place = match self.pool.completed(completion) {
             Completed::Place(place) => place,
-            Completed::Part => return Returned::Packet(completion.status()),
+            Completed::Part => return Returned::Packet,
             Completed::Unknown => return Returned::Unknown,
         };
         match self.land(&place) {

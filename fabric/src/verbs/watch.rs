@@ -65,11 +65,7 @@ impl Unusable {
 ///
 /// # Errors
 /// Those of the device; an interface that cannot be looked at has no addresses.
-pub fn see(
-    context: &Context,
-    port: u8,
-    requests: &mut Requests,
-) -> std::io::Result<Seen> {
+pub fn see(context: &Context, port: u8, requests: &mut Requests) -> std::io::Result<Seen> {
     let info = context.query_port(port)?;
     let mut gids = Vec::new();
     for index in 0..info.gids {
@@ -135,7 +131,10 @@ pub fn evaluate(
     })?;
     let active = seen.info.active_mtu.bytes();
     let first = seen.gids.iter().find(|g| g.index == 0);
-    let mtu = seen.mtus.iter().find(|(ifindex, _)| gid.netdev == Some(*ifindex));
+    let mtu = seen
+        .mtus
+        .iter()
+        .find(|(ifindex, _)| gid.netdev == Some(*ifindex));
     Ok(Usable {
         guid: first.unwrap_or(&gid).gid.interface_id(),
         gid,
@@ -211,7 +210,10 @@ mod tests {
         assert_eq!(usable.ud_payload_max, 1024);
         assert_eq!(usable.guid.to_string(), "5054:00ff:fe00:0001");
         let warning = usable.mtu_warning("rxe0/1").unwrap();
-        assert!(warning.contains("MTU of 1500") && warning.contains("1020"), "{warning}");
+        assert!(
+            warning.contains("MTU of 1500") && warning.contains("1020"),
+            "{warning}"
+        );
         config.link_mtu = Some(4096);
         let mut large = seen(LinkLayer::Ethernet);
         large.info.active_mtu = IbMtu::B2048;
@@ -233,7 +235,10 @@ mod tests {
             let mut down = seen(layer);
             (down.info.active, down.info.state) = (false, "DOWN");
             let why = evaluate(&config, &down, None).unwrap_err();
-            assert!(matches!(&why, Unusable::Waiting(text) if text.contains(hint)), "{why:?}");
+            assert!(
+                matches!(&why, Unusable::Waiting(text) if text.contains(hint)),
+                "{why:?}"
+            );
         }
     }
 }

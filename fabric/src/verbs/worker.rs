@@ -133,7 +133,7 @@ impl VerbsWorker {
             && let Err(e) = lane.watch(epoll, *token)
         {
             self.shared
-                .complain_of_device(format!("its completions cannot be waited for: {e}"));
+                .complain(format!("its completions cannot be waited for: {e}"));
         }
         let lane = self.lane.insert(lane);
         let posted = lane.receive.repost(&mut self.counts);
@@ -144,7 +144,7 @@ impl VerbsWorker {
     fn check<T>(&mut self, what: &str, result: io::Result<T>) -> Option<T> {
         result
             .map_err(|e| {
-                self.shared.complain_of_device(format!("{what}: {e}"));
+                self.shared.complain(format!("{what}: {e}"));
                 // No more calls until there is another one.
                 if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
                     lane.unwatch(epoll);
@@ -361,7 +361,7 @@ impl VerbsWorker {
                         self.counts.tx_failed += 1;
                         failed.push((from, status));
                     }
-                    Returned::Packet(_) => {}
+                    Returned::Packet => {}
                     Returned::Other(place) => {
                         progress = true;
                         lane.transmit.give(place);
@@ -386,7 +386,11 @@ impl VerbsWorker {
             self.send_waiting();
         }
         let now = clock();
-        if self.lane.as_mut().is_some_and(|l| l.is_stuck(now, progress)) {
+        if self
+            .lane
+            .as_mut()
+            .is_some_and(|l| l.is_stuck(now, progress))
+        {
             return Err(io::Error::other("it completes no sends"));
         }
         Ok(())
@@ -402,7 +406,11 @@ impl VerbsWorker {
         loop {
             let count = lane.poll_receives(&mut self.counts)?;
             for wc in lane.found.iter() {
-                lane.receive.completed(&wc, &self.table, &mut self.counts);
+                if lane.receive.owns(&wc) {
+                    lane.receive.completed(&wc, &self.table, &mut self.counts);
+                } else {
+                    self.counts.cq_unknown += 1;
+                }
             }
             total += count;
             if count < lane.found.capacity() || total >= most {
