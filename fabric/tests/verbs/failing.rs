@@ -6,7 +6,7 @@ use fabric::verbs::sys::Library;
 
 use crate::device::{self, Device};
 use crate::exercise;
-use crate::shim::{Failure, Shim};
+use crate::shim::{Fails, Failure, Shim};
 
 fn run(shim: &Arc<Shim>, device: &Device) -> std::io::Result<()> {
     let library: Arc<dyn Library> = shim.clone();
@@ -48,7 +48,7 @@ fn whichever_call_fails_nothing_is_left_behind() {
     let mut errors = 0;
     for call in 0..calls {
         let failure = failures[call % failures.len()];
-        let shim = Arc::new(Shim::failing(&device.library, call, failure));
+        let shim = Arc::new(Shim::failing(&device.library, Fails::Number(call), failure));
         let result = run(&shim, &device);
         errors += usize::from(result.is_err());
         let name = shim.calls().get(call).copied();

@@ -9,5 +9,6 @@ mod device;
 mod exercise;
 mod failing;
 mod lying;
+mod port;
 #[allow(unsafe_code)]
 mod shim;

@@ -1,9 +1,10 @@
 //! A library between the provider and the real one: it counts, fails and lies.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric::verbs::sys::*;
@@ -90,6 +91,18 @@ impl Lie {
     ];
 }
 
+/// Which call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fails {
+    Never,
+    /// That with this number, counted from 0 over all that can fail.
+    Number(usize),
+    /// This function's call with this number, counted from 0.
+    Function(&'static str, usize),
+    /// All, from now on.
+    Always,
+}
+
 /// A result that a call may fail with.
 trait Fallible: Sized {
     /// `None` if a call with this result cannot fail.
@@ -174,6 +187,13 @@ struct State {
     lies: u32,
 }
 
+impl State {
+    /// How often a function was called.
+    fn times(&self, name: &str) -> usize {
+        self.calls.iter().filter(|call| **call == name).count()
+    }
+}
+
 /// A copy of a connection's event with its private data.
 struct Retold {
     event: rdma_cm_event,
@@ -186,9 +206,11 @@ unsafe impl Send for Retold {}
 /// The shim.
 pub struct Shim {
     real: Arc<dyn Library>,
-    fail_at: Option<usize>,
+    fails: Fails,
     failure: Failure,
     lie: Option<Lie>,
+    /// With [`Fails::Always`]: it has begun.
+    broken: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -196,17 +218,17 @@ impl Shim {
     pub fn honest(real: &Arc<dyn Library>) -> Shim {
         Shim {
             real: real.clone(),
-            fail_at: None,
+            fails: Fails::Never,
             failure: Failure::Silent,
             lie: None,
+            broken: AtomicBool::new(false),
             state: Mutex::default(),
         }
     }
 
-    /// Fails the call number `call`, counted from 0.
-    pub fn failing(real: &Arc<dyn Library>, call: usize, failure: Failure) -> Shim {
+    pub fn failing(real: &Arc<dyn Library>, fails: Fails, failure: Failure) -> Shim {
         Shim {
-            fail_at: Some(call),
+            fails,
             failure,
             ..Shim::honest(real)
         }
@@ -221,6 +243,20 @@ impl Shim {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// With [`Fails::Always`]: begins, or ends.
+    pub fn set_broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// How often each function was called, those left out that cannot fail.
+    pub fn functions(&self) -> BTreeMap<&'static str, usize> {
+        let mut times = BTreeMap::new();
+        for call in self.state().calls.iter() {
+            *times.entry(*call).or_default() += 1;
+        }
+        times
     }
 
     /// The calls that were made, those that cannot fail left out.
@@ -259,7 +295,14 @@ impl Shim {
         let mut fails = false;
         if let Some(failed) = R::fail(self.failure) {
             let mut state = self.state();
-            fails = self.fail_at == Some(state.calls.len());
+            fails = match self.fails {
+                Fails::Never => false,
+                Fails::Number(number) => state.calls.len() == number,
+                Fails::Function(function, number) => {
+                    function == name && state.times(name) == number
+                }
+                Fails::Always => self.broken.load(Ordering::Relaxed),
+            };
             state.calls.push(name);
             let ends = life.is_some_and(|(_, makes)| !makes) || name == "rdma_ack_cm_event";
             if fails && !ends {
