@@ -15,6 +15,8 @@
 pub mod cm;
 pub mod connection;
 pub mod mad;
+mod membership;
+mod memory;
 pub mod pkeys;
 pub mod port;
 pub mod provider;
@@ -28,10 +30,11 @@ pub use connection::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo,
     Connections, Posted, RejectReason, ServiceId, WcStatus,
 };
+pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{
-    Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
-    Services, UdInit,
+    Capabilities, DeviceAttributes, EndpointId, FabricError, LinkLayer, Port, PortAttributes,
+    PortEvent, PortState, Resources, Services, UdInit,
 };
 pub use provider::{ProviderConfig, open};
 pub use time::Instant;

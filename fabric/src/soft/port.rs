@@ -15,7 +15,6 @@ use super::endpoint::UdQueuePair;
 use super::engine::EngineConfig;
 use super::holder::{self, Lock, Locked};
 use super::mailbox::Mailbox;
-use super::membership::Memberships;
 use super::qp::{QueuePair, Service};
 use super::reception::DELIVERIES;
 use super::socket::{self, Binding};
@@ -23,10 +22,11 @@ use super::table::{Endpoints, Groups, Shared, Sockets, Table};
 use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
+use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
-    PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+    Capabilities, CompletionQueueInfo, DeviceAttributes, EndpointId, FabricError, GroupInfo, Port,
+    PortAttributes, PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
 };
 use crate::types::{Gid, Guid, PKey, Psn, QKey, Qpn};
 use crate::worker::Worker;
@@ -373,6 +373,13 @@ impl Port for SoftPort {
             message_max: self.config.message_max,
             services: Services::Any,
             pkeys_settable: true,
+        }
+    }
+
+    fn device(&self) -> DeviceAttributes {
+        DeviceAttributes {
+            netdev: Some(self.config.underlay.clone()),
+            ..DeviceAttributes::default()
         }
     }
 

@@ -1,0 +1,14 @@
+//! The verbs provider under a library that fails and lies, over an RDMA device of this machine.
+//!
+//! Between the provider and libibverbs sits a shim (`shim.rs`) that fails any one call, or tells what
+//! is not so, and keeps count of what was made and what was ended. Without an RDMA device on Ethernet
+//! the tests skip themselves and say so: `rdma link add rxe0 type rxe netdev eth0` makes one.
+
+mod counting;
+mod device;
+mod exercise;
+mod failing;
+mod lying;
+mod port;
+#[allow(unsafe_code)]
+mod shim;
