@@ -42,3 +42,4 @@ pub use port::SoftPort;
 pub use ud::{Path, Refusal};
 pub use underlay::{GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
 pub use watch::see;
+pub use worker::SoftWorker;
