@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use crate::connection::RejectReason;
 use crate::mad::cm::Answered;
 use crate::time::Instant;
-use crate::types::{Gid, PKey, Qpn};
+use crate::types::{Gid, IbMtu, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
 use limits::Limits;
@@ -99,6 +99,34 @@ impl Cm {
         Ok(id)
     }
 
+    /// Takes in a connection that two sides agree on in another way: nothing is sent for it, and no
+    /// message is of it. [`Cm::disconnect`] ends it, with TIMEWAIT as for any other.
+    ///
+    /// # Errors
+    /// [`Full`]
+    pub fn unmanaged(&mut self, qpn: Qpn, pkey: PKey) -> Result<CmId, Full> {
+        if self.table.len() >= self.config.connections_max {
+            return Err(Full);
+        }
+        let id = self.new_id();
+        let connection = Connection {
+            peer: Gid::UNSPECIFIED,
+            state: State::Unmanaged,
+            tid: 0,
+            local_qpn: qpn,
+            remote: None,
+            pkey,
+            path_mtu: IbMtu::B256,
+            sent: None,
+            interval: times::request_interval(),
+            retries: 0,
+            extended: false,
+            disowned: false,
+        };
+        self.table.insert(id, connection);
+        Ok(id)
+    }
+
     /// Answers [`CmEvent::Requested`] with a ConnectReply. Without an answer the connection ends after
     /// ten seconds.
     pub fn accept(&mut self, now: Instant, id: CmId, consent: &Consent<'_>) {
@@ -170,6 +198,7 @@ impl Cm {
             // In REP_SENT the peer may have confirmed already. A rejection, which Linux sends then,
             // could be lost, and the peer would never know.
             State::RepSent | State::Established => self.send_dreq(now, id),
+            State::Unmanaged => self.enter_timewait(now, id),
             State::DreqSent | State::Timewait => {}
         }
     }
@@ -223,7 +252,7 @@ impl Cm {
     }
 
     /// A connection's state: `REQ_SENT`, `REQ_RCVD`, `REP_SENT`, `REP_RCVD`, `ESTABLISHED`,
-    /// `DREQ_SENT`, `TIMEWAIT`.
+    /// `DREQ_SENT`, `TIMEWAIT`, `UNMANAGED`.
     pub fn state(&self, id: CmId) -> Option<&'static str> {
         self.table.get(id).map(|c| c.state.name())
     }

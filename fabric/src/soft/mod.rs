@@ -33,10 +33,12 @@ mod sys;
 mod table;
 mod transmitter;
 mod underlay;
+mod unmanaged;
 mod watch;
 mod worker;
 
 pub use config::SoftConfig;
+pub use engine::{LocalQp, RemoteQp};
 pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
 pub use ud::{Path, Refusal};

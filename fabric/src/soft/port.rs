@@ -125,7 +125,7 @@ impl SoftPort {
         Ok(port)
     }
 
-    /// Hands out the workers as [`Port::take_workers`] does, with what only this provider has.
+    /// [`Port::take_workers`] with all that the workers of this provider can do besides.
     pub fn take_soft_workers(&mut self) -> Vec<SoftWorker> {
         std::mem::take(&mut self.workers)
     }
@@ -406,8 +406,10 @@ impl Port for SoftPort {
     }
 
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
-        let boxed = |worker| -> Box<dyn Worker> { Box::new(worker) };
-        self.take_soft_workers().into_iter().map(boxed).collect()
+        let workers = self.take_soft_workers().into_iter();
+        workers
+            .map(|w| -> Box<dyn Worker> { Box::new(w) })
+            .collect()
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
