@@ -136,12 +136,15 @@ supervise() {
         echo $$ >"$folder/supervisor"
         setpriv --pdeathsig KILL "$@" </dev/null >"$folder/qemu" 2>&1 &
         guest=$!
-        trap "kill -KILL $guest 2>/dev/null" EXIT
+        trap "kill -KILL $guest 2>/dev/null; wait" EXIT
         trap "exit 0" TERM INT HUP
         exec {never}<> <(:)
         while kill -0 "$guest" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
-            [ "$owner" = none ] || [ "$(began)" = "$owned" ] || break
             read -r -t 0.5 -u "$never"
+            [ "$owner" = none ] || [ "$(began)" = "$owned" ] || {
+                rm -rf "$folder"
+                break
+            }
         done
     ' supervisor "$@" </dev/null >/dev/null 2>&1 9>&- &
     disown
