@@ -18,7 +18,7 @@ const LEN: usize = 52;
 const READY: &[u8; 5] = b"done\0";
 
 /// Between two attempts to reach a server that is not there yet.
-const RETRY: Duration = Duration::from_millis(100);
+pub const RETRY: Duration = Duration::from_millis(100);
 
 /// One side of a ping-pong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
