@@ -13,6 +13,7 @@ mod limits;
 mod messages;
 mod receive;
 mod request;
+mod sidr;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,8 +30,10 @@ use counts::{Counts, Drop, Group};
 use ids::Random;
 use limits::Limits;
 use messages::{Datagram, Ids};
+use sidr::Sidr;
 use table::{Connection, State, Table};
 
+pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 
 /// Datagrams that wait to be sent. What does not fit is as good as lost on the way.
@@ -41,6 +44,7 @@ const TRANSMIT_MAX: usize = 1024;
 pub struct Cm {
     config: CmConfig,
     table: Table,
+    sidr: Sidr,
     random: Random,
     limits: Limits,
     counts: Counts,
@@ -55,6 +59,7 @@ impl Cm {
         Cm {
             config,
             table: Table::default(),
+            sidr: Sidr::default(),
             random: Random::new(config.seed),
             limits: Limits::default(),
             counts: Counts::default(),
@@ -226,11 +231,13 @@ impl Cm {
 
     /// When [`Cm::handle_timeout`] wants to be called next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.table.next_deadline()
+        let deadlines = [self.table.next_deadline(), self.sidr.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.sidr_timeout(now);
         while let Some(id) = self.table.expired(now) {
             match self.table.get_mut(id) {
                 Some(c) if c.state == State::Timewait => self.release(id),

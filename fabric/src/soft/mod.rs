@@ -18,6 +18,7 @@ mod address_handle;
 mod config;
 mod connections;
 mod counts;
+mod datagrams;
 mod endpoint;
 mod holder;
 mod icrc_check;
@@ -38,7 +39,7 @@ mod watch;
 mod worker;
 
 pub use config::SoftConfig;
-pub use engine::{LocalQp, RemoteQp};
+pub use engine::{Answer, LocalQp, RemoteQp};
 pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
 pub use ud::{Path, Refusal};

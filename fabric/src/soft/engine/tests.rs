@@ -1,3 +1,4 @@
+mod datagrams;
 mod rdma_cm;
 mod unmanaged;
 

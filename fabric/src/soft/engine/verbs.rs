@@ -41,6 +41,7 @@ impl Engine {
     /// See [`crate::Connections::close_all`].
     pub fn close_all(&mut self, now: Instant, endpoint: EndpointId) {
         self.listeners.remove(endpoint);
+        self.datagrams.remove(endpoint);
         for place in self.table.places(|c| c.endpoint == endpoint) {
             self.drop_quietly(now, place);
         }
@@ -52,6 +53,7 @@ impl Engine {
     /// heavy flush ends all of them).
     pub fn follow_endpoints(&mut self, now: Instant, standing: impl Fn(EndpointId) -> Standing) {
         self.listeners.follow(&standing);
+        self.datagrams.follow(&standing);
         let stands = |c: &Connection| standing(c.endpoint) == Standing::Member(c.partition);
         for place in self.table.places(|c| !stands(c)) {
             let endpoint = self.table.get(place).map(|c| c.endpoint);
@@ -103,8 +105,7 @@ impl Engine {
         if request.service.rdma_cm_port().is_none() {
             return request.private_data.into();
         }
-        let port = self.random.next() as u16 | rdma_cm::EPHEMERAL;
-        rdma_cm::request(self.port.gid, port, request)
+        rdma_cm::request(self.port.gid, self.random.next(), request)
     }
 
     /// Asks a peer for a connection, from an endpoint in its partition.
