@@ -203,6 +203,31 @@ fn connections_by_rdma_cm_over_ipv6() {
     connections(Family::V6);
 }
 
+/// Queue pairs found by SIDR, each side the server once.
+fn services(family: Family) {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, family);
+        let own = &sides.guest_gid;
+        let program = format!("udaddy -b {own} -c 1 -C 4 -S 1000");
+        let peer = "udaddy --size 1000 --count 4";
+        let client = format!("{program} -s {}", sides.host_gid);
+        let said = sides.guest_asks(peer, "waiting for requests", &client);
+        assert!(said.contains("data transfers complete"), "{said}");
+        let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
+        assert!(said.contains("data transfers complete"), "{said}");
+    });
+}
+
+#[test]
+fn datagram_services_of_rdma_cm_over_ipv4() {
+    services(Family::V4);
+}
+
+#[test]
+fn datagram_services_of_rdma_cm_over_ipv6() {
+    services(Family::V6);
+}
+
 /// (The kernel of the guest refuses `mckey` over IPv6 on RoCE.)
 #[test]
 fn multicast_goes_both_ways() {

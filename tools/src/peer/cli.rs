@@ -15,7 +15,6 @@ Exit status: 0 every message came as it was sent, 1 wrong usage, 2 anything else
 const EXCHANGE_PORT: u16 = 18515;
 /// The port of rdma_cm that rdma-core's ucmatose and udaddy use.
 const CMATOSE_PORT: u16 = 7471;
-#[allow(dead_code)]
 const UDADDY_PORT: u16 = 7174;
 
 /// The other side of rdma-core's example programs, over the software fabric.
@@ -40,6 +39,8 @@ pub enum Command {
     UdPingpong(UdPingpong),
     /// A reliable connection by rdma_cm, as ucmatose: the server sends, the client sends it back
     Cmatose(Cmatose),
+    /// Datagrams to a queue pair found by SIDR, as udaddy: the client sends, the server sends back
+    Udaddy(Udaddy),
     /// Datagrams to a multicast group, as mckey: Q_Key 0x01234567, default partition
     Mckey(Mckey),
 }
@@ -112,6 +113,22 @@ pub struct Cmatose {
 
     /// Port number of rdma_cm, in RDMA_PS_TCP
     #[arg(long, value_name = "PORT", default_value_t = CMATOSE_PORT)]
+    pub port: u16,
+}
+
+/// See [`Command::Udaddy`].
+#[derive(Clone, Debug, Args)]
+pub struct Udaddy {
+    /// What all of them take.
+    #[command(flatten)]
+    pub common: Common,
+
+    /// Be the client: the server's address, which is its GID [default: be the server]
+    #[arg(long, value_name = "ADDRESS")]
+    pub connect: Option<IpAddr>,
+
+    /// Port number of rdma_cm, in RDMA_PS_UDP
+    #[arg(long, value_name = "PORT", default_value_t = UDADDY_PORT)]
     pub port: u16,
 }
 

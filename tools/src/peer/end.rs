@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use fabric::cm::{DatagramService, NoService};
 use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort, SoftWorker};
 use fabric::{
@@ -34,6 +35,8 @@ pub enum Arrival {
     Message(ConnectionId, Vec<u8>),
     /// News of a connection.
     Event(ConnectionEvent),
+    /// The answer to a request for a datagram service.
+    Service(Result<DatagramService, NoService>),
 }
 
 /// A received datagram.
@@ -47,6 +50,22 @@ pub struct Datagram {
     pub to: Gid,
     /// Its payload, without immediate data.
     pub payload: Vec<u8>,
+}
+
+impl Datagram {
+    /// Checks who sent it.
+    ///
+    /// # Errors
+    /// It was somebody else.
+    pub fn is_from(&self, qpn: Qpn, gid: Gid) -> Result<()> {
+        ensure!(
+            (self.qpn, self.gid) == (qpn, gid),
+            "a datagram came from QPN {} of {} instead of QPN {qpn} of {gid}",
+            self.qpn,
+            self.gid
+        );
+        Ok(())
+    }
 }
 
 /// See the module.
@@ -404,6 +423,10 @@ impl End {
             self.arrived.push_back(Arrival::Event(event));
             any = true;
         }
+        while let Some(answer) = self.worker.poll_answer() {
+            self.arrived.push_back(Arrival::Service(answer.service));
+            any = true;
+        }
         any
     }
 
@@ -480,6 +503,11 @@ pub fn unexpected(arrival: &Arrival, what: &dyn Display) -> anyhow::Error {
                 payload.len()
             )
         }
+        Arrival::Service(Ok(service)) => anyhow!(
+            "waited for {what}, but QPN {} was found for a service",
+            service.qpn
+        ),
+        Arrival::Service(Err(why)) => anyhow!("waited for {what}, but {why}"),
         Arrival::Event(ConnectionEvent::Requested { peer, .. }) => {
             anyhow!("waited for {what}, but {peer} asks for a connection")
         }

@@ -57,14 +57,8 @@ fn receive(end: &mut End, group: Gid, args: &Mckey) -> Result<()> {
             "a datagram came to {} instead of {group}",
             got.to
         );
-        let from = (got.qpn, got.gid);
-        let (qpn, gid) = *sender.get_or_insert(from);
-        ensure!(
-            from == (qpn, gid),
-            "datagrams came from QPN {qpn} of {gid} and from QPN {} of {}",
-            got.qpn,
-            got.gid
-        );
+        let (qpn, gid) = *sender.get_or_insert((got.qpn, got.gid));
+        got.is_from(qpn, gid)?;
         expected.check(&got.payload)?;
     }
     if let Some((qpn, gid)) = sender {

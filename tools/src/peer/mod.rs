@@ -13,6 +13,7 @@ mod mckey;
 mod payload;
 mod rc_pingpong;
 mod ud_pingpong;
+mod udaddy;
 
 use anyhow::Result;
 
@@ -28,6 +29,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::RcPingpong(args) => rc_pingpong::run(args),
         Command::UdPingpong(args) => ud_pingpong::run(args),
         Command::Cmatose(args) => cmatose::run(args),
+        Command::Udaddy(args) => udaddy::run(args),
         Command::Mckey(args) => mckey::run(args),
     }
 }

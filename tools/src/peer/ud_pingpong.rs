@@ -1,12 +1,12 @@
 //! `ibv_ud_pingpong`: datagrams to and fro. The server sends back what the client sent, so the client
 //! sees every byte again.
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use fabric::port::UdEndpoint;
 use fabric::{Psn, QKey};
 
 use super::cli::UdPingpong;
-use super::end::{Datagram, End};
+use super::end::End;
 use super::exchange::{Exchange, Parameters};
 use super::payload::{Expected, ours, same};
 
@@ -58,7 +58,7 @@ fn ping(end: &mut End, from: &UdEndpoint, peer: &Parameters, args: &UdPingpong) 
         let sent = ours(number, args.common.size as usize);
         end.send(from.id, &to, &sent)?;
         let got = end.datagram(&format_args!("the answer to datagram {number}"))?;
-        check_sender(&got, peer)?;
+        got.is_from(peer.qpn, peer.gid)?;
         same(number, &got.payload, &sent)?;
     }
     Ok(())
@@ -69,21 +69,9 @@ fn pong(end: &mut End, from: &UdEndpoint, peer: &Parameters, args: &UdPingpong) 
     let mut expected = Expected::pingpong(args.common.size as usize);
     for number in 0..args.common.count {
         let got = end.datagram(&format_args!("datagram {number}"))?;
-        check_sender(&got, peer)?;
+        got.is_from(peer.qpn, peer.gid)?;
         expected.check(&got.payload)?;
         end.send(from.id, &to, &got.payload)?;
     }
-    Ok(())
-}
-
-fn check_sender(got: &Datagram, peer: &Parameters) -> Result<()> {
-    ensure!(
-        (got.qpn, got.gid) == (peer.qpn, peer.gid),
-        "a datagram came from QPN {} of {} instead of QPN {} of {}",
-        got.qpn,
-        got.gid,
-        peer.qpn,
-        peer.gid
-    );
     Ok(())
 }
