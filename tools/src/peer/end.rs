@@ -410,10 +410,10 @@ impl End {
                     .push_back(Arrival::Message(of.connection, payload));
             }
             empty &= !self.events();
-            if empty {
+            any |= !empty;
+            if empty || self.arrived.len() >= ARRIVED_MAX {
                 return Ok(any);
             }
-            any = true;
         }
     }
 
@@ -451,6 +451,9 @@ impl End {
         }
     }
 }
+
+/// So many arrivals are looked at before more are taken.
+const ARRIVED_MAX: usize = 1024;
 
 /// Counts what tells that a peer knows of a connection's end.
 const ENDS: [&str; 2] = ["cm_rx_msgs_drep", "cm_rx_msgs_dreq"];

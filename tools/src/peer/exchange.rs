@@ -163,8 +163,10 @@ impl Exchange {
     }
 
     fn hear(&mut self, bytes: &mut [u8]) -> Result<()> {
-        let heard = self.stream.read_exact(bytes);
-        heard.context("the peer does not tell its parameters")
+        self.stream.read_exact(bytes).map_err(|e| match e.kind() {
+            ErrorKind::UnexpectedEof => anyhow!("the peer left before it told its parameters"),
+            _ => anyhow!("the peer does not tell its parameters: {e}"),
+        })
     }
 }
 
