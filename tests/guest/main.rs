@@ -8,3 +8,4 @@
 mod lab;
 
 mod harness;
+mod ipoib;

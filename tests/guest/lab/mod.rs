@@ -1,6 +1,7 @@
 //! A host of this machine and guests with `rdma_rxe` on one Ethernet.
 
 mod capture;
+mod daemons;
 mod guest;
 mod local;
 mod node;
@@ -23,6 +24,7 @@ mod station;
 
 use namespace::Namespace;
 
+pub use daemons::{SOFT, Side, VERBS, all_arrives, pair};
 pub use guest::Guest;
 pub use local::Local;
 pub use node::Node;

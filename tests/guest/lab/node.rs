@@ -76,16 +76,10 @@ pub trait Node {
             socket = self.socket(),
             ibtapd = self.program("ibtapd"),
         ));
-        let asked = self.run(&format!(
-            "until {ibtap} show >/dev/null 2>&1; do sleep 0.1; done",
-            ibtap = self.ibtap()
-        ));
-        assert!(
-            asked.code == Some(0) && daemon.is_running(),
-            "{}: the daemon does not answer: {}",
-            self.name(),
-            daemon.said()
-        );
+        eventually(SOON, &format!("{}: the daemon", self.name()), || {
+            assert!(daemon.is_running(), "it has ended: {}", daemon.said());
+            (self.run(&format!("{} show", self.ibtap())).code == Some(0)).then_some(())
+        });
         daemon
     }
 
