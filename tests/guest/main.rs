@@ -9,3 +9,4 @@ mod lab;
 
 mod harness;
 mod ipoib;
+mod recovery;

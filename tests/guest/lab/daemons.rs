@@ -46,7 +46,7 @@ impl<'a> Side<'a> {
 
     /// Kills the daemon without a word, and starts another one.
     pub fn kill_and_restart(&mut self) {
-        self.node.ok("pkill -KILL -x ibtapd");
+        self.node.kill_daemon();
         self.daemon.end();
         let gone = "while ip link show ib0 >/dev/null 2>&1; do sleep 0.1; done";
         self.node.ok(gone);

@@ -66,11 +66,6 @@ impl Guest {
         self.ok("rdma link del rxe0; modprobe -r rdma_rxe");
     }
 
-    /// Makes it again.
-    pub fn add_rxe(&self) {
-        self.ok("modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0");
-    }
-
     /// Ends whatever runs in it, and makes its network as it was at first.
     pub(super) fn reset(&self) {
         self.ok(&format!(

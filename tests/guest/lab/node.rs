@@ -72,7 +72,7 @@ pub trait Node {
     /// Starts a daemon, and waits until it answers.
     fn start_daemon(&self, options: &str) -> Running {
         let mut daemon = self.spawn(&format!(
-            "rm -f {socket}; exec {ibtapd} --socket {socket} {options}",
+            "rm -f {socket}; echo $$ >{socket}.pid; exec {ibtapd} --socket {socket} {options}",
             socket = self.socket(),
             ibtapd = self.program("ibtapd"),
         ));
@@ -81,6 +81,11 @@ pub trait Node {
             (self.run(&format!("{} show", self.ibtap())).code == Some(0)).then_some(())
         });
         daemon
+    }
+
+    /// Kills that daemon without a word.
+    fn kill_daemon(&self) {
+        self.ok(&format!("kill -KILL $(cat {}.pid)", self.socket()));
     }
 
     /// Gives an interface this node's addresses and brings it up.

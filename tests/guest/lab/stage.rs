@@ -57,11 +57,6 @@ fn stage() -> Option<MutexGuard<'static, Stage>> {
 }
 
 impl Stage {
-    /// The bridge of the Ethernet: `br0`, whose ports are `port1` and the guests' TAPs.
-    pub fn switch(&self) -> &Station {
-        &self.switch
-    }
-
     /// A folder for files of the tests.
     pub fn scratch(&self) -> &Path {
         &self.scratch
