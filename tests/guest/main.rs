@@ -9,3 +9,5 @@ mod lab;
 
 mod harness;
 mod interop;
+mod ipoib;
+mod recovery;

@@ -61,6 +61,11 @@ impl Guest {
         format!("tap{}", self.number)
     }
 
+    /// Removes `rxe0` and its module, which has the UDP port that the software fabric needs.
+    pub fn remove_rxe(&self) {
+        self.ok("rdma link del rxe0; modprobe -r rdma_rxe");
+    }
+
     /// Ends whatever runs in it, and makes its network as it was at first.
     pub(super) fn reset(&self) {
         self.ok(&format!(
@@ -71,7 +76,8 @@ impl Guest {
             tc qdisc del dev eth0 root 2>/dev/null
             tc qdisc del dev eth0 ingress 2>/dev/null
             ip link set eth0 up mtu {UNDERLAY_MTU}
-            rdma link show rxe0/1 >/dev/null 2>&1 || rdma link add rxe0 type rxe netdev eth0
+            rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
+            modprobe tun
             until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done
             "
         ));

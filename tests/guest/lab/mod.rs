@@ -1,6 +1,7 @@
 //! A host of this machine and guests with `rdma_rxe` on one Ethernet.
 
 mod capture;
+mod daemons;
 mod guest;
 mod local;
 mod node;
@@ -23,11 +24,12 @@ mod station;
 
 use namespace::Namespace;
 
+pub use daemons::{SOFT, Side, VERBS, all_arrives, pair};
 pub use guest::Guest;
 pub use local::Local;
 pub use node::Node;
 pub use patience::{SOON, eventually};
-pub use programs::{ibtap, ibtap_peer, ibtapd};
+pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
 pub use stage::{Stage, on_stage};
 pub use station::{Done, Station};

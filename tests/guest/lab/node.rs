@@ -72,21 +72,20 @@ pub trait Node {
     /// Starts a daemon, and waits until it answers.
     fn start_daemon(&self, options: &str) -> Running {
         let mut daemon = self.spawn(&format!(
-            "rm -f {socket}; exec {ibtapd} --socket {socket} {options}",
+            "rm -f {socket}; echo $$ >{socket}.pid; exec {ibtapd} --socket {socket} {options}",
             socket = self.socket(),
             ibtapd = self.program("ibtapd"),
         ));
-        let asked = self.run(&format!(
-            "until {ibtap} show >/dev/null 2>&1; do sleep 0.1; done",
-            ibtap = self.ibtap()
-        ));
-        assert!(
-            asked.code == Some(0) && daemon.is_running(),
-            "{}: the daemon does not answer: {}",
-            self.name(),
-            daemon.said()
-        );
+        eventually(SOON, &format!("{}: the daemon", self.name()), || {
+            assert!(daemon.is_running(), "it has ended: {}", daemon.said());
+            (self.run(&format!("{} show", self.ibtap())).code == Some(0)).then_some(())
+        });
         daemon
+    }
+
+    /// Kills that daemon without a word.
+    fn kill_daemon(&self) {
+        self.ok(&format!("kill -KILL $(cat {}.pid)", self.socket()));
     }
 
     /// Gives an interface this node's addresses and brings it up.

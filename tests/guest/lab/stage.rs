@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::capture::Capture;
@@ -21,7 +21,7 @@ pub struct Stage {
     switch: Station,
     scratch: PathBuf,
     // What it is told to remove is removed when this closes.
-    _sweeper: ChildStdin,
+    _sweeper: Child,
 }
 
 /// Status of `scripts/rxe-guest` where guests cannot be had.
@@ -57,11 +57,6 @@ fn stage() -> Option<MutexGuard<'static, Stage>> {
 }
 
 impl Stage {
-    /// The bridge of the Ethernet: `br0`, whose ports are `port1` and the guests' TAPs.
-    pub fn switch(&self) -> &Station {
-        &self.switch
-    }
-
     /// A folder for files of the tests.
     pub fn scratch(&self) -> &Path {
         &self.scratch
@@ -136,8 +131,8 @@ fn share_programs(scratch: &Path) -> PathBuf {
 }
 
 /// A shell that runs what it is told when this process has ended, however it has.
-fn sweeper() -> ChildStdin {
-    let child = Command::new("setsid")
+fn sweeper() -> Child {
+    Command::new("setsid")
         .args([
             "bash",
             "-c",
@@ -147,10 +142,10 @@ fn sweeper() -> ChildStdin {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .expect("util-linux is installed");
-    child.stdin.expect("it is a pipe")
+        .expect("util-linux is installed")
 }
 
-fn sweep(sweeper: &mut ChildStdin, command: &str) {
-    writeln!(sweeper, "{command}").expect("the sweeper lives");
+fn sweep(sweeper: &mut Child, command: &str) {
+    let stdin = sweeper.stdin.as_mut().expect("it is a pipe");
+    writeln!(stdin, "{command}").expect("the sweeper lives");
 }

@@ -30,9 +30,11 @@ pub fn judge(facts: Facts) -> Vec<Finding> {
         findings.push(
             note(
                 "rdma_rxe",
-                "is loaded: with a device it takes UDP port 4791 of every interface",
+                "is loaded: it takes UDP port 4791 of every interface",
             )
-            .advise("if the port is taken: rdma link show; rdma link delete NAME"),
+            .advise(
+                "if the port is taken: rdma link show; rdma link delete NAME; modprobe -r rdma_rxe",
+            ),
         );
     }
     if facts.ib_ipoib {
