@@ -1,6 +1,6 @@
 //! Requests for services of rdma_cm: what is in front of their private data, and behind it.
 
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 use crate::connection::{ConnectRequest, RejectReason};
 use crate::mad::cm::{RdmaCmAddresses, RdmaCmData, RdmaCmHeader};
@@ -37,8 +37,7 @@ pub fn request(local: Gid, port: u64, request: &ConnectRequest<'_>) -> Box<[u8]>
 /// [`RejectReason::CONSUMER`] where the header cannot be read, as the kernel has it;
 /// [`RejectReason::INVALID_GID`].
 pub fn behind_header(peer: Gid, local: Gid, private_data: &[u8]) -> Result<&[u8], RejectReason> {
-    let parts = RdmaCmHeader::ref_from_prefix(private_data).ok();
-    let (header, rest) = parts.ok_or(RejectReason::CONSUMER)?;
+    let (header, rest) = RdmaCmHeader::split(private_data).ok_or(RejectReason::CONSUMER)?;
     let addresses = header.addresses().ok_or(RejectReason::CONSUMER)?;
     if addresses.source != peer || addresses.destination != local {
         return Err(RejectReason::INVALID_GID);
@@ -56,6 +55,6 @@ pub fn requested(
     private_data: &[u8],
 ) -> Result<(Qpn, Box<[u8]>), RejectReason> {
     let rest = behind_header(peer, local, private_data)?;
-    let (data, _) = RdmaCmData::ref_from_prefix(rest).map_err(|_| RejectReason::CONSUMER)?;
+    let data = RdmaCmData::read(rest).ok_or(RejectReason::CONSUMER)?;
     Ok((data.to(), data.as_bytes().into()))
 }
