@@ -1,5 +1,6 @@
 //! `ibtap-peer` against itself; `tests/guest` has it against rdma-core's programs.
 
+use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
@@ -203,35 +204,35 @@ fn a_peer_that_tells_no_parameters_is_told_of() {
 fn a_peer_that_vanishes_is_told_of() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let (a, b): (&Host, &Host) = (a, b);
-    let endless = "--gid ipv4 --count 4000000000 --timeout 1";
-    let ends = |killed: (&Host, &str), other: (&Host, &str)| {
-        let dies = format!("timeout --signal KILL 2 {}", killed.1);
-        let done = thread::scope(|scope| {
-            let dying = scope.spawn(|| killed.0.run(&dies));
-            let done = other.0.run(other.1);
-            dying.join().expect("no panic");
-            done
-        });
-        assert_eq!(
-            done.code,
-            Some(2),
-            "{other_line}: {done:?}",
-            other_line = other.1
-        );
-        let sentence = done.err.strip_prefix("ibtap-peer: ").expect("its name");
+    let endless = "--gid ipv4 --count 4000000000 --timeout 2";
+    let ends = |killed: (&Host, &str), other: (&Host, &str), met: &str| {
+        let file = other.0.file("peer.log");
+        let said = || fs::read_to_string(&file).unwrap_or_default();
+        let mut survivor = other.0.spawn_into(other.1, &file);
+        let dies = killed.0.spawn(killed.1);
+        eventually(SOON, met, || said().contains(met).then_some(()));
+        drop(dies);
+        let status = eventually(SOON, other.1, || survivor.0.try_wait().expect("a child"));
+        assert_eq!(status.code(), Some(2), "{}: {}", other.1, said());
+        let log = said();
+        let (_, sentence) = log.split_once("ibtap-peer: ").expect("a sentence");
         assert!(
             sentence.contains("in vain for") || sentence.contains("ended"),
-            "{done:?}"
+            "{sentence}"
         );
     };
-    for program in ["rc-pingpong", "ud-pingpong", "cmatose", "udaddy"] {
+    for (program, met) in [
+        ("rc-pingpong", "remote address"),
+        ("ud-pingpong", "remote address"),
+        ("cmatose", "connected"),
+        ("udaddy", "datagrams come"),
+    ] {
         let server = line(&format!("{program} {endless}"));
         let client = format!("{server} --connect 10.8.0.1");
-        ends((b, &client), (a, &server));
+        ends((b, &client), (a, &server), met);
         // A client of udaddy would send four thousand million datagrams before it listens.
         if program != "udaddy" {
-            ends((a, &server), (b, &client));
+            ends((a, &server), (b, &client), met);
         }
     }
 }

@@ -49,6 +49,7 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         other => return Err(unexpected(&other, &"a request for a connection")),
     };
     end.worker().accept(connection, &[]);
+    println!("connected to {peer}");
     for number in 0..count {
         end.post(connection, &ours(number, size))?;
     }
@@ -67,6 +68,7 @@ fn client(end: &mut End, peer: Gid, args: &Cmatose) -> Result<()> {
     let (size, count) = (args.common.size as usize, args.common.count);
     let endpoint = end.create_ud(QKEY, 0)?;
     let connection = connect(end, endpoint.id, peer, args)?;
+    println!("connected to {peer}");
     let mut expected = Expected::repeated(size);
     let mut last = Vec::new();
     for number in 0..count {

@@ -43,6 +43,7 @@ fn server(end: &mut End, own: &UdEndpoint, args: &Udaddy) -> Result<()> {
     let mut got = end.first_datagram()?;
     expected.check(&got.payload)?;
     let (qpn, gid) = (got.qpn, got.gid);
+    println!("datagrams come from QPN {qpn} of {gid}");
     for number in 1..count {
         got = end.datagram(&format_args!("datagram {number} of {count}"))?;
         got.is_from(qpn, gid)?;
