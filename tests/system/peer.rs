@@ -5,31 +5,68 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 
-use crate::lab::{Done, Host, Lab, SOON, eventually, ibtap_peer};
+use crate::lab::{Background, Host, Lab, SOON, eventually, ibtap_peer};
 
 /// A command line of it on `eth0`.
 fn line(words: &str) -> String {
     format!("{} {words} --underlay eth0", ibtap_peer().display())
 }
 
-/// Runs the first host's side and the second's, each to its end.
-fn both(lab: &mut Lab, [first, second]: [&str; 2]) -> [Done; 2] {
+/// A side that runs.
+struct Side<'a> {
+    host: &'a Host,
+    line: String,
+    child: Background,
+}
+
+impl<'a> Side<'a> {
+    fn start(host: &'a Host, words: &str) -> Side<'a> {
+        let line = line(words);
+        let child = host.spawn_into(&line, &host.file("peer.log"));
+        Side { host, line, child }
+    }
+
+    /// All that it has printed.
+    fn said(&self) -> String {
+        fs::read_to_string(self.host.file("peer.log")).expect("a log")
+    }
+
+    /// Waits until it has said this.
+    fn says(&mut self, words: &str) {
+        eventually(SOON, &format!("{words:?} of {}", self.line), || {
+            let ended = self.child.0.try_wait().expect("a child");
+            let said = self.said();
+            let found = said.contains(words);
+            assert!(found || ended.is_none(), "{}: {said}", self.line);
+            found.then_some(())
+        });
+    }
+
+    /// Waits for its end; gives its status and all that it has printed.
+    fn ends(mut self) -> (Option<i32>, String) {
+        let status = eventually(SOON * 2, &format!("the end of {}", self.line), || {
+            self.child.0.try_wait().expect("a child")
+        });
+        (status.code(), self.said())
+    }
+}
+
+/// Runs a server on the first host and, when it is ready, its client on the second, each to its end.
+fn both(lab: &mut Lab, [server, client]: [&str; 2]) -> [(Option<i32>, String); 2] {
     let (a, b) = lab.two();
-    let (first, second) = (line(first), line(second));
-    thread::scope(|scope| {
-        let side = scope.spawn(|| a.run(&first));
-        let other = b.run(&second);
-        [side.join().expect("no panic"), other]
-    })
+    let mut server = Side::start(a, server);
+    server.says("waiting for");
+    let client = Side::start(b, client).ends();
+    [server.ends(), client]
 }
 
 /// The same for sides that must succeed.
 fn agree(lab: &mut Lab, sides: [&str; 2]) {
-    let [first, second] = both(lab, sides);
-    for done in [&first, &second] {
-        let right = done.code == Some(0) && done.out.contains("all of them right");
-        assert!(right, "{sides:?}: {first:?} {second:?}");
-    }
+    let ended = both(lab, sides);
+    let right = |(code, said): &(Option<i32>, String)| {
+        *code == Some(0) && said.contains("all of them right")
+    };
+    assert!(ended.iter().all(right), "{sides:?}: {ended:?}");
 }
 
 fn refusal(host: &Host, words: &str, code: i32, sentence: &str) {
@@ -76,18 +113,12 @@ fn groups_of_both_families() {
     for (gid, group) in [("ipv4", "239.1.2.3"), ("auto", "ff15::7:1")] {
         let common = format!("mckey --gid {gid} --group {group} --count 20");
         let (a, b) = lab.two();
-        thread::scope(|scope| {
-            let receiver = scope.spawn(|| a.run(&line(&common)));
-            eventually(SOON, "a member of the group", || {
-                let groups = a.ok("ip maddr show dev eth0");
-                groups.contains(group).then_some(())
-            });
-            let sent = b.run(&line(&format!("{common} --send")));
-            let received = receiver.join().expect("no panic");
-            assert_eq!(sent.code, Some(0), "{sent:?}");
-            assert_eq!(received.code, Some(0), "{received:?} {sent:?}");
-            assert!(received.out.contains("20 datagrams"), "{received:?}");
-        });
+        let mut receiver = Side::start(a, &common);
+        receiver.says("joined");
+        let sent = b.run(&line(&format!("{common} --send")));
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        let (code, said) = receiver.ends();
+        assert!(code == Some(0) && said.contains("20 datagrams"), "{said}");
     }
 }
 
@@ -149,32 +180,23 @@ fn what_cannot_be_is_said() {
 #[test]
 fn what_differs_is_noticed() {
     let Some(mut lab) = Lab::pair() else { return };
+    let failed = Some(2);
     for program in ["ud-pingpong", "rc-pingpong"] {
         let server = format!("{program} --size 200 --timeout 1");
         let client = format!("{program} --size 100 --timeout 1 --connect 10.8.0.1");
-        let [server, client] = both(&mut lab, [&server, &client]);
-        assert_eq!(
-            (server.code, client.code),
-            (Some(2), Some(2)),
-            "{server:?} {client:?}"
-        );
+        let [(server, said), (client, _)] = both(&mut lab, [&server, &client]);
+        assert_eq!((server, client), (failed, failed), "{said}");
         assert!(
-            server
-                .err
-                .contains("message 0 has 100 bytes instead of 200"),
-            "{server:?}"
+            said.contains("message 0 has 100 bytes instead of 200"),
+            "{said}"
         );
     }
     let server = "rc-pingpong --timeout 1";
     let client = "rc-pingpong --gid ipv4 --timeout 1 --connect 10.8.0.1";
-    let [server, client] = both(&mut lab, [server, client]);
-    assert_eq!(
-        (server.code, client.code),
-        (Some(2), Some(2)),
-        "{server:?} {client:?}"
-    );
-    assert!(server.err.contains("another --gid"), "{server:?}");
-    assert!(client.err.contains("left before"), "{client:?}");
+    let [(server, why), (client, left)] = both(&mut lab, [server, client]);
+    assert_eq!((server, client), (failed, failed), "{why} {left}");
+    assert!(why.contains("another --gid"), "{why}");
+    assert!(left.contains("left before"), "{left}");
 }
 
 #[test]
@@ -204,35 +226,39 @@ fn a_peer_that_tells_no_parameters_is_told_of() {
 fn a_peer_that_vanishes_is_told_of() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let endless = "--gid ipv4 --count 4000000000 --timeout 2";
-    let ends = |killed: (&Host, &str), other: (&Host, &str), met: &str| {
-        let file = other.0.file("peer.log");
-        let said = || fs::read_to_string(&file).unwrap_or_default();
-        let mut survivor = other.0.spawn_into(other.1, &file);
-        let dies = killed.0.spawn(killed.1);
-        eventually(SOON, met, || said().contains(met).then_some(()));
-        drop(dies);
-        let status = eventually(SOON, other.1, || survivor.0.try_wait().expect("a child"));
-        assert_eq!(status.code(), Some(2), "{}: {}", other.1, said());
-        let log = said();
-        let (_, sentence) = log.split_once("ibtap-peer: ").expect("a sentence");
-        assert!(
-            sentence.contains("in vain for") || sentence.contains("ended"),
-            "{sentence}"
-        );
+    let endless = "--gid ipv4 --count 4000000000 --timeout 1";
+    let meet = |program: &str, met: &str| {
+        let server = format!("{program} {endless}");
+        let client = format!("{server} --connect 10.8.0.1");
+        let mut server = Side::start(a, &server);
+        server.says("waiting for");
+        let mut client = Side::start(b, &client);
+        server.says(met);
+        client.says(met);
+        [server, client]
+    };
+    let is_told = |survivor: Side<'_>| {
+        let (code, said) = survivor.ends();
+        let (_, why) = said.split_once("ibtap-peer: ").expect("a sentence");
+        // It may have vanished in the middle of the exchange of parameters.
+        let named = ["in vain for", "ended", "left before", "does not take"];
+        let is_named = named.iter().any(|words| why.contains(words));
+        assert!(code == Some(2) && is_named, "{code:?}: {said}");
     };
     for (program, met) in [
         ("rc-pingpong", "remote address"),
         ("ud-pingpong", "remote address"),
         ("cmatose", "connected"),
-        ("udaddy", "datagrams come"),
     ] {
-        let server = line(&format!("{program} {endless}"));
-        let client = format!("{server} --connect 10.8.0.1");
-        ends((b, &client), (a, &server), met);
-        // A client of udaddy would send four thousand million datagrams before it listens.
-        if program != "udaddy" {
-            ends((a, &server), (b, &client), met);
-        }
+        let [server, client] = meet(program, met);
+        drop(client);
+        is_told(server);
+        let [server, client] = meet(program, met);
+        drop(server);
+        is_told(client);
     }
+    // Its client would send four thousand million datagrams before it listens.
+    let [server, client] = meet("udaddy", "QPN");
+    drop(client);
+    is_told(server);
 }
