@@ -1,5 +1,7 @@
 //! A place on the network where programs run: a namespace, and what administrators ask it.
 
+use std::fs::File;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -142,6 +144,15 @@ impl Station {
             .spawn()
             .expect("the program is installed");
         Background(child)
+    }
+
+    /// The same, with both outputs in a file.
+    pub fn spawn_into(&self, words: &str, file: &Path) -> Background {
+        let out = File::create(file).expect("a scratch file");
+        let err = out.try_clone().expect("a scratch file");
+        let mut command = self.command(words);
+        command.stdout(out).stderr(err);
+        Background(command.spawn().expect("the program is installed"))
     }
 
     /// What `ip -j link show` says of an interface.

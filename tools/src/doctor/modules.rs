@@ -30,9 +30,12 @@ pub fn judge(facts: Facts) -> Vec<Finding> {
         findings.push(
             note(
                 "rdma_rxe",
-                "is loaded: with a device it takes UDP port 4791 of every interface from the software fabric",
+                "is loaded: it takes UDP port 4791 of every interface from the software fabric",
             )
-            .advise("if the port is taken: rdma link show; rdma link delete NAME, or use the device: --provider verbs"),
+            .advise(
+                "if the port is taken: use the device with --provider verbs, or rdma link show; rdma link \
+                 delete NAME; modprobe -r rdma_rxe",
+            ),
         );
     }
     if facts.ib_ipoib {

@@ -1,0 +1,264 @@
+//! `ibtap-peer` against itself; `tests/guest` has it against rdma-core's programs.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpListener;
+use std::thread;
+
+use crate::lab::{Background, Host, Lab, SOON, eventually, ibtap_peer};
+
+/// A command line of it on `eth0`.
+fn line(words: &str) -> String {
+    format!("{} {words} --underlay eth0", ibtap_peer().display())
+}
+
+/// A side that runs.
+struct Side<'a> {
+    host: &'a Host,
+    line: String,
+    child: Background,
+}
+
+impl<'a> Side<'a> {
+    fn start(host: &'a Host, words: &str) -> Side<'a> {
+        let line = line(words);
+        let child = host.spawn_into(&line, &host.file("peer.log"));
+        Side { host, line, child }
+    }
+
+    /// All that it has printed.
+    fn said(&self) -> String {
+        fs::read_to_string(self.host.file("peer.log")).expect("a log")
+    }
+
+    /// Waits until it has said this.
+    fn says(&mut self, words: &str) {
+        eventually(SOON, &format!("{words:?} of {}", self.line), || {
+            let ended = self.child.0.try_wait().expect("a child");
+            let said = self.said();
+            let found = said.contains(words);
+            assert!(found || ended.is_none(), "{}: {said}", self.line);
+            found.then_some(())
+        });
+    }
+
+    /// Waits for its end; gives its status and all that it has printed.
+    fn ends(mut self) -> (Option<i32>, String) {
+        let status = eventually(SOON * 2, &format!("the end of {}", self.line), || {
+            self.child.0.try_wait().expect("a child")
+        });
+        (status.code(), self.said())
+    }
+}
+
+/// Runs a server on the first host and, when it is ready, its client on the second, each to its end.
+fn both(lab: &mut Lab, [server, client]: [&str; 2]) -> [(Option<i32>, String); 2] {
+    let (a, b) = lab.two();
+    let mut server = Side::start(a, server);
+    server.says("waiting for");
+    let client = Side::start(b, client).ends();
+    [server.ends(), client]
+}
+
+/// The same for sides that must succeed.
+fn agree(lab: &mut Lab, sides: [&str; 2]) {
+    let ended = both(lab, sides);
+    let right = |(code, said): &(Option<i32>, String)| {
+        *code == Some(0) && said.contains("all of them right")
+    };
+    assert!(ended.iter().all(right), "{sides:?}: {ended:?}");
+}
+
+fn refusal(host: &Host, words: &str, code: i32, sentence: &str) {
+    let done = host.run(&line(words));
+    assert_eq!(done.code, Some(code), "{words}: {done:?}");
+    assert!(done.err.contains(sentence), "{words}: {done:?}");
+}
+
+#[test]
+fn every_program_is_client_and_server_over_both_families() {
+    let Some(mut lab) = Lab::pair() else { return };
+    // Programs that find each other by TCP do so over IPv4, whatever their GIDs are.
+    for gid in ["auto", "ipv4"] {
+        for (program, sizes) in [
+            ("ud-pingpong", [1, 4096]),
+            ("rc-pingpong --mtu 4096", [1, 200_000]),
+        ] {
+            for size in sizes {
+                let common = format!("{program} --gid {gid} --size {size} --count 20");
+                agree(&mut lab, [&common, &format!("{common} --connect 10.8.0.1")]);
+            }
+        }
+    }
+    let address = |host: &Host| host.await_link_local("eth0");
+    let (a, b) = lab.two();
+    let (link_local, other) = (address(a), address(b));
+    for (gids, server) in [
+        (["ipv4", "ipv4"], "10.8.0.1"),
+        ([&link_local, &other], link_local.as_str()),
+    ] {
+        for program in ["cmatose --size 5000", "udaddy --size 50"] {
+            let sides = gids.map(|gid| format!("{program} --gid {gid} --count 20"));
+            agree(
+                &mut lab,
+                [&sides[0], &format!("{} --connect {server}", sides[1])],
+            );
+        }
+    }
+}
+
+#[test]
+fn groups_of_both_families() {
+    let Some(mut lab) = Lab::pair() else { return };
+    for (gid, group) in [("ipv4", "239.1.2.3"), ("auto", "ff15::7:1")] {
+        let common = format!("mckey --gid {gid} --group {group} --count 20");
+        let (a, b) = lab.two();
+        let mut receiver = Side::start(a, &common);
+        receiver.says("joined");
+        let sent = b.run(&line(&format!("{common} --send")));
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+        let (code, said) = receiver.ends();
+        assert!(code == Some(0) && said.contains("20 datagrams"), "{said}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    for words in [
+        "",
+        "ud-pingpong --size 0",
+        "rc-pingpong --count 0",
+        "rc-pingpong --mtu 1000",
+        "cmatose --gid ff02::1",
+        "mckey",
+        "udaddy --timeout never",
+        "cmatose --connect nobody",
+    ] {
+        let done = host.run(&line(words));
+        assert_eq!(done.code, Some(1), "{words}: {done:?}");
+    }
+    let usage = host.run(&format!("{} mckey --group ff15::1", ibtap_peer().display()));
+    assert_eq!(usage.code, Some(1), "{usage:?}");
+    refusal(host, "ud-pingpong --size 8193", 2, "lower --size");
+    refusal(host, "mckey --group 10.8.0.2", 2, "no multicast address");
+    refusal(
+        host,
+        "mckey --group 239.1.2.3",
+        2,
+        "not a multicast GID that this port can join",
+    );
+    refusal(
+        host,
+        "rc-pingpong --gid 10.8.0.77",
+        2,
+        "does not have the address",
+    );
+    let alone = "--timeout 0.5 --connect";
+    refusal(
+        host,
+        &format!("ud-pingpong {alone} 10.8.0.2"),
+        2,
+        "cannot reach 10.8.0.2",
+    );
+    refusal(
+        host,
+        &format!("udaddy --gid ipv4 {alone} 10.8.0.2"),
+        2,
+        "in vain",
+    );
+    refusal(
+        host,
+        &format!("cmatose --gid ipv4 {alone} fe80::1"),
+        2,
+        "no address to reach",
+    );
+}
+
+/// Two sides that do not agree find out, and each says what is wrong.
+#[test]
+fn what_differs_is_noticed() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let failed = Some(2);
+    for program in ["ud-pingpong", "rc-pingpong"] {
+        let server = format!("{program} --size 200 --timeout 1");
+        let client = format!("{program} --size 100 --timeout 1 --connect 10.8.0.1");
+        let [(server, said), (client, _)] = both(&mut lab, [&server, &client]);
+        assert_eq!((server, client), (failed, failed), "{said}");
+        assert!(
+            said.contains("message 0 has 100 bytes instead of 200"),
+            "{said}"
+        );
+    }
+    let server = "rc-pingpong --timeout 1";
+    let client = "rc-pingpong --gid ipv4 --timeout 1 --connect 10.8.0.1";
+    let [(server, why), (client, left)] = both(&mut lab, [server, client]);
+    assert_eq!((server, client), (failed, failed), "{why} {left}");
+    assert!(why.contains("another --gid"), "{why}");
+    assert!(left.contains("left before"), "{left}");
+}
+
+#[test]
+fn a_peer_that_tells_no_parameters_is_told_of() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let listener = b
+        .namespace()
+        .within(|| TcpListener::bind("10.8.0.2:18515").expect("a socket"));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.write_all(&[b'x'; 52]).expect("sent");
+            // It says nothing at all.
+            let (stream, _) = listener.accept().expect("a client");
+            thread::sleep(SOON / 10);
+            drop(stream);
+        });
+        let client = "ud-pingpong --connect 10.8.0.2 --timeout 0.5";
+        refusal(a, client, 2, "which are no parameters");
+        refusal(a, client, 2, "does not tell its parameters");
+    });
+}
+
+/// Whichever side is killed, the other ends with a sentence.
+#[test]
+fn a_peer_that_vanishes_is_told_of() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let endless = "--gid ipv4 --count 4000000000 --timeout 1";
+    let meet = |program: &str, met: &str| {
+        let server = format!("{program} {endless}");
+        let client = format!("{server} --connect 10.8.0.1");
+        let mut server = Side::start(a, &server);
+        server.says("waiting for");
+        let mut client = Side::start(b, &client);
+        server.says(met);
+        client.says(met);
+        [server, client]
+    };
+    let is_told = |survivor: Side<'_>| {
+        let (code, said) = survivor.ends();
+        let (_, why) = said.split_once("ibtap-peer: ").expect("a sentence");
+        // It may have vanished in the middle of the exchange of parameters.
+        let named = ["in vain for", "ended", "left before", "does not take"];
+        let is_named = named.iter().any(|words| why.contains(words));
+        assert!(code == Some(2) && is_named, "{code:?}: {said}");
+    };
+    for (program, met) in [
+        ("rc-pingpong", "remote address"),
+        ("ud-pingpong", "remote address"),
+        ("cmatose", "connected"),
+    ] {
+        let [server, client] = meet(program, met);
+        drop(client);
+        is_told(server);
+        let [server, client] = meet(program, met);
+        drop(server);
+        is_told(client);
+    }
+    // Its client would send four thousand million datagrams before it listens.
+    let [server, client] = meet("udaddy", "QPN");
+    drop(client);
+    is_told(server);
+}
