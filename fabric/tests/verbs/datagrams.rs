@@ -172,7 +172,7 @@ fn an_address_that_does_not_resolve_holds_up_nobody() {
     let nobody = a.ah("fe80::dead:beef".parse().unwrap());
     let ah = a.ah(b.gid());
     for _ in 0..40 {
-        a.send(&from, nobody, to.qpn, &[vec![0; 10]]);
+        a.begin_send(&from, nobody, to.qpn, &[vec![0; 10]]);
     }
     assert!(a.worker.has_room());
     a.send(&from, ah, to.qpn, &[vec![1; 10]]);

@@ -19,7 +19,7 @@ use std::os::fd::AsFd;
 pub const QKEY: QKey = QKey::new(0x0b1b);
 
 /// Generous: the device may be emulated in an emulated machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub type Got = (UdReceived, Vec<u8>);
 
@@ -70,8 +70,26 @@ impl Node {
         self.worker.create_ah(&AhAttributes::to(to)).unwrap()
     }
 
-    /// Sends one train; its payloads are of one size but the last.
+    /// Sends one train, and waits until it has left: its address handle may have to be made first.
     pub fn send(
+        &mut self,
+        from: &UdEndpoint,
+        ah: AddressHandle,
+        qpn: Qpn,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
+        let before = self.counter("tx_trains");
+        let sent = self.begin_send(from, ah, qpn, payloads);
+        let deadline = Instant::now() + PATIENCE;
+        while sent == Sent::Done && self.counter("tx_trains") == before {
+            assert!(Instant::now() < deadline, "{:?}", self.worker.counters());
+            self.round(Duration::from_secs(1));
+        }
+        sent
+    }
+
+    /// Sends one train; its payloads are of one size but the last.
+    pub fn begin_send(
         &mut self,
         from: &UdEndpoint,
         ah: AddressHandle,
