@@ -2,6 +2,7 @@
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 
 mod config;
+mod connections;
 mod port;
 
 pub use config::{GidChoice, VerbsConfig};
