@@ -3,7 +3,12 @@
 
 mod config;
 mod connections;
+pub mod ibv;
+#[allow(dead_code, reason = "the port uses it")]
+mod open;
 mod port;
+pub mod sys;
+mod sysfs;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
