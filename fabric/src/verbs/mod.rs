@@ -1,14 +1,29 @@
 //! The verbs provider: RDMA devices of the kernel (InfiniBand HCAs, RoCE NICs, `rdma_rxe`), over
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 
+mod backoff;
 mod config;
 mod connections;
+mod counts;
+mod device;
+mod endpoint;
+mod gid;
+mod grh;
+mod groups;
+mod handles;
 pub mod ibv;
-#[allow(dead_code, reason = "the port uses it")]
+mod lane;
+mod maker;
 mod open;
 mod port;
+mod presence;
+mod receive;
 pub mod sys;
 mod sysfs;
+mod table;
+mod transmit;
+mod watch;
+mod worker;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;
