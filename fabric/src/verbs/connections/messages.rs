@@ -53,11 +53,6 @@ impl<D: Device> Engine<D> {
         })
     }
 
-    /// The longest message.
-    pub const fn message_max(&self) -> usize {
-        self.bounds.message
-    }
-
     /// Payload bytes of one packet of a connection; 0 if it is not established.
     pub fn path_mtu(&self, connection: ConnectionId) -> usize {
         let key = self.table.by_id(connection);

@@ -11,16 +11,19 @@ mod acts;
 mod connection;
 mod consumer;
 mod counts;
-pub mod device;
+mod device;
 mod events;
 mod listeners;
 mod messages;
+mod real;
+mod receive;
 mod sends;
 mod state;
 mod table;
 #[cfg(test)]
 mod tests;
 mod view;
+mod worker;
 
 use std::collections::VecDeque;
 use std::io;
@@ -28,8 +31,11 @@ use std::time::Duration;
 
 pub use device::Shape;
 pub use messages::{Received, Room};
+pub use real::RealDevice;
+pub use receive::Messages;
 pub use state::CmEvent;
 pub use view::{Member, View};
+pub use worker::{Lent, bounds};
 
 use crate::cm::Limits;
 use crate::connection::{CloseReason, ConnectionEvent, ConnectionInfo};
@@ -131,6 +137,17 @@ impl<D: Device> Engine<D> {
         }
     }
 
+    /// How much there may be.
+    pub const fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
+    /// Changes it; what is more already stays.
+    pub const fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        self.table.bound(bounds.connections);
+    }
+
     /// The device is there. Who listened does so again.
     pub fn attach(&mut self, now: Instant, device: D) {
         self.detach(now);
@@ -211,6 +228,16 @@ impl<D: Device> Engine<D> {
     /// The next event for the consumer.
     pub fn poll_event(&mut self) -> Option<ConnectionEvent> {
         self.events.pop_front()
+    }
+
+    /// Whether there are events for the consumer.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// Whether nothing is outstanding.
+    pub const fn is_idle(&self) -> bool {
+        self.outstanding == 0
     }
 
     /// The shared receive queue's completions were all taken: a queue pair that is in ERR for a while

@@ -11,9 +11,7 @@ use super::device::{Address, Device as Calls, Event, Path, Shape};
 use super::state::CmEvent;
 use crate::types::Qpn;
 use crate::verbs::device::Device;
-use crate::verbs::ibv::cm::{
-    CmEventKind, CmId, CmKey, ConnectionParameters, EventChannel,
-};
+use crate::verbs::ibv::cm::{CmEventKind, CmId, CmKey, ConnectionParameters, EventChannel};
 use crate::verbs::ibv::{
     Emptied, Place, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange,
 };
@@ -85,7 +83,7 @@ impl RealDevice {
     /// Those of rdma_create_event_channel(3).
     pub fn new(device: &Arc<Device>, port: u8, depth: u32) -> io::Result<RealDevice> {
         Ok(RealDevice {
-            channel: EventChannel::new(device.context.library_arc())?,
+            channel: EventChannel::new(device.context.libraries())?,
             device: Arc::clone(device),
             port,
             depth,

@@ -69,6 +69,15 @@ impl<C> Table<C> {
         }
     }
 
+    /// Allows another number of connections.
+    pub const fn bound(&mut self, max: usize) {
+        self.max = if max < u16::MAX as usize {
+            max
+        } else {
+            u16::MAX as usize
+        };
+    }
+
     /// Whether there is no place left.
     pub fn is_full(&self) -> bool {
         self.len() >= self.max
