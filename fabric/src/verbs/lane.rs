@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::connections::{Lent, Messages};
 use super::counts::Counts;
 use super::device::{Device, Stock};
-use super::ibv::{Completions, Place, Pool};
+use super::ibv::{Completions, Place};
 use super::receive::Receive;
 use super::table::Table;
 use super::transmit::Transmit;
@@ -44,11 +45,13 @@ pub struct Lane {
     /// Places that datagrams are received in.
     pub receive: Receive,
     /// Places that messages are received in, if there are connections.
-    pub messages: Option<(Pool, Vec<Place>)>,
+    pub messages: Option<Messages>,
     /// Places that are sent from.
     pub transmit: Transmit,
     /// The place that is lent.
     pub open: Option<Place>,
+    /// The place that is lent for messages.
+    pub lent: Option<Lent>,
     /// Trains that wait.
     pub waiting: VecDeque<Waiting>,
     /// Completions of receives, to be handled by the next poll if `early`.
@@ -74,8 +77,13 @@ impl Lane {
         Some(Lane {
             receive: Receive::new(device, datagrams),
             transmit: Transmit::new(device, transmit),
-            messages,
+            messages: device
+                .messages
+                .as_ref()
+                .zip(messages)
+                .map(|(queue, stock)| Messages::new(queue, stock)),
             open: None,
+            lent: None,
             waiting: VecDeque::new(),
             found: Completions::new(COMPLETIONS),
             early: false,
@@ -85,6 +93,21 @@ impl Lane {
             full_since: None,
             device: Arc::clone(device),
         })
+    }
+
+    /// Posts the places of the last batch.
+    ///
+    /// # Errors
+    /// Those of ibv_post_srq_recv(3).
+    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
+        self.receive.repost(counts)?;
+        if let Some(messages) = &mut self.messages
+            && messages.repost()?
+        {
+            counts.post_lists += 1;
+            counts.verbs_calls += 1;
+        }
+        Ok(())
     }
 
     /// Waits for the device, too.
