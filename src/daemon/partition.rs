@@ -34,6 +34,7 @@ impl Daemon {
                     port: attributes.name,
                     pkeys: attributes.pkeys,
                     automatic: port.automatic_pkeys,
+                    settable: port.port.capabilities().pkeys_settable,
                 }
             })
             .collect();

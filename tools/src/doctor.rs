@@ -103,7 +103,8 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     };
     let process = view.as_ref().and_then(|v| v.pid);
     findings.extend(view.iter().flat_map(daemon::judge));
-    findings.extend(rights::judge(&rights::gather(process)));
+    let rights = rights::gather(process);
+    findings.extend(rights::judge(&rights));
     findings.extend(modules::judge(modules::gather()));
     findings.extend(process.and_then(namespace::enter));
     if any_failed_in(&findings, namespace::CHECK) {
@@ -114,6 +115,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
             view,
             requests,
             socket,
+            locking: rights.locking(),
         }
         .examine(args, &mut findings),
         Err(error) => findings.push(unreadable(&error)),
@@ -136,6 +138,8 @@ struct Site<'a> {
     view: Option<View>,
     requests: Requests,
     socket: &'a Path,
+    /// How much memory the daemon may lock.
+    locking: rights::Locking,
 }
 
 impl Site<'_> {
@@ -149,9 +153,9 @@ impl Site<'_> {
                     Err(error) => findings.push(unreadable(&error)),
                 },
                 PortName::Rdma { device, port } => {
-                    let pid = self.view.as_ref().and_then(|v| v.pid);
-                    let facts = rdma::gather(device, *port, &target.port, pid);
-                    findings.extend(rdma::judge(&target.name.to_string(), &facts));
+                    let facts = rdma::gather(device, *port, &mut self.requests);
+                    let name = target.name.to_string();
+                    findings.extend(rdma::judge(&name, &facts, &target.port, self.locking));
                 }
             }
         }

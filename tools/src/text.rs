@@ -6,7 +6,8 @@ mod follow;
 mod table;
 
 use ibtap::api::{
-    Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded, ResourcesInfo,
+    Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
+    ResourcesInfo,
 };
 
 pub use children::{children, moderation, pkeys};

@@ -14,6 +14,7 @@ mod handles;
 pub mod ibv;
 mod lane;
 mod maker;
+pub mod look;
 mod open;
 mod port;
 mod presence;

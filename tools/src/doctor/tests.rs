@@ -6,7 +6,7 @@ use rtnl::{Address, Bridge, Link, OperState, Scope};
 
 use super::finding::{Finding, Level};
 use super::{gid, host, target, underlay};
-use ibtap::config::{PortConfig, PortName};
+use ibtap::config::PortConfig;
 
 fn link(name: &str) -> Link {
     Link {

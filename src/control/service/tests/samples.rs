@@ -291,6 +291,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
                 port: "soft/eth0".into(),
                 pkeys: vec![fabric::PKey::DEFAULT, fabric::PKey::new(0x8001)],
                 automatic: true,
+                settable: true,
             }],
         },
         Request::Mtu(request) => Reply::Mtu {
