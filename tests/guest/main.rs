@@ -8,5 +8,6 @@
 mod lab;
 
 mod harness;
+mod interop;
 mod ipoib;
 mod recovery;

@@ -29,7 +29,7 @@ pub use guest::Guest;
 pub use local::Local;
 pub use node::Node;
 pub use patience::{SOON, eventually};
-pub use programs::ibtap;
+pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
 pub use stage::{Stage, on_stage};
 pub use station::{Done, Station};
