@@ -28,9 +28,6 @@ use crate::worker::{
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.
 const PIECE: usize = 32;
 
-/// Trains that wait for address handles at most.
-const WAITING_MAX: usize = 16;
-
 /// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
 /// them on the link, and GIDs may be routed).
 const HOP_LIMIT: u8 = 64;
@@ -279,7 +276,7 @@ impl VerbsWorker {
         };
         let ah = match found {
             Found::Ready(ah) => ah,
-            Found::Making if again || lane.waiting.len() < WAITING_MAX => {
+            Found::Making if again || lane.may_wait(w.to.ah) => {
                 w.blocked = false;
                 return self.keep(w, again);
             }

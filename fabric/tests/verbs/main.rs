@@ -5,6 +5,7 @@
 //! tells what is not so, and keeps count of what was made and what was ended. Without an RDMA device on
 //! Ethernet the tests skip themselves and say so: `rdma link add rxe0 type rxe netdev eth0` makes one.
 
+mod connections;
 mod counting;
 mod datagrams;
 mod device;
