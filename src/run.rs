@@ -167,15 +167,9 @@ pub(crate) fn port_spec(
             device,
             port: number,
         } => ProviderConfig::Verbs(VerbsConfig {
-            gid: rdma_gid_choice(port.gid),
-            link_mtu: match port.link_mtu {
-                LinkMtu::Bytes(bytes) => Some(bytes),
-                LinkMtu::Auto | LinkMtu::Exact => None,
-            },
-            lids: port.lids.clone(),
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
-            ..VerbsConfig::new(device, *number)
+            ..rdma_port(device, *number, port)
         }),
     };
     PortSpec {
@@ -223,13 +217,21 @@ pub fn gid_choice(gid: GidChoice) -> soft::GidChoice {
     }
 }
 
-/// The choice of a GID in the words of RDMA devices.
-pub fn rdma_gid_choice(gid: GidChoice) -> verbs::GidChoice {
-    match gid {
-        GidChoice::Auto => verbs::GidChoice::Auto,
-        GidChoice::Ipv4 => verbs::GidChoice::Ipv4,
-        GidChoice::Address(address) => verbs::GidChoice::Address(address),
-        GidChoice::Index(index) => verbs::GidChoice::Index(index),
+/// The settings of a port of an RDMA device in the fabric's words.
+pub fn rdma_port(device: &str, number: u8, port: &PortConfig) -> VerbsConfig {
+    VerbsConfig {
+        gid: match port.gid {
+            GidChoice::Auto => verbs::GidChoice::Auto,
+            GidChoice::Ipv4 => verbs::GidChoice::Ipv4,
+            GidChoice::Address(address) => verbs::GidChoice::Address(address),
+            GidChoice::Index(index) => verbs::GidChoice::Index(index),
+        },
+        link_mtu: match port.link_mtu {
+            LinkMtu::Bytes(bytes) => Some(bytes),
+            LinkMtu::Auto | LinkMtu::Exact => None,
+        },
+        lids: port.lids.clone(),
+        ..VerbsConfig::new(device, number)
     }
 }
 

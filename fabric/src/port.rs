@@ -274,9 +274,7 @@ pub trait Port: Send {
     fn capabilities(&self) -> Capabilities;
 
     /// What the port runs on.
-    fn device(&self) -> DeviceAttributes {
-        DeviceAttributes::default()
-    }
+    fn device(&self) -> DeviceAttributes;
 
     /// Readable when [`Port::process`] has something to do.
     fn event_fd(&self) -> BorrowedFd<'_>;

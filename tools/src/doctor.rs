@@ -153,9 +153,9 @@ impl Site<'_> {
                     Err(error) => findings.push(unreadable(&error)),
                 },
                 PortName::Rdma { device, port } => {
-                    let facts = rdma::gather(device, *port, &mut self.requests);
-                    let name = target.name.to_string();
-                    findings.extend(rdma::judge(&name, &facts, &target.port, self.locking));
+                    let config = ibtap::run::rdma_port(device, *port, &target.port);
+                    let facts = rdma::gather(&config, &mut self.requests);
+                    findings.extend(rdma::judge(&facts, &config, self.locking));
                 }
             }
         }

@@ -4,9 +4,10 @@
 
 use std::path::Path;
 
-use fabric::verbs::ibv::{GidEntry, GidKind, LinkLayer, PortInfo};
-use fabric::verbs::look::{self, Look};
-use ibtap::config::{GidChoice, LinkMtu, PortConfig};
+use fabric::LinkLayer;
+use fabric::verbs::VerbsConfig;
+use fabric::verbs::ibv::{GidEntry, GidKind};
+use fabric::verbs::look::{self, Look, Seen, Unusable, Usable};
 use rtnl::Requests;
 
 use super::finding::{Finding, Level};
@@ -17,11 +18,8 @@ const CHECK: &str = "rdma";
 /// Bytes of IPoIB's encapsulation header (RFC 4391, 6).
 const ENCAPSULATION: u32 = 4;
 
-/// What IPv6 needs (RFC 8200, 5), in bytes.
-const IPV6_MTU_MIN: u32 = 1280;
-
-/// Locked memory that a port takes, about, in bytes: its buffers, and the rings of its queues.
-const LOCKED: u64 = 32 << 20;
+/// Memory that a port locks, about, in bytes: its buffers, and as much for the rings of its queues.
+const LOCKED: u64 = 2 * look::BUFFERS;
 
 /// What is to be judged.
 #[derive(Debug)]
@@ -32,35 +30,29 @@ pub struct Facts {
     pub libraries: Result<(), String>,
     /// What the port is like, or why it cannot be looked at.
     pub look: Result<Look, String>,
-    /// The Ethernet interface below, where there is one.
-    pub netdev: Option<String>,
 }
 
 /// Looks at a port of a device.
-pub fn gather(device: &str, port: u8, requests: &mut Requests) -> Facts {
-    let look = look::look(device, port);
-    let below = |look: &Look| look.gids.iter().find_map(|gid| gid.netdev);
-    let netdev = look.as_ref().ok().and_then(below);
-    let is_there = |class: &str| Path::new("/sys/class").join(class).exists();
-    let missing = [
-        ("ib_uverbs", is_there("infiniband_verbs")),
-        ("rdma_ucm", Path::new("/sys/class/misc/rdma_cm").exists()),
+pub fn gather(config: &VerbsConfig, requests: &mut Requests) -> Facts {
+    let needed = [
+        ("ib_uverbs", "/sys/class/infiniband_verbs"),
+        ("rdma_ucm", "/sys/class/misc/rdma_cm"),
     ];
+    let is_missing = |(_, path): &(&str, &str)| !Path::new(path).exists();
     Facts {
-        missing: missing
+        missing: needed
             .into_iter()
-            .filter_map(|(module, there)| (!there).then_some(module))
+            .filter(is_missing)
+            .map(|(module, _)| module)
             .collect(),
         libraries: look::libraries(),
-        netdev: netdev
-            .and_then(|index| requests.link_by_index(index).ok())
-            .map(|link| link.name),
-        look,
+        look: look::look(config, requests),
     }
 }
 
-/// Judges. `name` is `mlx5_0/1`.
-pub fn judge(name: &str, facts: &Facts, port: &PortConfig, locking: Locking) -> Vec<Finding> {
+/// Judges.
+pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Finding> {
+    let name = &config.name();
     let mut findings: Vec<Finding> = facts.missing.iter().map(|m| module(m)).collect();
     findings.push(match &facts.libraries {
         Ok(()) => Finding::new(
@@ -74,24 +66,31 @@ pub fn judge(name: &str, facts: &Facts, port: &PortConfig, locking: Locking) -> 
     });
     findings.extend(locked_memory(locking));
     match &facts.look {
-        Ok(look) => {
-            findings.push(state(name, &look.port, facts.netdev.as_deref()));
-            findings.push(gid(name, look, facts.netdev.as_deref(), port.gid));
-            findings.push(mtu(
-                name,
-                &look.port,
-                facts.netdev.as_deref(),
-                port.link_mtu,
-            ));
-            findings.extend(lids(name, &look.port, port));
-            findings.extend(groups(name, look));
-        }
+        Ok(look) => findings.extend(port(name, look, config)),
         // That was said already.
         Err(_) if facts.libraries.is_err() => {}
         Err(why) => findings.push(
             Finding::new(CHECK, Level::Fail, name, why).advise("rdma link show lists the devices"),
         ),
     }
+    findings
+}
+
+fn port(name: &str, look: &Look, config: &VerbsConfig) -> Vec<Finding> {
+    let mut findings = vec![state(name, &look.seen)];
+    match look::evaluate(config, &look.seen, None) {
+        Ok(usable) => {
+            let found = format!("{} is used", described(&usable.gid));
+            findings.push(Finding::new("gid", Level::Ok, name, found));
+            findings.push(mtu(name, &usable));
+            let infiniband = usable.link_layer == LinkLayer::InfiniBand;
+            findings.extend((infiniband && config.lids.is_empty()).then(|| lids(name)));
+        }
+        Err(why) if look.seen.info.active => findings.push(no_gid(name, &look.seen, &why)),
+        // There is no more to it than that.
+        Err(why) => findings[0].advice = Some(why.reason().to_owned()),
+    }
+    findings.extend(groups(name, look));
     findings
 }
 
@@ -119,89 +118,52 @@ fn locked_memory(locking: Locking) -> Option<Finding> {
     })
 }
 
-fn state(name: &str, port: &PortInfo, netdev: Option<&str>) -> Finding {
-    let mut found = format!("{}, {}", port.state, port.link_layer);
-    if let Some(lid) = port.lid {
+fn state(name: &str, seen: &Seen) -> Finding {
+    let mut found = format!("{}, {}", seen.info.state, seen.info.link_layer);
+    if let Some(lid) = seen.info.lid {
         found += &format!(", LID {:#06x}", lid.0);
     }
-    if let Some(netdev) = netdev {
-        found += &format!(", on {netdev}");
-    }
-    match port.active {
-        true => Finding::new(CHECK, Level::Ok, name, found),
-        false => Finding::new(CHECK, Level::Fail, name, found)
-            .advise(look::port_down(name, port.state, netdev)),
-    }
-}
-
-/// The entry that would be the port's GID.
-fn gid(name: &str, look: &Look, netdev: Option<&str>, choice: GidChoice) -> Finding {
-    let ethernet = look.port.link_layer == LinkLayer::Ethernet;
-    let can_be = |g: &&GidEntry| !ethernet || (g.kind == GidKind::RoceV2 && g.gid.ipv4().is_none());
-    let mut usable = look.gids.iter().filter(can_be);
-    let meant = |g: &&GidEntry| match choice {
-        GidChoice::Auto => true,
-        GidChoice::Ipv4 => g.gid.ipv4().is_some(),
-        GidChoice::Address(address) => g.gid == address.into(),
-        GidChoice::Index(index) => g.index == index,
+    let level = match seen.info.active {
+        true => Level::Ok,
+        false => Level::Fail,
     };
-    match usable.find(meant) {
-        Some(found) => Finding::new(
-            "gid",
-            Level::Ok,
-            name,
-            format!("index {} is {} ({})", found.index, found.gid, kind(found)),
-        ),
-        None => {
-            let listed: Vec<String> = look
-                .gids
-                .iter()
-                .map(|g| format!("{} {} ({})", g.index, g.gid, kind(g)))
-                .collect();
-            let table = match listed.is_empty() {
-                true => "its GID table is empty".to_owned(),
-                false => format!("its GID table has {}", listed.join(", ")),
-            };
-            let found = format!("no usable GID is {choice}: {table}");
-            Finding::new("gid", Level::Fail, name, found).advise(look::no_gid(name, netdev))
-        }
-    }
+    Finding::new(CHECK, level, name, found)
 }
 
-fn kind(gid: &GidEntry) -> &'static str {
-    match gid.kind {
+fn no_gid(name: &str, seen: &Seen, why: &Unusable) -> Finding {
+    let listed: Vec<String> = seen.gids.iter().map(described).collect();
+    let found = match listed.is_empty() {
+        true => "its GID table is empty".to_owned(),
+        false => format!("none of its GIDs can be used: {}", listed.join(", ")),
+    };
+    Finding::new("gid", Level::Fail, name, found).advise(why.reason())
+}
+
+fn described(gid: &GidEntry) -> String {
+    let kind = match gid.kind {
         GidKind::InfiniBand => "InfiniBand",
         GidKind::RoceV1 => "RoCE v1",
         GidKind::RoceV2 => "RoCE v2",
-    }
+    };
+    format!("{} {} ({kind})", gid.index, gid.gid)
 }
 
-fn mtu(name: &str, port: &PortInfo, netdev: Option<&str>, wanted: LinkMtu) -> Finding {
-    let active = port.active_mtu.bytes();
-    let link = match wanted {
-        LinkMtu::Bytes(bytes) => bytes.min(active),
-        LinkMtu::Auto | LinkMtu::Exact => active,
-    };
-    let ip = link.saturating_sub(ENCAPSULATION);
-    let found = format!("an active MTU of {active} leaves {ip} to IP");
-    if ip >= IPV6_MTU_MIN {
-        return Finding::new("mtu", Level::Ok, name, found);
+fn mtu(name: &str, usable: &Usable) -> Finding {
+    let ip = usable.ud_payload_max.saturating_sub(ENCAPSULATION);
+    let found = format!(
+        "{} bytes of payload leave {ip} to IP",
+        usable.ud_payload_max
+    );
+    match usable.mtu_warning(name) {
+        None => Finding::new("mtu", Level::Ok, name, found),
+        Some(why) => Finding::new("mtu", Level::Warn, name, found).advise(why),
     }
-    let advice = match netdev {
-        Some(netdev) => format!("ip link set {netdev} mtu 4200, on every host and switch"),
-        None => "raise it in the subnet manager".to_owned(),
-    };
-    let found = found + ", too few for IPv6, which needs 1280";
-    Finding::new("mtu", Level::Warn, name, found).advise(advice)
 }
 
 /// On InfiniBand nobody but the configuration says where others are.
-fn lids(name: &str, port: &PortInfo, settings: &PortConfig) -> Option<Finding> {
-    let infiniband = port.link_layer == LinkLayer::InfiniBand;
-    (infiniband && settings.lids.is_empty()).then(|| {
-        Finding::new(CHECK, Level::Warn, name, look::no_lids(name))
-            .advise("list ports and groups, as docs/operations.md says under \"RDMA hardware\"")
-    })
+fn lids(name: &str) -> Finding {
+    Finding::new(CHECK, Level::Warn, name, look::no_lids(name))
+        .advise("list ports and groups, as docs/operations.md says under \"RDMA hardware\"")
 }
 
 fn groups(name: &str, look: &Look) -> Option<Finding> {

@@ -1,5 +1,7 @@
-use fabric::verbs::ibv::DeviceAttributes;
-use fabric::{Gid, Guid, IbMtu, Lid};
+use fabric::verbs::GidChoice;
+use fabric::verbs::ibv::{DeviceAttributes, PortInfo};
+use fabric::verbs::look::Address;
+use fabric::{Gid, Guid, IbMtu, Lid, PKey};
 
 use super::*;
 
@@ -12,12 +14,20 @@ fn entry(index: u32, gid: &str, kind: GidKind) -> GidEntry {
     }
 }
 
+fn config() -> VerbsConfig {
+    VerbsConfig::new("rxe0", 1)
+}
+
 /// A port of a RoCE NIC as it should be.
 fn facts() -> Facts {
+    let address = |ip: &str| Address {
+        ifindex: 2,
+        ip: ip.parse().unwrap(),
+        usable: true,
+    };
     Facts {
         missing: Vec::new(),
         libraries: Ok(()),
-        netdev: Some("eth0".into()),
         look: Ok(Look {
             device: DeviceAttributes {
                 node_guid: Guid([0; 8]),
@@ -37,40 +47,45 @@ fn facts() -> Facts {
                 rc_ip_csum: false,
                 moderation: (0, 0),
             },
-            port: PortInfo {
-                active: true,
-                state: "ACTIVE",
-                active_mtu: IbMtu::B4096,
-                gids: 256,
-                pkeys: 1,
-                lid: None,
-                max_message: 1 << 30,
-                link_layer: LinkLayer::Ethernet,
+            seen: Seen {
+                info: PortInfo {
+                    active: true,
+                    state: "ACTIVE",
+                    active_mtu: IbMtu::B4096,
+                    gids: 256,
+                    pkeys: 1,
+                    lid: None,
+                    max_message: 1 << 30,
+                    link_layer: LinkLayer::Ethernet,
+                },
+                gids: vec![
+                    entry(0, "fe80::1", GidKind::RoceV1),
+                    entry(1, "fe80::1", GidKind::RoceV2),
+                    entry(2, "::ffff:192.0.2.1", GidKind::RoceV2),
+                ],
+                pkeys: vec![PKey::DEFAULT],
+                addresses: vec![address("fe80::1"), address("192.0.2.1")],
+                mtus: vec![(2, 9000)],
             },
-            gids: vec![
-                entry(0, "fe80::1", GidKind::RoceV1),
-                entry(1, "fe80::1", GidKind::RoceV2),
-                entry(2, "::ffff:192.0.2.1", GidKind::RoceV2),
-            ],
         }),
     }
 }
 
-fn with(change: impl FnOnce(&mut Look)) -> Facts {
+fn with(change: impl FnOnce(&mut Seen)) -> Facts {
     let mut facts = facts();
-    facts.look.as_mut().map(change).unwrap();
+    change(&mut facts.look.as_mut().unwrap().seen);
     facts
 }
 
-fn worst(facts: &Facts, port: &PortConfig, locking: Locking) -> Finding {
-    let mut findings = judge("rxe0/1", facts, port, locking);
+fn worst(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Finding {
+    let mut findings = judge(facts, config, locking);
     let level = findings.iter().map(|f| f.level).max().unwrap();
     let at = findings.iter().position(|f| f.level == level).unwrap();
     findings.remove(at)
 }
 
 fn said(facts: &Facts) -> (Level, String, String) {
-    let finding = worst(facts, &PortConfig::default(), Locking::default());
+    let finding = worst(facts, &config(), Locking::default());
     (
         finding.level,
         finding.found,
@@ -80,12 +95,7 @@ fn said(facts: &Facts) -> (Level, String, String) {
 
 #[test]
 fn a_device_as_it_should_be() {
-    let findings = judge(
-        "rxe0/1",
-        &facts(),
-        &PortConfig::default(),
-        Locking::default(),
-    );
+    let findings = judge(&facts(), &config(), Locking::default());
     assert!(
         findings.iter().all(|f| f.level == Level::Ok),
         "{findings:?}"
@@ -95,9 +105,9 @@ fn a_device_as_it_should_be() {
         found,
         [
             "libibverbs and librdmacm load",
-            "ACTIVE, Ethernet, on eth0",
-            "index 1 is fe80::1 (RoCE v2)",
-            "an active MTU of 4096 leaves 4092 to IP",
+            "ACTIVE, Ethernet",
+            "1 fe80::1 (RoCE v2) is used",
+            "4096 bytes of payload leave 4092 to IP",
         ]
     );
 }
@@ -115,7 +125,7 @@ fn what_is_not_there() {
         look: Err("libibverbs.so.1 cannot be loaded".into()),
         ..facts()
     };
-    let findings = judge("rxe0/1", &none, &PortConfig::default(), Locking::default());
+    let findings = judge(&none, &config(), Locking::default());
     assert_eq!(findings.len(), 1, "said once: {findings:?}");
     assert!(said(&none).2.contains("apt-get install libibverbs1"));
     let absent = Facts {
@@ -127,22 +137,25 @@ fn what_is_not_there() {
 
 #[test]
 fn a_port_that_is_down_or_without_a_gid() {
-    let down = with(|look| {
-        look.port.active = false;
-        look.port.state = "DOWN";
+    let down = with(|seen| {
+        seen.info.active = false;
+        seen.info.state = "DOWN";
     });
     let (level, found, advice) = said(&down);
-    assert_eq!((level, &*found), (Level::Fail, "DOWN, Ethernet, on eth0"));
-    assert!(advice.contains("ip link set eth0 up"), "{advice}");
-    let (level, found, advice) = said(&with(|look| {
-        look.gids.remove(1);
-    }));
+    assert_eq!((level, &*found), (Level::Fail, "DOWN, Ethernet"));
+    assert!(advice.starts_with("rxe0/1 is DOWN: "), "{advice}");
+    let without = with(|seen| {
+        seen.gids.remove(1);
+    });
+    let (level, found, advice) = said(&without);
     assert_eq!(level, Level::Fail);
     assert_eq!(
         found,
-        "no usable GID is auto: its GID table has 0 fe80::1 (RoCE v1), 2 ::ffff:192.0.2.1 (RoCE v2)"
+        "none of its GIDs can be used: 0 fe80::1 (RoCE v1), 2 ::ffff:192.0.2.1 (RoCE v2)"
     );
-    assert!(advice.contains("eth0 needs an address"), "{advice}");
+    assert!(advice.contains("IPv6 address"), "{advice}");
+    let (_, found, _) = said(&with(|seen| seen.gids.clear()));
+    assert_eq!(found, "its GID table is empty");
     for (choice, level) in [
         (GidChoice::Index(1), Level::Ok),
         (GidChoice::Index(0), Level::Fail),
@@ -150,62 +163,72 @@ fn a_port_that_is_down_or_without_a_gid() {
         (GidChoice::Address("fe80::1".parse().unwrap()), Level::Ok),
         (GidChoice::Address("fe80::2".parse().unwrap()), Level::Fail),
     ] {
-        let port = PortConfig {
+        let config = VerbsConfig {
             gid: choice,
-            ..PortConfig::default()
+            ..config()
         };
-        let found = worst(&facts(), &port, Locking::default());
-        assert_eq!(found.level, level, "{choice}: {found:?}");
+        let found = worst(&facts(), &config, Locking::default());
+        assert_eq!(found.level, level, "{choice:?}: {found:?}");
     }
 }
 
 #[test]
 fn an_mtu_below_what_ipv6_needs() {
-    let small = with(|look| look.port.active_mtu = IbMtu::B1024);
+    let small = with(|seen| seen.info.active_mtu = IbMtu::B1024);
     let (level, found, advice) = said(&small);
     assert_eq!(level, Level::Warn);
-    assert!(found.contains("leaves 1020 to IP"), "{found}");
-    assert!(advice.contains("ip link set eth0 mtu 4200"), "{advice}");
-    let asked = PortConfig {
-        link_mtu: LinkMtu::Bytes(1024),
-        ..PortConfig::default()
+    assert_eq!(found, "1024 bytes of payload leave 1020 to IP");
+    assert!(advice.contains("1280"), "{advice}");
+    let asked = VerbsConfig {
+        link_mtu: Some(1024),
+        ..config()
     };
-    assert_eq!(
-        worst(&facts(), &asked, Locking::default()).level,
-        Level::Warn
-    );
+    let level = worst(&facts(), &asked, Locking::default()).level;
+    assert_eq!(level, Level::Warn);
 }
 
 #[test]
 fn infiniband_knows_nobody_by_itself() {
-    let port = with(|look| {
-        look.port.link_layer = LinkLayer::InfiniBand;
-        look.port.lid = Some(Lid(3));
-        look.gids = vec![entry(0, "fe80::2:c903:e7:7e12", GidKind::InfiniBand)];
+    let port = with(|seen| {
+        seen.info.link_layer = LinkLayer::InfiniBand;
+        seen.info.lid = Some(Lid(3));
+        seen.gids = vec![entry(0, "fe80::2:c903:e7:7e12", GidKind::InfiniBand)];
     });
     let (level, found, _) = said(&port);
     assert_eq!(level, Level::Warn);
     assert!(found.contains("subnet administration"), "{found}");
     let peer: Gid = "fe80::2".parse().unwrap();
-    let listed = PortConfig {
+    let listed = VerbsConfig {
         lids: [(peer, Lid(7))].into(),
-        ..PortConfig::default()
+        ..config()
     };
-    assert_eq!(worst(&port, &listed, Locking::default()).level, Level::Ok);
+    let findings = judge(&port, &listed, Locking::default());
+    assert!(findings.iter().all(|f| f.level == Level::Ok));
+    assert!(
+        findings
+            .iter()
+            .any(|f| f.found == "ACTIVE, InfiniBand, LID 0x0003")
+    );
+}
+
+#[test]
+fn a_device_without_multicast_is_of_no_use() {
+    let mut facts = facts();
+    facts.look.as_mut().unwrap().device.max_mcast_grp = 0;
+    assert_eq!(said(&facts).0, Level::Fail);
 }
 
 #[test]
 fn locked_memory_counts_for_who_is_limited() {
-    let port = PortConfig::default();
     let limited = Locking {
         limit: Some(8 << 20),
         unlimited: false,
     };
-    let found = worst(&facts(), &port, limited);
+    let found = worst(&facts(), &config(), limited);
     assert_eq!((found.level, &*found.subject), (Level::Fail, "memlock"));
     let privileged = Locking {
         unlimited: true,
         ..limited
     };
-    assert_eq!(worst(&facts(), &port, privileged).level, Level::Ok);
+    assert_eq!(worst(&facts(), &config(), privileged).level, Level::Ok);
 }
