@@ -63,6 +63,7 @@ start_guest() {
         esac
         shift 2
     done
+    [ "$nets" = 0 ] || need_root
     ! guest_runs "$name" || die "a guest called $name runs already"
     local folder
     folder=$(guest_folder "$name")

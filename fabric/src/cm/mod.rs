@@ -28,7 +28,7 @@ use crate::time::Instant;
 use crate::types::{Gid, IbMtu, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
-use limits::Limits;
+pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use sidr::Sidr;
 use table::{Connection, State, Table};
