@@ -53,12 +53,15 @@ fn the_interface_goes_down_and_up_and_changes_its_mtu() {
     );
     exchange(&mut a, &mut b);
     run(&format!("ip link set {netdev} down"));
-    a.wait_event("Down", |e| matches!(e, PortEvent::Down(_)));
-    assert_eq!(a.port.attributes().state, PortState::Down);
-    assert!(a.port.attributes().state_reason.is_some());
+    for node in [&mut a, &mut b] {
+        node.wait_event("Down", |e| matches!(e, PortEvent::Down(_)));
+        assert_eq!(node.port.attributes().state, PortState::Down);
+        assert!(node.port.attributes().state_reason.is_some());
+    }
     run(&format!("ip link set {netdev} up"));
-    a.wait_event("Active", |e| matches!(e, PortEvent::Active));
-    b.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    for node in [&mut a, &mut b] {
+        node.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    }
     exchange(&mut a, &mut b);
 
     let before = a.port.attributes().ud_payload_max;
