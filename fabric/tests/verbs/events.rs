@@ -78,6 +78,41 @@ fn the_interface_goes_down_and_up_and_changes_its_mtu() {
 }
 
 #[test]
+fn the_gid_follows_the_addresses_of_the_interface() {
+    let Some((d, netdev)) = find("gid") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let old = a.gid();
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let ah = a.ah(old);
+    let new: Gid = "2001:db8:77::1".parse().unwrap();
+    run(&format!("ip -6 addr add {new}/64 dev {netdev} nodad"));
+    run(&format!("ip -6 addr del {old}/64 dev {netdev}"));
+    for node in [&mut a, &mut b] {
+        node.wait_event("GidChange", |e| *e == PortEvent::GidChange(new));
+    }
+    let ah_new = a.ah(new);
+    a.send(&from, ah_new, to.qpn, &[b"from another".to_vec()]);
+    assert_eq!(b.receive(1)[0].0.src_gid, new);
+    // One that stays is not exchanged for a better one.
+    run(&format!("ip -6 addr add {old}/64 dev {netdev} nodad"));
+    for _ in 0..5 {
+        a.round(std::time::Duration::from_millis(100));
+        assert_eq!(a.port.process(), []);
+    }
+    run(&format!("ip -6 addr del {new}/64 dev {netdev}"));
+    for node in [&mut a, &mut b] {
+        node.wait_event("GidChange", |e| *e == PortEvent::GidChange(old));
+    }
+    a.send(&from, ah, to.qpn, &[b"as before".to_vec()]);
+    assert_eq!(b.receive(1)[0].0.src_gid, old);
+}
+
+#[test]
 fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
     let Some((d, netdev)) = find("removal") else {
         return;

@@ -10,6 +10,8 @@ use zerocopy::IntoBytes;
 
 use self::fake::{Fake, FakeId, asks, view};
 use super::device::{Event, Shape};
+use super::messages::Received;
+use super::state::CmEvent;
 use super::*;
 use crate::connection::{
     ConnectError, ConnectRequest, ConnectionId, Posted, RejectReason, ServiceId,
