@@ -26,8 +26,8 @@ pub enum NoGid {
     Wrong(String),
 }
 
-/// Chooses for a port named `port`. The entry with the GID `current` is preferred among equals, so that
-/// a new address does not change an old choice.
+/// Chooses for a port named `port`. The entry with the GID `current` stays the choice as long as it is
+/// one that could be chosen: peers know the port by it.
 ///
 /// # Errors
 /// [`NoGid`]
@@ -59,7 +59,9 @@ pub fn choose(
     let found = match choice {
         GidChoice::Auto => {
             let v6 = || usable.iter().filter(|e| e.gid.ipv4().is_none());
-            v6().find(|e| is_link_local(&e.gid)).or_else(|| v6().next())
+            v6().find(|e| current == Some(e.gid))
+                .or_else(|| v6().find(|e| is_link_local(&e.gid)))
+                .or_else(|| v6().next())
         }
         GidChoice::Ipv4 => usable.iter().find(|e| e.gid.ipv4().is_some()),
         GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
@@ -202,6 +204,8 @@ mod tests {
         let global = "2001:db8::1".parse().unwrap();
         assert_eq!(index(&all, GidChoice::Address(global), None), Ok(5));
         assert_eq!(index(&all, GidChoice::Index(3), None), Ok(3));
+        assert_eq!(index(&all, GidChoice::Auto, Some("2001:db8::1")), Ok(5));
+        assert_eq!(index(&all, GidChoice::Auto, Some("192.0.2.1")), Ok(1));
         // The default GID without its address is no source.
         assert_eq!(index(&all[1..], GidChoice::Auto, None), Ok(5));
         assert_eq!(

@@ -113,8 +113,9 @@ impl VerbsWorker {
             let endpoints = &self.table.endpoints;
             self.restarted.retain(|id, _| endpoints.get(*id).is_some());
         }
-        // It may be the last that holds a device.
+        // These may be the last that hold a device, which cannot be removed as long as anybody does.
         drop(old);
+        self.end_handles();
         let table = Arc::clone(&self.table);
         let counts = &mut self.counts;
         let followed = self
@@ -228,6 +229,13 @@ impl VerbsWorker {
         self.handles.made(wanted, object, clock());
     }
 
+    /// Gives up the address handles that nobody names any more, elsewhere.
+    fn end_handles(&mut self) {
+        for object in self.handles.take_ended() {
+            self.maker.end(object);
+        }
+    }
+
     /// Takes the address handles that were made, and sends what has waited for them.
     fn take_made(&mut self) {
         let made = self.maker.take_made();
@@ -237,6 +245,7 @@ impl VerbsWorker {
         for m in made {
             self.made(&m.wanted, m.object);
         }
+        self.end_handles();
         self.send_waiting();
     }
 
@@ -392,9 +401,7 @@ impl VerbsWorker {
                 self.broken(endpoint, &format!("a send failed with {status}"));
             }
         }
-        for object in self.handles.take_ended() {
-            self.maker.end(object);
-        }
+        self.end_handles();
         if progress {
             self.send_waiting();
         }

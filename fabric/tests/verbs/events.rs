@@ -53,21 +53,63 @@ fn the_interface_goes_down_and_up_and_changes_its_mtu() {
     );
     exchange(&mut a, &mut b);
     run(&format!("ip link set {netdev} down"));
-    a.wait_event("Down", |e| matches!(e, PortEvent::Down(_)));
-    assert_eq!(a.port.attributes().state, PortState::Down);
-    assert!(a.port.attributes().state_reason.is_some());
+    for node in [&mut a, &mut b] {
+        node.wait_event("Down", |e| matches!(e, PortEvent::Down(_)));
+        assert_eq!(node.port.attributes().state, PortState::Down);
+        assert!(node.port.attributes().state_reason.is_some());
+    }
     run(&format!("ip link set {netdev} up"));
-    a.wait_event("Active", |e| matches!(e, PortEvent::Active));
-    b.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    for node in [&mut a, &mut b] {
+        node.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    }
     exchange(&mut a, &mut b);
 
+    // An MTU below 1280 would take the interface's IPv6 addresses away.
     let before = a.port.attributes().ud_payload_max;
-    let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu")).unwrap();
-    run(&format!("ip link set {netdev} mtu 700"));
-    let changed = |e: &PortEvent| matches!(e, PortEvent::MtuChange(512));
-    a.wait_event("MtuChange", changed);
+    let (larger, mtu) = match before {
+        4096 => (2048, 2200),
+        _ => (4096, 4300),
+    };
+    let old = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu")).unwrap();
     run(&format!("ip link set {netdev} mtu {mtu}"));
+    a.wait_event("MtuChange", |e| *e == PortEvent::MtuChange(larger));
+    run(&format!("ip link set {netdev} mtu {old}"));
     a.wait_event("MtuChange", |e| *e == PortEvent::MtuChange(before));
+}
+
+#[test]
+fn the_gid_follows_the_addresses_of_the_interface() {
+    let Some((d, netdev)) = find("gid") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let old = a.gid();
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let ah = a.ah(old);
+    let new: Gid = "2001:db8:77::1".parse().unwrap();
+    run(&format!("ip -6 addr add {new}/64 dev {netdev} nodad"));
+    run(&format!("ip -6 addr del {old}/64 dev {netdev}"));
+    for node in [&mut a, &mut b] {
+        node.wait_event("GidChange", |e| *e == PortEvent::GidChange(new));
+    }
+    let ah_new = a.ah(new);
+    a.send(&from, ah_new, to.qpn, &[b"from another".to_vec()]);
+    assert_eq!(b.receive(1)[0].0.src_gid, new);
+    // One that stays is not exchanged for a better one.
+    run(&format!("ip -6 addr add {old}/64 dev {netdev} nodad"));
+    for _ in 0..5 {
+        a.round(std::time::Duration::from_millis(100));
+        assert_eq!(a.port.process(), []);
+    }
+    run(&format!("ip -6 addr del {new}/64 dev {netdev}"));
+    for node in [&mut a, &mut b] {
+        node.wait_event("GidChange", |e| *e == PortEvent::GidChange(old));
+    }
+    a.send(&from, ah, to.qpn, &[b"as before".to_vec()]);
+    assert_eq!(b.receive(1)[0].0.src_gid, old);
 }
 
 #[test]

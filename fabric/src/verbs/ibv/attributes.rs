@@ -144,3 +144,72 @@ pub struct GidEntry {
     /// The interface that it belongs to; `None` on InfiniBand, or where nobody says.
     pub netdev: Option<u32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PORT: ibv_port_attr = ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        max_mtu: IBV_MTU_4096,
+        active_mtu: IBV_MTU_1024,
+        gid_tbl_len: 1024,
+        port_cap_flags: 0,
+        max_msg_sz: 1 << 30,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 64,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width: 1,
+        active_speed: 1,
+        phys_state: 5,
+        link_layer: IBV_LINK_LAYER_ETHERNET as u8,
+        flags: 0,
+        port_cap_flags2: 0,
+    };
+
+    #[test]
+    fn a_port_of_rxe_is_on_ethernet_and_has_as_many_gids_as_can_be_named() {
+        let port = PortInfo::from_raw(&PORT).unwrap();
+        assert!(port.active && port.state == "ACTIVE");
+        assert_eq!(port.link_layer, LinkLayer::Ethernet);
+        assert_eq!((port.active_mtu, port.gids), (IbMtu::B1024, 256));
+        assert_eq!(port.lid, None);
+    }
+
+    #[test]
+    fn a_port_that_does_not_say_is_on_infiniband() {
+        let raw = ibv_port_attr {
+            link_layer: 0,
+            lid: 7,
+            ..PORT
+        };
+        let port = PortInfo::from_raw(&raw).unwrap();
+        assert_eq!(port.link_layer, LinkLayer::InfiniBand);
+        assert_eq!(port.lid, Some(Lid(7)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_port_has_an_mtu_or_is_none(
+            active_mtu: u32, state: u32, gid_tbl_len: i32, link_layer: u8,
+        ) {
+            let raw = ibv_port_attr { active_mtu, state, gid_tbl_len, link_layer, ..PORT };
+            let port = PortInfo::from_raw(&raw);
+            prop_assert_eq!(port.is_some(), (1..=5).contains(&active_mtu));
+            if let Some(port) = port {
+                prop_assert_eq!(port.active_mtu.bytes(), 128 << active_mtu);
+                prop_assert!(port.gids <= 256);
+                prop_assert_eq!(port.active, state == IBV_PORT_ACTIVE);
+            }
+        }
+    }
+}

@@ -59,3 +59,30 @@ pub fn unless_empty<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(e) => Err(e),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::sys::Failing;
+
+    #[test]
+    fn both_ways_of_failing_are_heeded() {
+        assert!(check(0).is_ok());
+        let errno = |result| check(result).unwrap_err().raw_os_error();
+        assert_eq!(errno(libc::EBUSY), Some(libc::EBUSY));
+        assert_eq!(errno(Failing::failing(libc::ENODEV)), Some(libc::ENODEV));
+        assert_eq!(errno(Failing::failing(0)), None);
+        let null: *mut u8 = Failing::failing(libc::ENOMEM);
+        assert_eq!(
+            pointer(null).unwrap_err().raw_os_error(),
+            Some(libc::ENOMEM)
+        );
+    }
+
+    #[test]
+    fn nothing_to_read_is_no_error() {
+        assert!(unless_empty(check(libc::EAGAIN)).unwrap().is_none());
+        assert!(unless_empty(check(0)).unwrap().is_some());
+        assert!(unless_empty(check(libc::EIO)).is_err());
+    }
+}

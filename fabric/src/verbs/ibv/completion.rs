@@ -120,3 +120,59 @@ fn status(code: ibv_wc_status) -> WcStatus {
         _ => WcStatus::GeneralErr,
     }
 }
+
+/// For tests: a completion of which nothing is set.
+#[cfg(test)]
+pub(super) const EMPTY: ibv_wc = ibv_wc {
+    wr_id: 0,
+    status: IBV_WC_SUCCESS,
+    opcode: IBV_WC_RECV,
+    vendor_err: 0,
+    byte_len: 0,
+    __bindgen_anon_1: ibv_wc__bindgen_ty_1 { imm_data: 0 },
+    qp_num: 0,
+    src_qp: 0,
+    wc_flags: 0,
+    pkey_index: 0,
+    slid: 0,
+    sl: 0,
+    dlid_path_bits: 0,
+};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn codes_are_statuses() {
+        for (code, expected) in [
+            (IBV_WC_SUCCESS, WcStatus::Success),
+            (IBV_WC_RETRY_EXC_ERR, WcStatus::RetryExcErr),
+            (IBV_WC_RNR_RETRY_EXC_ERR, WcStatus::RnrRetryExcErr),
+            (IBV_WC_TM_ERR, WcStatus::GeneralErr),
+            (77, WcStatus::GeneralErr),
+        ] {
+            assert_eq!(status(code), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn only_the_code_for_success_is_success(code: u32) {
+            prop_assert_eq!(status(code) == WcStatus::Success, code == IBV_WC_SUCCESS);
+        }
+
+        #[test]
+        fn numbers_are_within_their_bits(qp_num: u32, src_qp: u32, wc_flags: u32, byte_len: u32) {
+            let raw = ibv_wc { qp_num, src_qp, wc_flags, byte_len, ..EMPTY };
+            let wc = WorkCompletion::from_raw(&raw, [1, 2, 3, 4]);
+            prop_assert!(wc.qpn().get() < 1 << 24 && wc.src_qpn().get() < 1 << 24);
+            prop_assert_eq!(wc.has_grh(), wc_flags & 1 != 0);
+            prop_assert_eq!(wc.immediate(), (wc_flags & 2 != 0).then_some([1, 2, 3, 4]));
+            prop_assert_eq!(wc.checksum_ok(), wc_flags & 4 != 0);
+            prop_assert_eq!(wc.byte_len(), byte_len as usize);
+        }
+    }
+}

@@ -68,3 +68,35 @@ impl AsyncEvent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn events_say_what_they_concern() {
+        let (port, pointer) = (2, 0x5000);
+        for (code, expected) in [
+            (IBV_EVENT_DEVICE_FATAL, AsyncEvent::DeviceFatal),
+            (IBV_EVENT_PORT_ERR, AsyncEvent::PortError(2)),
+            (IBV_EVENT_GID_CHANGE, AsyncEvent::GidChange(2)),
+            (IBV_EVENT_QP_FATAL, AsyncEvent::QpError(ElementId(0x5000))),
+            (IBV_EVENT_SRQ_ERR, AsyncEvent::SrqError(ElementId(0x5000))),
+            (IBV_EVENT_WQ_FATAL, AsyncEvent::Other(19)),
+        ] {
+            assert_eq!(AsyncEvent::new(code, pointer, port), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_event_is_one(code: u32, element: usize, port: i32) {
+            let event = AsyncEvent::new(code, element, port);
+            if let AsyncEvent::PortActive(number) = event {
+                prop_assert_eq!(i32::from(number), port);
+            }
+        }
+    }
+}

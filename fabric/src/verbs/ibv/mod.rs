@@ -19,6 +19,9 @@ mod completion_queue;
 #[allow(unsafe_code)]
 mod context;
 mod event;
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod fake;
 #[allow(unsafe_code)]
 mod memory;
 mod pool;

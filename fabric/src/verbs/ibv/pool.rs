@@ -124,3 +124,7 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;
