@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// In the environment: fail more calls of each function. That takes minutes.
 const THOROUGH: &str = "IBTAP_TEST_THOROUGH";
 
+/// In the environment: the one function whose calls fail.
+const FUNCTION: &str = "IBTAP_TEST_FUNCTION";
+
 /// A port that sends to itself.
 struct Loop {
     port: VerbsPort,
@@ -253,7 +256,7 @@ fn a_port_recovers_from_any_call_that_fails_once() {
     assert_clean(&honest, "without failures");
     let (mut refused, mut recovered) = (0, 0);
     let thorough = std::env::var_os(THOROUGH).is_some();
-    let only = std::env::var("IBTAP_TEST_FUNCTION").ok();
+    let only = std::env::var(FUNCTION).ok();
     for (function, times) in honest.functions() {
         if only.as_ref().is_some_and(|only| only != function) {
             continue;
@@ -282,7 +285,10 @@ fn a_port_recovers_from_any_call_that_fails_once() {
             assert_clean(&shim, &format!("after {fails:?}"));
         }
     }
-    assert!(refused > 5 && recovered > 5, "{refused} {recovered}");
+    assert!(
+        only.is_some() || (refused > 5 && recovered > 5),
+        "{refused} {recovered}"
+    );
 }
 
 #[test]
