@@ -107,7 +107,6 @@ impl Loop {
             self.messages
                 .push(message.parts().collect::<Vec<_>>().concat());
         }
-        drop(batch);
         self.connection_events();
         self.worker.flush();
         self.worker.handle_timeout();
