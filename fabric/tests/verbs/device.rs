@@ -17,6 +17,9 @@ pub struct Device {
 /// The device, or `None` with a loud reason.
 pub fn find(test: &str) -> Option<Device> {
     static ALONE: Mutex<()> = Mutex::new(());
+    if std::env::var_os("IBTAP_TEST_LOG").is_some() && log::set_logger(&Logger).is_ok() {
+        log::set_max_level(log::LevelFilter::Debug);
+    }
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let library: Arc<dyn Library> = match Real::load() {
         Ok(library) => library,
@@ -41,6 +44,19 @@ pub fn find(test: &str) -> Option<Device> {
             &format!("no active device on Ethernet among {names:?}"),
         ),
     }
+}
+
+/// What the provider logs, to stderr, with IBTAP_TEST_LOG in the environment.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+    fn log(&self, record: &log::Record<'_>) {
+        let _ = writeln!(std::io::stderr(), "{}: {}", record.level(), record.args());
+    }
+    fn flush(&self) {}
 }
 
 /// Past libtest, which keeps what a test prints to itself if the test passes.

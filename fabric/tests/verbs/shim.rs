@@ -171,6 +171,7 @@ fn next_is_odd() -> bool {
 
 /// What the shim keeps.
 #[derive(Default)]
+#[allow(clippy::vec_box, reason = "their addresses are given away")]
 struct State {
     counts: Counts,
     calls: Vec<&'static str>,
@@ -180,7 +181,7 @@ struct State {
     invented: HashMap<usize, c_uint>,
     /// The number of the asynchronous event to be invented next.
     next_event: u32,
-    /// Connections' events to be told again.
+    /// Connections' events to be told again. The library's caller has their addresses.
     cm_again: Vec<Box<Retold>>,
     cm_told: Vec<Box<Retold>>,
     /// How often something was told that is not so.
@@ -373,7 +374,7 @@ macro_rules! shim {
             $($(shim!(@before $name ($($arg: $type),*) -> $result);)*)*
         }
         /// What becomes of the result.
-        #[allow(clippy::missing_safety_doc, unused_variables)]
+        #[allow(clippy::missing_safety_doc, clippy::too_many_arguments)]
         mod after {
             use super::*;
             $($(shim!(@after $name ($($arg: $type),*) -> $result);)*)*
@@ -401,7 +402,7 @@ macro_rules! shim {
     (@after ibv_post_send $($rest:tt)*) => { pub use super::changed::ibv_post_send; };
     (@after rdma_create_id $($rest:tt)*) => { pub use super::changed::rdma_create_id; };
     (@after $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
-        pub unsafe fn $name(_: &Shim, result: $result, $($arg: $type),*) -> $result {
+        pub unsafe fn $name(_: &Shim, result: $result, $(_: $type),*) -> $result {
             result
         }
     };
@@ -740,8 +741,8 @@ mod otherwise {
 
     pub unsafe fn rdma_ack_cm_event(shim: &Shim, event: *mut rdma_cm_event) -> c_int {
         let mut state = shim.state();
-        let ours = |r: &Box<Retold>| ptr::eq(&r.event, event);
-        if let Some(at) = state.cm_told.iter().position(ours) {
+        let at = state.cm_told.iter().position(|r| ptr::eq(&r.event, event));
+        if let Some(at) = at {
             state.cm_told.swap_remove(at);
             return 0;
         }

@@ -184,9 +184,13 @@ impl<D: Device> Engine<D> {
             listeners,
             view,
             table,
+            device,
             ..
         } = self;
-        listeners.retain(|e| view.members.contains_key(&e));
+        // While the device is away nobody has a queue pair; who listens does so again when it is back.
+        if device.is_some() {
+            listeners.retain(|e| view.members.contains_key(&e));
+        }
         let mut over = Vec::new();
         for (key, c) in table.iter() {
             let reason = match view.members.get(&c.endpoint) {

@@ -241,7 +241,7 @@ impl StateChange {
     pub fn dgid(&self) -> Option<Gid> {
         let has = self.mask & IBV_QP_AV != 0 && self.attr.ah_attr.is_global != 0;
         // SAFETY: both variants of the union are 16 bytes, of which every pattern is a value.
-        has.then(|| Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
+        has.then_some(Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
     }
 
     /// The place of the P_Key table in it.
