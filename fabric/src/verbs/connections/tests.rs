@@ -428,7 +428,8 @@ fn a_post_that_fails_ends_the_connection() {
 
 #[test]
 fn a_port_that_changes_ends_what_stood_on_it() {
-    let changes: [(fn(&mut View), CloseReason); 4] = [
+    type Change = fn(&mut View);
+    let changes: [(Change, CloseReason); 4] = [
         (
             |v| v.gid = "fe80::9".parse().unwrap(),
             CloseReason::PortGone,
