@@ -10,10 +10,11 @@ use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort};
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
-    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Posted, Qpn, RejectReason,
-    ServiceId,
+    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, PKey, Port, Posted, Qpn,
+    RejectReason, ServiceId, UdInit, Worker,
 };
 use rustix::event::{Timespec, epoll};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::device::{self, Device};
 use crate::node::{PATIENCE, QKEY};
@@ -558,9 +559,16 @@ fn connections_come_about_after_any_call_that_fails_once() {
     assert_eq!(honest.leaks(), [""; 0]);
     let of_connections = |function: &str| {
         function.starts_with("rdma_")
-            || ["create_qp", "modify_qp", "destroy_qp", "post_send", "poll_cq", "srq"]
-                .iter()
-                .any(|part| function.ends_with(part))
+            || [
+                "create_qp",
+                "modify_qp",
+                "destroy_qp",
+                "post_send",
+                "poll_cq",
+                "srq",
+            ]
+            .iter()
+            .any(|part| function.ends_with(part))
     };
     let functions = honest.functions();
     assert!(functions.keys().filter(|f| f.starts_with("rdma_")).count() > 10);
@@ -600,7 +608,9 @@ impl Cable {
             done.status.success().then_some(())
         };
         run(&format!("ip netns add {ns}"))?;
-        run(&format!("ip link add {here} mtu 4500 type veth peer name {there} mtu 4500"))?;
+        run(&format!(
+            "ip link add {here} mtu 4500 type veth peer name {there} mtu 4500"
+        ))?;
         run(&format!("ip link set {there} netns {ns}"))?;
         run(&format!("ip link set {here} addrgenmode none"))?;
         run(&format!("ip -n {ns} link set {there} addrgenmode none"))?;
