@@ -1,20 +1,17 @@
 //! Reliable connections between two ports of a device.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::Command;
 use std::sync::Arc;
-use std::thread::{scope, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::soft::{SoftConfig, SoftPort};
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
-    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, PKey, Port, Posted, Qpn,
-    RejectReason, ServiceId, UdInit, Worker,
+    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, FabricError, Gid, PKey, Port,
+    Posted, Qpn, RejectReason, ServiceId, UdInit, Worker,
 };
 use rustix::event::{Timespec, epoll};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::device::{self, Device};
 use crate::node::{PATIENCE, QKEY};
@@ -55,7 +52,11 @@ impl Side {
         Side::of(Box::new(port), service)
     }
 
-    fn of(mut port: Box<dyn Port>, service: ServiceId) -> Side {
+    fn of(port: Box<dyn Port>, service: ServiceId) -> Side {
+        Side::try_of(port, service).unwrap()
+    }
+
+    fn try_of(mut port: Box<dyn Port>, service: ServiceId) -> Result<Side, FabricError> {
         let mut worker = port.take_workers().pop().unwrap();
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         worker.register(epoll.as_fd(), 7).unwrap();
@@ -64,7 +65,7 @@ impl Side {
             qkey: QKEY,
             qpn: None,
         };
-        let me = port.create_ud(init).unwrap();
+        let me = port.create_ud(init)?;
         let mut side = Side {
             port,
             worker,
@@ -73,7 +74,7 @@ impl Side {
             log: Log::default(),
         };
         side.connections().listen(me.id, service);
-        side
+        Ok(side)
     }
 
     fn another(&mut self) -> UdEndpoint {
@@ -513,7 +514,7 @@ fn live(shim: &Arc<Shim>, d: &Device) -> Result<bool, String> {
     let mut config = VerbsConfig::new(&d.name, 1);
     config.gid_wait = Duration::from_millis(100);
     let port = VerbsPort::open_with(shim.clone(), config).map_err(|e| e.to_string())?;
-    let mut side = Side::of(Box::new(port), A);
+    let mut side = Side::try_of(Box::new(port), A).map_err(|e| e.to_string())?;
     let end = Instant::now() + PATIENCE;
     let mut ours = None;
     let mut posted = false;
@@ -589,90 +590,4 @@ fn connections_come_about_after_any_call_that_fails_once() {
             assert_eq!(shim.leaks(), [""; 0], "after {fails:?}");
         }
     }
-}
-
-/// A pair of interfaces, one in a namespace of its own, and an RDMA device over the other.
-struct Cable {
-    name: String,
-}
-
-impl Cable {
-    /// None where there is no `rdma_rxe`, or no right to make it.
-    fn new() -> Option<Cable> {
-        let name = format!("rc{}", std::process::id());
-        let cable = Cable { name: name.clone() };
-        let (ns, here, there) = (format!("{name}n"), format!("{name}a"), format!("{name}b"));
-        let run = |line: &str| {
-            let mut words = line.split(' ');
-            let done = Command::new(words.next()?).args(words).output().ok()?;
-            done.status.success().then_some(())
-        };
-        run(&format!("ip netns add {ns}"))?;
-        run(&format!(
-            "ip link add {here} mtu 4500 type veth peer name {there} mtu 4500"
-        ))?;
-        run(&format!("ip link set {there} netns {ns}"))?;
-        run(&format!("ip link set {here} addrgenmode none"))?;
-        run(&format!("ip -n {ns} link set {there} addrgenmode none"))?;
-        run(&format!("ip link set {here} up"))?;
-        run(&format!("ip -n {ns} link set lo up"))?;
-        run(&format!("ip -n {ns} link set {there} up"))?;
-        run(&format!("ip addr add fe80::a/64 dev {here} nodad"))?;
-        run(&format!("ip -n {ns} addr add fe80::b/64 dev {there} nodad"))?;
-        run(&format!("rdma link add {name} type rxe netdev {here}"))?;
-        Some(cable)
-    }
-
-    /// A port of the software fabric at the far end.
-    fn soft(&self) -> SoftPort {
-        let mut config = SoftConfig::new(format!("{}b", self.name));
-        config.workers = 1;
-        let ns = std::fs::File::open(format!("/run/netns/{}n", self.name)).unwrap();
-        let open = || {
-            move_into_link_name_space(ns.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            SoftPort::open(config)
-        };
-        scope(|s| s.spawn(open).join().unwrap()).unwrap()
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        let name = &self.name;
-        for line in [
-            format!("rdma link delete {name}"),
-            format!("ip link delete {name}a"),
-            format!("ip netns delete {name}n"),
-        ] {
-            let mut words = line.split(' ');
-            let _ = Command::new(words.next().unwrap()).args(words).output();
-        }
-    }
-}
-
-/// The software fabric and the kernel's `rdma_rxe`, each asking the other.
-#[test]
-fn both_providers_connect_to_each_other() {
-    let Some(mut d) = device::find("both_providers") else {
-        return;
-    };
-    let Some(cable) = Cable::new() else {
-        eprintln!("SKIPPED both_providers: no rdma_rxe device can be made over a veth");
-        return;
-    };
-    d.name = cable.name.clone();
-    let mut a = Side::open(&d, A);
-    let mut b = Side::of(Box::new(cable.soft()), B);
-    let ab = both_ways(&mut a, &mut b);
-    assert_eq!(a.log.peers, [b.gid()]);
-    assert_eq!(b.log.peers, [a.gid()]);
-    a.connections().close(ab);
-    until(&mut a, &mut b, |_, b| !b.log.closed.is_empty());
-    assert_eq!(b.log.closed[0].1, CloseReason::Disconnected);
-    // The second one is the soft side's: its listener is rejected when nobody listens.
-    let id = b.connect(a.gid(), B, a.me.qpn);
-    until(&mut a, &mut b, |_, b| b.log.closed.len() > 1);
-    let nobody = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
-    assert_eq!(b.log.closed[1], (id, nobody));
-    drop(a);
 }
