@@ -180,13 +180,9 @@ impl<D: Device> Engine<D> {
         if moved {
             self.listeners.close(now);
         }
-        let Engine {
-            listeners,
-            view,
-            table,
-            ..
-        } = self;
-        listeners.retain(|e| view.members.contains_key(&e));
+        // Who listens goes on: while a device is away its endpoints are no members, and requests for
+        // those that are gone for good find none.
+        let Engine { view, table, .. } = self;
         let mut over = Vec::new();
         for (key, c) in table.iter() {
             let reason = match view.members.get(&c.endpoint) {
