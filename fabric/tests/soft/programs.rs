@@ -61,7 +61,6 @@ impl Side {
                 let whole = payload.parts().collect::<Vec<_>>().concat();
                 self.messages.push(whole);
             }
-            drop(batch);
             w.flush();
         }
     }
