@@ -53,6 +53,10 @@ pub struct VerbsWorker {
     pub(super) connections: Engine<RealDevice>,
     /// When rdma_cm was asked last.
     pub(super) heard: Instant,
+    /// When rdma_cm is tried again.
+    pub(super) open_again: Option<Instant>,
+    /// It was said that it cannot be used.
+    pub(super) told_of_rdma_cm: bool,
     handles: AddressHandles<ibv::AddressHandle>,
     maker: Maker<ibv::AddressHandle>,
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
@@ -79,6 +83,8 @@ impl VerbsWorker {
             lane: None,
             connections: Engine::new(connections::bounds(config)),
             heard: Instant(0),
+            open_again: None,
+            told_of_rdma_cm: false,
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_again: Instant(0),
@@ -625,14 +631,16 @@ impl Worker for VerbsWorker {
 
     fn next_deadline(&self) -> Option<Instant> {
         let stuck = self.lane.as_ref().and_then(Lane::stuck_at);
-        let deadlines = [stuck, self.connections.next_deadline()];
+        let deadlines = [stuck, self.connections.next_deadline(), self.open_again];
         deadlines.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
         let reaped = self.reap();
         self.check("it failed", reaped);
-        self.connections.handle_timeout(clock());
+        let now = clock();
+        self.open_connections_again(now);
+        self.connections.handle_timeout(now);
         self.reclaim();
     }
 

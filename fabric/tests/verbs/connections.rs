@@ -1,17 +1,21 @@
 //! Reliable connections between two ports of a device.
 
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::verbs::VerbsConfig;
+use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
-    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Gid, Posted, Qpn, RejectReason,
-    ServiceId,
+    CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, FabricError, Gid, PKey, Port,
+    Posted, Qpn, RejectReason, ServiceId, UdInit, Worker,
 };
 use rustix::event::{Timespec, epoll};
 
 use crate::device::{self, Device};
-use crate::node::{Node, PATIENCE};
+use crate::node::{PATIENCE, QKEY};
+use crate::shim::{Fails, Failure, Shim};
 
 /// rdma_cm has one listener for a port number, and both nodes have one address.
 const A: ServiceId = ServiceId::rdma_cm(24_755);
@@ -23,13 +27,17 @@ struct Log {
     /// Set: requests are rejected.
     refuse: bool,
     accepted: Vec<ConnectionId>,
+    /// Who asked.
+    peers: Vec<Gid>,
     established: Vec<ConnectionId>,
     closed: Vec<(ConnectionId, CloseReason)>,
     messages: Vec<(ConnectionId, Vec<u8>)>,
 }
 
 struct Side {
-    node: Node,
+    port: Box<dyn Port>,
+    worker: Box<dyn Worker>,
+    epoll: OwnedFd,
     me: UdEndpoint,
     log: Log,
 }
@@ -40,20 +48,56 @@ impl Side {
     }
 
     fn open_as(d: &Device, config: VerbsConfig, service: ServiceId) -> Side {
-        let mut node = Node::open_as(&d.library, config);
-        let me = node.endpoint();
-        let connections = node.worker.connections().unwrap();
-        connections.listen(me.id, service);
-        let log = Log::default();
-        Side { node, me, log }
+        let port = VerbsPort::open_with(d.library.clone(), config).unwrap();
+        Side::of(Box::new(port), service)
+    }
+
+    fn of(port: Box<dyn Port>, service: ServiceId) -> Side {
+        Side::try_of(port, service).unwrap()
+    }
+
+    fn try_of(mut port: Box<dyn Port>, service: ServiceId) -> Result<Side, FabricError> {
+        let mut worker = port.take_workers().pop().unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        worker.register(epoll.as_fd(), 7).unwrap();
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKEY,
+            qpn: None,
+        };
+        let me = port.create_ud(init)?;
+        let mut side = Side {
+            port,
+            worker,
+            epoll,
+            me,
+            log: Log::default(),
+        };
+        side.connections().listen(me.id, service);
+        Ok(side)
+    }
+
+    fn another(&mut self) -> UdEndpoint {
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKEY,
+            qpn: None,
+        };
+        self.port.create_ud(init).unwrap()
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let all = self.worker.counters();
+        let found = all.iter().find(|(n, _)| *n == name);
+        found.unwrap_or_else(|| panic!("nobody counts {name}")).1
     }
 
     fn connections(&mut self) -> &mut dyn fabric::Connections {
-        self.node.worker.connections().unwrap()
+        self.worker.connections().unwrap()
     }
 
     fn gid(&self) -> Gid {
-        self.node.gid()
+        self.port.attributes().gid
     }
 
     fn connect(&mut self, peer: Gid, service: ServiceId, to: Qpn) -> ConnectionId {
@@ -64,12 +108,14 @@ impl Side {
             private_data: b"may I",
         };
         let me = self.me.id;
-        self.connections().connect(me, &request).unwrap()
+        let id = self.connections().connect(me, &request).unwrap();
+        self.worker.flush();
+        id
     }
 
     /// One round of the data thread: it waits for `most` if there is nothing.
     fn turn(&mut self, most: Duration) {
-        let worker = &mut self.node.worker;
+        let worker = &mut self.worker;
         let timeout = if worker.arm().unwrap() {
             Duration::ZERO
         } else {
@@ -79,7 +125,7 @@ impl Side {
         let mut events = Vec::with_capacity(8);
         let timeout = Timespec::try_from(timeout).unwrap();
         let space = rustix::buffer::spare_capacity(&mut events);
-        epoll::wait(&self.node.epoll, space, Some(&timeout)).unwrap();
+        epoll::wait(&self.epoll, space, Some(&timeout)).unwrap();
         if worker.next_deadline().is_some_and(|at| at <= clock()) {
             worker.handle_timeout();
         }
@@ -95,6 +141,7 @@ impl Side {
             }
         }
         self.events();
+        self.worker.flush();
     }
 
     fn events(&mut self) {
@@ -109,7 +156,7 @@ impl Side {
                 } => {
                     assert_eq!((endpoint, private_data.len()), (self.me.id, 56));
                     assert!(private_data.starts_with(b"may I\0"));
-                    assert_eq!(peer, self.gid());
+                    self.log.peers.push(peer);
                     if self.log.refuse {
                         let reason = RejectReason::NO_QP;
                         self.connections().reject(connection, reason, b"no");
@@ -198,7 +245,7 @@ fn until(a: &mut Side, b: &mut Side, mut done: impl FnMut(&mut Side, &mut Side) 
 }
 
 fn counters(side: &Side) -> Vec<(&'static str, u64)> {
-    let all = side.node.worker.counters();
+    let all = side.worker.counters();
     all.into_iter().filter(|c| c.1 > 0).collect()
 }
 
@@ -223,26 +270,22 @@ fn message(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|i| (n * 31 + i * 7 + i / 256) as u8).collect()
 }
 
-#[test]
-fn messages_of_all_sizes_arrive_in_both_directions_at_once() {
-    let Some(d) = device::find("messages") else {
-        return;
-    };
-    let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
-    let (ab, ab_at_b) = connected(&mut a, &mut b, B);
-    let (ba, ba_at_a) = connected(&mut b, &mut a, A);
+/// A connection each way, and messages of all sizes on both at once. Gives that of `a`.
+fn both_ways(a: &mut Side, b: &mut Side) -> ConnectionId {
+    let (ab, ab_at_b) = connected(a, b, B);
+    let (ba, ba_at_a) = connected(b, a, A);
     let path_mtu = a.connections().path_mtu(ab);
-    assert!(path_mtu >= 1024 && path_mtu <= a.node.payload_max());
+    assert!(path_mtu >= 1024 && path_mtu <= a.port.attributes().ud_payload_max as usize);
     let sizes = [
         1, 65_524, 2, 3, 1023, 1024, 1025, 4096, 4097, 65_520, 30_000, 65_524, 65_524, 65_524,
     ];
     let mut messages: Vec<Vec<u8>> = (0..).zip(sizes).map(|(n, l)| message(n, l)).collect();
     messages.extend((0..40).map(|n| message(n, 65_524)));
     let (mut sent_a, mut sent_b) = (0, 0);
-    until(&mut a, &mut b, |a, b| {
+    until(a, b, |a, b| {
         for (side, id, sent) in [(&mut *a, ab, &mut sent_a), (&mut *b, ba, &mut sent_b)] {
             while *sent < messages.len()
-                && side.node.worker.has_room()
+                && side.worker.has_room()
                 && side.post(id, &messages[*sent])
             {
                 *sent += 1;
@@ -250,17 +293,27 @@ fn messages_of_all_sizes_arrive_in_both_directions_at_once() {
         }
         a.log.messages.len() >= messages.len() && b.log.messages.len() >= messages.len()
     });
-    for (side, id) in [(&a, ba_at_a), (&b, ab_at_b)] {
+    for (side, id) in [(&*a, ba_at_a), (&*b, ab_at_b)] {
         assert!(side.log.messages.iter().all(|m| m.0 == id));
         assert!(side.log.messages.iter().map(|m| &m.1).eq(&messages));
     }
     // What was sent is known to have arrived.
     let total = messages.len() as u64;
-    until(&mut a, &mut b, |a, _| {
+    until(a, b, |a, _| {
         let list = a.connections().list();
         let one = list.iter().find(|c| c.connection == ab).unwrap();
         one.tx_messages == total && one.in_flight == 0
     });
+    ab
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_in_both_directions_at_once() {
+    let Some(d) = device::find("messages") else {
+        return;
+    };
+    let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
+    let ab = both_ways(&mut a, &mut b);
     assert!(a.connections().message(ab, 65_537).is_none());
 }
 
@@ -276,7 +329,7 @@ fn lists_of_small_messages_arrive_in_order() {
         let messages: Vec<Vec<u8>> = (0..1000).map(|n| message(n, len)).collect();
         let mut sent = 0;
         until(&mut a, &mut b, |a, b| {
-            while sent < messages.len() && a.node.worker.has_room() {
+            while sent < messages.len() && a.worker.has_room() {
                 let end = messages.len().min(sent + 32);
                 match a.post_list(ab, &messages[sent..end]) {
                     0 => break,
@@ -287,7 +340,7 @@ fn lists_of_small_messages_arrive_in_order() {
         });
         assert!(b.log.messages.iter().map(|m| &m.1).eq(&messages), "{len}");
     }
-    let lists = a.node.counter("rc_post_lists");
+    let lists = a.counter("rc_post_lists");
     assert!(lists < 4 * 1000 / 16, "{lists} lists for 4000 messages");
 }
 
@@ -300,7 +353,7 @@ fn who_closes_tells_the_peer() {
     // The one who asked closes, then the one who was asked.
     for round in 0..2 {
         let (ab, ba) = connected(&mut a, &mut b, B);
-        assert!(a.post(ab, b"one") && a.node.worker.has_room());
+        assert!(a.post(ab, b"one") && a.worker.has_room());
         until(&mut a, &mut b, |_, b| b.log.messages.len() > round);
         let (first, other, id) = if round == 0 {
             (&mut a, &mut b, ba)
@@ -318,7 +371,7 @@ fn who_closes_tells_the_peer() {
         until(first, other, |f, o| {
             f.queue_pairs().is_empty() && o.queue_pairs().is_empty()
         });
-        assert_eq!(first.node.counter("rc_not_drained"), 0);
+        assert_eq!(first.counter("rc_not_drained"), 0);
     }
 }
 
@@ -339,7 +392,7 @@ fn who_is_not_wanted_is_rejected() {
     // An endpoint that there is not, by a number of nobody.
     let id = a.connect(b.gid(), B, Qpn::new(0xfffff0));
     assert_eq!(closed(&mut a, &mut b), (id, consumer));
-    assert_eq!(b.node.counter("cm_not_served"), 1);
+    assert_eq!(b.counter("cm_not_served"), 1);
     // Nobody listens there.
     let id = a.connect(b.gid(), ServiceId::rdma_cm(24_757), Qpn::new(0));
     let nobody = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
@@ -361,7 +414,7 @@ fn a_listener_has_many_connections_and_two_endpoints_share_it() {
         return;
     };
     let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
-    let second = b.node.endpoint();
+    let second = b.another();
     b.connections().listen(second.id, B);
     let ids: Vec<ConnectionId> = (0..COUNT)
         .map(|_| a.connect(b.gid(), B, b.me.qpn))
@@ -371,7 +424,7 @@ fn a_listener_has_many_connections_and_two_endpoints_share_it() {
         a.log.established.len() == COUNT && b.log.accepted.len() == COUNT
     });
     for (n, id) in ids.iter().enumerate() {
-        until(&mut a, &mut b, |a, _| a.node.worker.has_room());
+        until(&mut a, &mut b, |a, _| a.worker.has_room());
         assert!(a.post(*id, &message(n, 100 + n)));
     }
     until(&mut a, &mut b, |_, b| b.log.messages.len() == COUNT);
@@ -403,7 +456,7 @@ fn connections_beyond_the_limit_are_refused() {
     until(&mut a, &mut b, |a, _| !a.log.closed.is_empty());
     let consumer = CloseReason::Rejected(RejectReason::CONSUMER);
     assert_eq!(a.log.closed, [(third, consumer)]);
-    assert_eq!(b.node.counter("cm_table_full"), 1);
+    assert_eq!(b.counter("cm_table_full"), 1);
 }
 
 /// A peer whose process ends is noticed: its kernel closes for it, or nobody acknowledges.
@@ -438,7 +491,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     // More than there are places to receive in.
     let pause = Instant::now() + Duration::from_secs(3);
     while Instant::now() < pause {
-        while sent < 400 && a.node.worker.has_room() && a.post(ab, &message(sent, LEN)) {
+        while sent < 400 && a.worker.has_room() && a.post(ab, &message(sent, LEN)) {
             sent += 1;
         }
         a.turn(Duration::from_millis(5));
@@ -446,7 +499,7 @@ fn a_peer_that_pauses_gets_everything_later() {
     assert!(sent > 20, "{sent}");
     assert_eq!(a.log.closed, []);
     until(&mut a, &mut b, |a, b| {
-        while sent < 400 && a.node.worker.has_room() && a.post(ab, &message(sent, LEN)) {
+        while sent < 400 && a.worker.has_room() && a.post(ab, &message(sent, LEN)) {
             sent += 1;
         }
         b.log.messages.len() == 400
@@ -454,4 +507,87 @@ fn a_peer_that_pauses_gets_everything_later() {
     let expected = (0..400).map(|n| message(n, LEN));
     assert!(b.log.messages.iter().map(|m| m.1.clone()).eq(expected));
     assert_eq!(a.log.closed, []);
+}
+
+/// A port that asks itself for a connection until a message has come over one. False if none has.
+fn live(shim: &Arc<Shim>, d: &Device) -> Result<bool, String> {
+    let mut config = VerbsConfig::new(&d.name, 1);
+    config.gid_wait = Duration::from_millis(100);
+    let port = VerbsPort::open_with(shim.clone(), config).map_err(|e| e.to_string())?;
+    let mut side = Side::try_of(Box::new(port), A).map_err(|e| e.to_string())?;
+    let end = Instant::now() + PATIENCE;
+    let mut ours = None;
+    let mut posted = false;
+    while side.log.messages.is_empty() && Instant::now() < end {
+        side.port.process();
+        side.turn(Duration::from_millis(5));
+        side.log.closed.drain(..).for_each(|(id, _)| {
+            if ours == Some(id) {
+                (ours, posted) = (None, false);
+            }
+        });
+        match ours {
+            Some(id) if side.log.established.contains(&id) && !posted => {
+                posted = side.post(id, b"at last");
+            }
+            Some(_) => {}
+            None => {
+                let request = ConnectRequest {
+                    service: A,
+                    peer: side.gid(),
+                    to: side.port.endpoint_qpn(side.me.id).unwrap(),
+                    private_data: b"may I",
+                };
+                let me = side.me.id;
+                ours = side.connections().connect(me, &request).ok();
+            }
+        }
+    }
+    let came = !side.log.messages.is_empty();
+    let me = side.me.id;
+    side.connections().close_all(me);
+    side.turn(Duration::from_millis(5));
+    Ok(came)
+}
+
+#[test]
+fn connections_come_about_after_any_call_that_fails_once() {
+    let Some(d) = device::find("connections_come_about") else {
+        return;
+    };
+    let honest = Arc::new(Shim::honest(&d.library));
+    assert_eq!(live(&honest, &d), Ok(true));
+    assert_eq!(honest.leaks(), [""; 0]);
+    let of_connections = |function: &str| {
+        function.starts_with("rdma_")
+            || [
+                "create_qp",
+                "modify_qp",
+                "destroy_qp",
+                "post_send",
+                "poll_cq",
+                "srq",
+            ]
+            .iter()
+            .any(|part| function.ends_with(part))
+    };
+    let functions = honest.functions();
+    assert!(functions.keys().filter(|f| f.starts_with("rdma_")).count() > 10);
+    for (function, times) in functions.into_iter().filter(|(f, _)| of_connections(f)) {
+        // The second of the two queue pairs' calls, too.
+        for (number, failure) in [
+            (0, Failure::Errno(libc::EIO)),
+            (times.min(12) - 1, Failure::Silent),
+        ] {
+            let fails = Fails::Function(function, number);
+            let shim = Arc::new(Shim::failing(&d.library, fails, failure));
+            let came = live(&shim, &d);
+            assert_ne!(came, Ok(false), "after {fails:?}");
+            let end = Instant::now() + PATIENCE;
+            while !shim.leaks().is_empty() && Instant::now() < end {
+                sleep(Duration::from_millis(10));
+            }
+            assert_eq!(shim.leaks(), [""; 0], "after {fails:?}");
+        }
+    }
 }

@@ -32,10 +32,8 @@ impl<D: Device> Engine<D> {
             log::debug!("requests for service {service} do not reach a device of the kernel");
             return;
         };
-        if self.view.members.contains_key(&endpoint) {
-            self.listeners.add(now, port, endpoint);
-            self.open_listeners(now);
-        }
+        self.listeners.add(now, port, endpoint);
+        self.open_listeners(now);
     }
 
     /// See [`crate::Connections::close_all`].

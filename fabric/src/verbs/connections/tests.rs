@@ -481,8 +481,13 @@ fn a_device_that_goes_takes_everything_along_and_listens_again_when_it_is_back()
         Err(ConnectError::Unreachable(_))
     ));
     assert_eq!(w.engine.next_deadline(), None);
+    // Its endpoints are no members meanwhile.
+    w.engine.follow(w.now, View::default());
+    w.engine.follow(w.now, view());
     w.engine.attach(w.now, Fake::default());
     assert_eq!(w.fake().calls, ["listen"]);
+    w.request(MY_QPN);
+    assert_eq!(w.requested().map(|r| r.1), Some(ME));
 }
 
 #[test]
