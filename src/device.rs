@@ -149,6 +149,8 @@ pub struct Device {
     pub offers: bool,
     /// Groups that its port may be attached to, for all its devices.
     pub groups_max: usize,
+    /// Which services requests for connections may name on its port.
+    pub services: Services,
     /// The 20-byte address.
     pub address: HardwareAddress,
     /// The TAP's MAC.
@@ -289,6 +291,7 @@ impl Device {
             connections,
             offers,
             groups_max: capabilities.groups_max,
+            services: capabilities.services,
             address,
             mac,
             mtu,
@@ -473,6 +476,7 @@ impl Device {
                 scope: self.spec.scope,
                 link_mtu: self.limits.datagram as usize,
                 mode: self.mode,
+                services: self.services,
                 dhcp: self.spec.dhcp,
                 limits: ipoib::Limits {
                     connections: share(self.connections, threads.len()),

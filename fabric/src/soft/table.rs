@@ -98,6 +98,8 @@ impl Endpoint {
     /// Its partition, for connections.
     pub const fn partition(&self) -> Partition {
         Partition {
+            qpn: self.qp.qpn(),
+            qkey: self.qp.qkey(),
             pkey: self.pkey,
             index: self.qp.pkey_index(),
             starts: self.starts,

@@ -8,21 +8,27 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::connections::{Lent, Messages};
 use super::counts::Counts;
 use super::device::{Device, Stock};
-use super::ibv::{Completions, Place, Pool};
+use super::ibv::{Completions, Place};
 use super::receive::Receive;
 use super::table::Table;
 use super::transmit::Transmit;
 use crate::port::EndpointId;
 use crate::time::Instant;
-use crate::worker::{TrainTicket, UdDestination};
+use crate::worker::{AddressHandle, TrainTicket, UdDestination};
 
 /// Completions that one look takes.
 const COMPLETIONS: usize = 256;
 
 /// How long a device may complete nothing while all there is is posted, before it is taken for dead.
 const STUCK: Duration = Duration::from_secs(10);
+
+/// Trains that wait for address handles at most, and for each of them: a peer that does not answer
+/// must not take the places of the others.
+const WAITING_MAX: usize = 32;
+const WAITING_FOR_ONE: usize = 4;
 
 /// A train that waits for its address handle, or for room.
 #[derive(Debug)]
@@ -44,11 +50,13 @@ pub struct Lane {
     /// Places that datagrams are received in.
     pub receive: Receive,
     /// Places that messages are received in, if there are connections.
-    pub messages: Option<(Pool, Vec<Place>)>,
+    pub messages: Option<Messages>,
     /// Places that are sent from.
     pub transmit: Transmit,
     /// The place that is lent.
     pub open: Option<Place>,
+    /// The place that is lent for messages.
+    pub lent: Option<Lent>,
     /// Trains that wait.
     pub waiting: VecDeque<Waiting>,
     /// Completions of receives, to be handled by the next poll if `early`.
@@ -74,8 +82,13 @@ impl Lane {
         Some(Lane {
             receive: Receive::new(device, datagrams),
             transmit: Transmit::new(device, transmit),
-            messages,
+            messages: device
+                .messages
+                .as_ref()
+                .zip(messages)
+                .map(|(queue, stock)| Messages::new(queue, stock)),
             open: None,
+            lent: None,
             waiting: VecDeque::new(),
             found: Completions::new(COMPLETIONS),
             early: false,
@@ -85,6 +98,21 @@ impl Lane {
             full_since: None,
             device: Arc::clone(device),
         })
+    }
+
+    /// Posts the places of the last batch.
+    ///
+    /// # Errors
+    /// Those of ibv_post_srq_recv(3).
+    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
+        self.receive.repost(counts)?;
+        if let Some(messages) = &mut self.messages
+            && messages.repost()?
+        {
+            counts.post_lists += 1;
+            counts.verbs_calls += 1;
+        }
+        Ok(())
     }
 
     /// Waits for the device, too.
@@ -218,6 +246,12 @@ impl Lane {
     /// Whether a train waits for room.
     pub fn is_blocked(&self) -> bool {
         self.waiting.iter().any(|w| w.blocked)
+    }
+
+    /// Whether one more train may wait for an address handle.
+    pub fn may_wait(&self, ah: AddressHandle) -> bool {
+        let of_it = self.waiting.iter().filter(|w| w.to.ah == ah).count();
+        self.waiting.len() < WAITING_MAX && of_it < WAITING_FOR_ONE
     }
 
     /// Carries out the starts of queue pairs that the table asks for.

@@ -3,6 +3,7 @@
 
 mod backoff;
 mod config;
+mod connections;
 mod counts;
 mod device;
 mod endpoint;

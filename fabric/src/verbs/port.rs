@@ -143,7 +143,7 @@ impl VerbsPort {
         }
         port.hold(device).map_err(failed)?;
         port.publish();
-        let worker = VerbsWorker::new(name.clone(), Arc::clone(&port.shared)).map_err(failed)?;
+        let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
         port.worker = Some(Box::new(worker));
         Ok(port)
     }
@@ -177,7 +177,10 @@ impl VerbsPort {
             gid: self.usable.gid.gid,
             // There are at most 256.
             gid_index: self.usable.gid.index as u8,
+            scope: self.usable.gid.netdev.unwrap_or(0),
             ethernet: self.is_ethernet(),
+            path_mtu: Some(self.usable.active_mtu),
+            pkeys: Arc::clone(&self.pkeys),
             payload_max: self.usable.ud_payload_max as usize,
             lids: Arc::clone(&self.lids),
             endpoints: Arc::clone(&self.seen_endpoints),

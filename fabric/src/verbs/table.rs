@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::device::Device;
 use super::endpoint::UdPair;
+use crate::pkeys::PKeyTable;
 use crate::port::EndpointId;
-use crate::types::{Gid, Lid, PKey, QKey, Qpn};
+use crate::types::{Gid, IbMtu, Lid, PKey, QKey, Qpn};
 
 /// An endpoint as the worker sees it.
 #[derive(Clone, Debug)]
@@ -76,10 +77,16 @@ pub struct Table {
     pub gid: Gid,
     /// Its place.
     pub gid_index: u8,
+    /// The interface that it belongs to; 0 where there is none.
+    pub scope: u32,
     /// Whether packets go over Ethernet.
     pub ethernet: bool,
     /// The largest UD payload in bytes.
     pub payload_max: usize,
+    /// The largest payload of a packet of a connection: the port's active MTU.
+    pub path_mtu: Option<IbMtu>,
+    /// The P_Key table.
+    pub pkeys: Arc<PKeyTable>,
     /// On InfiniBand, where ports and groups are.
     pub lids: Arc<BTreeMap<Gid, Lid>>,
     /// The endpoints.

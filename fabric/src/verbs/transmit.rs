@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use super::connections::Shape;
 use super::device::{Device, Limits};
 use super::endpoint::UdPair;
 use super::ibv::{
-    AddressHandle, Completed, Emptied, Place, Pool, SendList, Sends, UdTarget, WorkCompletion,
+    AddressHandle, Completed, Emptied, Place, Pool, QueuePair, SendList, Sends, UdTarget,
+    WorkCompletion,
 };
 use crate::connection::WcStatus;
 use crate::port::EndpointId;
@@ -174,6 +176,32 @@ impl Transmit {
             *self.of_endpoint.entry(d.from).or_default() += count;
         }
         refused.map_or(Ok(()), |source| Err(NotPosted::Refused(source)))
+    }
+
+    /// Posts messages of a connection as one list. If none was posted, the place is free again.
+    ///
+    /// # Errors
+    /// Those of ibv_post_send(3). The queue pair is of no use then.
+    pub fn post_messages(
+        &mut self,
+        pair: &QueuePair,
+        place: Place,
+        shape: &Shape,
+    ) -> io::Result<()> {
+        let sends = Sends {
+            to: None,
+            head: 0,
+            stride: shape.stride,
+            count: shape.count,
+            payload: shape.len,
+            last: shape.last,
+            checksum: false,
+        };
+        let posted = pair.send(&mut self.list, &mut self.pool, place, &sends);
+        posted.map_err(|refused| {
+            self.free.extend(refused.place);
+            refused.source
+        })
     }
 
     /// Takes back what a completion gives back.

@@ -5,7 +5,7 @@ use rtnl::Requests;
 use super::config::VerbsConfig;
 use super::gid::{self, Address, NoGid};
 use super::ibv::{Context, GidEntry, LinkLayer, PortInfo};
-use crate::types::{Gid, Guid, Lid, PKey};
+use crate::types::{Gid, Guid, IbMtu, Lid, PKey};
 
 /// The smallest MTU of a link that carries IPv6 (RFC 8200, 5), and IPoIB's header (RFC 4391, 6).
 const IPV6_LINK_MTU: u32 = 1280;
@@ -33,6 +33,8 @@ pub struct Usable {
     pub gid: GidEntry,
     /// The largest UD payload in bytes.
     pub ud_payload_max: u32,
+    /// The MTU in use.
+    pub active_mtu: IbMtu,
     /// Its GUID.
     pub guid: Guid,
     /// Its LID.
@@ -139,6 +141,7 @@ pub fn evaluate(
         guid: first.unwrap_or(&gid).gid.interface_id(),
         gid,
         ud_payload_max: config.link_mtu.map_or(active, |mtu| mtu.min(active)),
+        active_mtu: seen.info.active_mtu,
         lid: seen.info.lid,
         link_layer: seen.info.link_layer,
         underlay_mtu: mtu.map(|(_, mtu)| *mtu),
@@ -172,7 +175,6 @@ impl Usable {
 mod tests {
     use super::super::ibv::GidKind;
     use super::*;
-    use crate::types::IbMtu;
 
     fn seen(link_layer: LinkLayer) -> Seen {
         let gid = "fe80::5054:ff:fe00:1".parse().unwrap();

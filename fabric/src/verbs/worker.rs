@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::config::VerbsConfig;
+use super::connections::{self, Engine, RealDevice};
 use super::counts::Counts;
 use super::handles::{AddressHandles, Found, Wanted};
 use super::ibv::{self, AhInit};
@@ -15,7 +17,7 @@ use super::lane::{Lane, Waiting};
 use super::maker::Maker;
 use super::table::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
-use crate::connection::WcStatus;
+use crate::connection::{Connections, WcStatus};
 use crate::port::EndpointId;
 use crate::time::Instant;
 use crate::types::{Gid, Lid};
@@ -25,9 +27,6 @@ use crate::worker::{
 
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.
 const PIECE: usize = 32;
-
-/// Trains that wait for address handles at most.
-const WAITING_MAX: usize = 16;
 
 /// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
 /// them on the link, and GIDs may be routed).
@@ -44,13 +43,20 @@ const LOG_WAIT: Duration = Duration::from_secs(60);
 
 /// One data thread's part of a verbs port.
 pub struct VerbsWorker {
-    name: String,
+    pub(super) name: String,
     shared: Arc<Shared>,
     generation: u64,
     pub(super) table: Arc<Table>,
-    epoll: Option<(OwnedFd, u64)>,
+    pub(super) epoll: Option<(OwnedFd, u64)>,
     /// The device; none while it is away.
     pub(super) lane: Option<Lane>,
+    pub(super) connections: Engine<RealDevice>,
+    /// When rdma_cm was asked last.
+    pub(super) heard: Instant,
+    /// When rdma_cm is tried again.
+    pub(super) open_again: Option<Instant>,
+    /// It was said that it cannot be used.
+    pub(super) told_of_rdma_cm: bool,
     handles: AddressHandles<ibv::AddressHandle>,
     maker: Maker<ibv::AddressHandle>,
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
@@ -66,15 +72,19 @@ impl VerbsWorker {
     ///
     /// # Errors
     /// When the system has no more threads.
-    pub fn new(name: String, shared: Arc<Shared>) -> io::Result<VerbsWorker> {
+    pub fn new(config: &VerbsConfig, shared: Arc<Shared>) -> io::Result<VerbsWorker> {
         let mut worker = VerbsWorker {
             maker: Maker::start(Arc::clone(&shared.worker))?,
-            name,
+            name: config.name(),
             shared,
             generation: 0,
             table: Arc::default(),
             epoll: None,
             lane: None,
+            connections: Engine::new(connections::bounds(config)),
+            heard: Instant(0),
+            open_again: None,
+            told_of_rdma_cm: false,
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_again: Instant(0),
@@ -118,14 +128,11 @@ impl VerbsWorker {
             .as_mut()
             .map_or(Ok(()), |lane| lane.follow_starts(&table, counts));
         self.check("a queue pair cannot be restarted", followed);
+        self.follow_connections();
     }
 
     fn change_device(&mut self) {
-        if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
-            lane.unwatch(epoll);
-        }
-        // What was posted is gone with it.
-        self.lane = None;
+        self.drop_lane();
         let Some(lane) = self.table.device.as_ref().and_then(Lane::new) else {
             return;
         };
@@ -136,8 +143,21 @@ impl VerbsWorker {
                 .complain(format!("its completions cannot be waited for: {e}"));
         }
         let lane = self.lane.insert(lane);
-        let posted = lane.receive.repost(&mut self.counts);
-        self.check("receives cannot be posted", posted);
+        let posted = lane.repost(&mut self.counts);
+        if self.check("receives cannot be posted", posted).is_some()
+            && let Some(device) = self.table.device.clone()
+        {
+            self.open_connections(&device);
+        }
+    }
+
+    /// Lets go of the device: connections first, and what was posted is gone with it.
+    fn drop_lane(&mut self) {
+        self.close_connections();
+        if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
+            lane.unwatch(epoll);
+        }
+        self.lane = None;
     }
 
     /// A call that failed means that the device is to be opened anew. None, and the port told, if so.
@@ -146,10 +166,7 @@ impl VerbsWorker {
             .map_err(|e| {
                 self.shared.complain(format!("{what}: {e}"));
                 // No more calls until there is another one.
-                if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
-                    lane.unwatch(epoll);
-                }
-                self.lane = None;
+                self.drop_lane();
             })
             .ok()
     }
@@ -265,7 +282,7 @@ impl VerbsWorker {
         };
         let ah = match found {
             Found::Ready(ah) => ah,
-            Found::Making if again || lane.waiting.len() < WAITING_MAX => {
+            Found::Making if again || lane.may_wait(w.to.ah) => {
                 w.blocked = false;
                 return self.keep(w, again);
             }
@@ -345,6 +362,7 @@ impl VerbsWorker {
     fn reap(&mut self) -> io::Result<()> {
         let mut progress = false;
         let mut failed: Vec<(EndpointId, WcStatus)> = Vec::new();
+        let now = clock();
         loop {
             let Some(lane) = &mut self.lane else {
                 return Ok(());
@@ -361,9 +379,10 @@ impl VerbsWorker {
                         self.counts.tx_failed += 1;
                         failed.push((from, status));
                     }
-                    Returned::Packet => {}
+                    Returned::Packet => self.connections.sent(now, wc.qpn(), status, false),
                     Returned::Other(place) => {
                         progress = true;
+                        self.connections.sent(now, wc.qpn(), status, true);
                         lane.transmit.give(place);
                     }
                     Returned::Unknown => self.counts.cq_unknown += 1,
@@ -385,7 +404,7 @@ impl VerbsWorker {
         if progress {
             self.send_waiting();
         }
-        let now = clock();
+        self.reclaim();
         if self
             .lane
             .as_mut()
@@ -401,6 +420,7 @@ impl VerbsWorker {
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
+        let now = clock();
         let most = depth.saturating_mul(PIECE);
         let mut total = 0;
         loop {
@@ -408,12 +428,18 @@ impl VerbsWorker {
             for wc in lane.found.iter() {
                 if lane.receive.owns(&wc) {
                     lane.receive.completed(&wc, &self.table, &mut self.counts);
-                } else {
-                    self.counts.cq_unknown += 1;
+                    continue;
                 }
+                let messages = lane.messages.as_mut().filter(|m| m.owns(&wc));
+                let known = messages.is_some_and(|m| m.completed(now, &wc, &mut self.connections));
+                self.counts.cq_unknown += u64::from(!known);
             }
             total += count;
-            if count < lane.found.capacity() || total >= most {
+            if count < lane.found.capacity() {
+                self.connections.receive_queue_empty();
+                break;
+            }
+            if total >= most {
                 break;
             }
         }
@@ -421,6 +447,7 @@ impl VerbsWorker {
             // A device that told of nothing must not keep the thread awake.
             lane.drain(&mut self.counts)?;
         }
+        self.hear(now, total == 0)?;
         Ok(())
     }
 
@@ -428,7 +455,7 @@ impl VerbsWorker {
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
-        lane.receive.repost(&mut self.counts)?;
+        lane.repost(&mut self.counts)?;
         lane.drain_events(&mut self.counts)?;
         self.reap()?;
         self.receive(depth)
@@ -457,6 +484,7 @@ impl Worker for VerbsWorker {
         if let Some(lane) = &self.lane {
             lane.watch(&epoll, token)?;
         }
+        self.watch_connections(&epoll, token)?;
         self.epoll = Some((epoll, token));
         Ok(())
     }
@@ -467,16 +495,23 @@ impl Worker for VerbsWorker {
         let looked = self.look(depth);
         self.check("it failed", looked);
         Ok(match &self.lane {
-            Some(lane) => Batch::new(&lane.receive.taken, &lane.receive.received),
+            Some(lane) => {
+                let batch = Batch::new(&lane.receive.taken, &lane.receive.received);
+                match &lane.messages {
+                    Some(m) => batch.with_messages(&m.taken, &m.received, &m.parts),
+                    None => batch,
+                }
+            }
             None => Batch::new(&[], &[]),
         })
     }
 
     fn arm(&mut self) -> io::Result<bool> {
+        let blocked = !self.has_room_for_messages();
         let Some(lane) = &mut self.lane else {
             return Ok(false);
         };
-        let sends = lane.wants_completions();
+        let sends = blocked || lane.wants_completions();
         let armed = lane.arm(sends, &mut self.counts);
         Ok(self
             .check("completions cannot be waited for", armed)
@@ -584,20 +619,32 @@ impl Worker for VerbsWorker {
     }
 
     fn has_room(&self) -> bool {
-        self.lane.as_ref().is_none_or(Lane::has_room)
+        self.lane.as_ref().is_none_or(Lane::has_room) && self.has_room_for_messages()
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.lane.as_ref()?.stuck_at()
+        let stuck = self.lane.as_ref().and_then(Lane::stuck_at);
+        let deadlines = [stuck, self.connections.next_deadline(), self.open_again];
+        deadlines.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
         let reaped = self.reap();
         self.check("it failed", reaped);
+        let now = clock();
+        self.open_connections_again(now);
+        self.connections.handle_timeout(now);
+        self.reclaim();
+    }
+
+    fn connections(&mut self) -> Option<&mut dyn Connections> {
+        Some(self)
     }
 
     fn counters(&self) -> Counters {
-        self.counts.named()
+        let mut all = self.counts.named();
+        all.extend(self.connections.counters());
+        all
     }
 }
 
@@ -608,6 +655,7 @@ fn nowhere(ticket: TrainTicket) -> Train<'static> {
 
 impl Drop for VerbsWorker {
     fn drop(&mut self) {
+        self.close_connections();
         if let Some((epoll, _)) = &self.epoll {
             let _ = epoll::delete(epoll, &self.shared.worker);
             if let Some(lane) = &self.lane {

@@ -9,6 +9,7 @@ mod node;
 mod partitioned_connections;
 mod partitions;
 mod pressure;
+mod programs;
 mod refusals;
 mod scale;
 mod traffic_class;

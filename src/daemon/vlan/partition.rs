@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
@@ -22,6 +22,7 @@ pub(super) struct Followed {
     connections: usize,
     /// Peers may ask for some.
     offers: bool,
+    services: Services,
     mac: [u8; 6],
     /// The largest datagram's IP packet, in bytes.
     link_mtu: u32,
@@ -39,6 +40,7 @@ impl Followed {
             mode: device.mode,
             connections: device.connections,
             offers: device.offers,
+            services: device.services,
             mac: device.mac,
             link_mtu: device.limits.datagram,
             mtu: device.mtu,
@@ -183,6 +185,7 @@ impl Partition {
                 scope: self.scope,
                 link_mtu: followed.link_mtu as usize,
                 mode: followed.mode,
+                services: followed.services,
                 dhcp: followed.dhcp,
                 limits: ipoib::Limits {
                     connections: device::share(followed.connections, threads.len()),

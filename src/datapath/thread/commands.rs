@@ -131,8 +131,8 @@ impl DataThread {
         }
     }
 
-    /// The device's own address changed. With another queue pair it is another listener to peers,
-    /// whatever the service ids; the core has ended the connections.
+    /// The device's own address changed. With another queue pair peers find it by other
+    /// services, or in another place of one; the core has ended the connections.
     fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
         let Some(lane) = self.lanes.get_mut(i) else {
             return;

@@ -120,6 +120,11 @@ impl Context {
         &*self.library
     }
 
+    /// The libraries that it was opened with.
+    pub const fn libraries(&self) -> &Arc<dyn Library> {
+        &self.library
+    }
+
     pub(super) fn as_ptr(&self) -> *mut ibv_context {
         self.raw.as_ptr()
     }

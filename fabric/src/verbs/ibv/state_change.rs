@@ -4,7 +4,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use super::address_handle::AhInit;
-use crate::types::{IbMtu, Psn, QKey, Qpn};
+use crate::types::{Gid, IbMtu, Psn, QKey, Qpn};
 use crate::verbs::sys::*;
 
 /// The state of a queue pair.
@@ -235,6 +235,20 @@ impl StateChange {
         let code = self.attr.path_mtu;
         (self.mask & IBV_QP_PATH_MTU != 0)
             .then(|| IbMtu::ALL.into_iter().find(|m| *m as u32 == code))?
+    }
+
+    /// The peer's GID in it: where the queue pair's packets go.
+    pub fn dgid(&self) -> Option<Gid> {
+        if self.mask & IBV_QP_AV == 0 || self.attr.ah_attr.is_global == 0 {
+            return None;
+        }
+        // SAFETY: both variants of the union are 16 bytes, of which every pattern is a value.
+        Some(Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
+    }
+
+    /// The place of the P_Key table in it.
+    pub fn pkey_index(&self) -> Option<u16> {
+        (self.mask & IBV_QP_PKEY_INDEX != 0).then_some(self.attr.pkey_index)
     }
 
     /// The peer's queue pair in it.
