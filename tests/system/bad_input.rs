@@ -228,6 +228,90 @@ fn no_capability_and_no_tun_device() {
     assert!(!host.socket().exists());
 }
 
+/// Whether this machine can load libibverbs: what is said of devices comes after that.
+fn has_libraries(host: &Host) -> bool {
+    let found = host.run_script(
+        "ldconfig -p | grep -q libibverbs.so.1 && ldconfig -p | grep -q librdmacm.so.1",
+    );
+    found.code == Some(0)
+}
+
+#[test]
+fn an_rdma_device_that_is_not_there() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    // A name that no machine has.
+    let options = ["--provider", "verbs", "--device", "nosuch_7"];
+    let words = match has_libraries(host) {
+        true => ["no rdma device", "nosuch_7"],
+        false => ["libibverbs", "apt-get install"],
+    };
+    assert_refused(host, &options, 2, &words);
+    // The doctor says the same.
+    let doctor = host.ibtap("doctor --device nosuch_7");
+    assert_eq!(doctor.code, Some(2), "{doctor:?}");
+    let said = doctor.out.to_lowercase();
+    assert!(words.iter().all(|word| said.contains(word)), "{doctor:?}");
+}
+
+#[test]
+fn without_rdma_core_it_says_what_to_install() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    // A root directory with the program and what it is linked to, which rdma-core is not.
+    let root = host.file("root");
+    let root = root.to_str().expect("an ASCII path");
+    let program = env!("CARGO_BIN_EXE_ibtapd");
+    let made = host.run_script(&format!(
+        "set -e; mkdir -p {root}/proc {root}/run; cp {program} {root}/ibtapd; \
+         for lib in $(ldd {program} | grep -o '/[^ ]*'); do \
+         mkdir -p {root}$(dirname $lib); cp $lib {root}$lib; done; ! ldd {program} | grep -q ibverbs"
+    ));
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let done = host.run_script(&format!(
+        "unshare --mount sh -c 'mount --rbind /proc {root}/proc && exec chroot {root} /ibtapd \
+         --socket /run/s --provider verbs --device mlx5_0'"
+    ));
+    assert_eq!(done.code, Some(2), "{done:?}");
+    assert_eq!(done.err.lines().count(), 1, "{done:?}");
+    for word in [
+        "ibtapd: libibverbs.so.1",
+        "apt-get install",
+        "libibverbs1",
+        "librdmacm1",
+    ] {
+        assert!(done.err.contains(word), "{word:?} is not in {done:?}");
+    }
+    assert!(!host.has_link("ib0"));
+}
+
+#[test]
+fn options_of_one_provider_are_not_the_others() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let host = lab.host(0);
+    for (options, said) in [
+        (
+            &["--provider", "verbs", "--underlay", "eth0"][..],
+            "no --underlay",
+        ),
+        (&["--provider", "verbs"], "--device"),
+        (&["--device", "mlx5_0"], "--provider verbs"),
+        (&["--underlay", "eth0", "--port", "1"], "--provider verbs"),
+        (
+            &["--provider", "verbs", "--device", "mlx5_0", "--queues", "2"],
+            "one queue",
+        ),
+        (&["--underlay", "eth0", "--gid", "1"], "GID table"),
+    ] {
+        let done = host.refused(options);
+        assert_eq!(done.code, Some(1), "{options:?}: {done:?}");
+        assert!(
+            done.err.contains(said),
+            "{options:?}: {said:?} is not in {done:?}"
+        );
+    }
+}
+
 #[test]
 fn modes_mtus_and_connections_that_there_are_not() {
     let Some(mut lab) = Lab::pair() else { return };

@@ -70,7 +70,10 @@ pub fn judge(facts: &Facts, config: &VerbsConfig, locking: Locking) -> Vec<Findi
         // That was said already.
         Err(_) if facts.libraries.is_err() => {}
         Err(why) => findings.push(
-            Finding::new(CHECK, Level::Fail, name, why).advise("rdma link show lists the devices"),
+            Finding::new(CHECK, Level::Fail, name, why).advise(
+                "rdma link show lists the devices; rdma link add rxe0 type rxe netdev IF makes one of an \
+                 Ethernet interface",
+            ),
         ),
     }
     findings
