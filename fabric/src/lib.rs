@@ -15,6 +15,8 @@
 pub mod cm;
 pub mod connection;
 pub mod mad;
+mod membership;
+mod memory;
 pub mod pkeys;
 pub mod port;
 pub mod provider;
@@ -28,6 +30,7 @@ pub use connection::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo,
     Connections, Posted, RejectReason, ServiceId, WcStatus,
 };
+pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{
     Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use crate::connection::{ConnectionId, Connections};
+use crate::memory::ReceiveMemory;
 use crate::port::EndpointId;
 use crate::time::Instant;
 use crate::types::{Gid, PKey, QKey, Qpn};
@@ -98,8 +99,8 @@ pub enum Part {
 /// part; one that came in many has up to one for each packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    arrived: &'a [u8],
-    kept: &'a [u8],
+    arrived: ReceiveMemory<'a>,
+    kept: ReceiveMemory<'a>,
     parts: &'a [Part],
 }
 
@@ -107,8 +108,8 @@ impl<'a> Message<'a> {
     /// For providers: `parts` lie in `arrived`, the batch's memory, and in `kept`.
     pub(crate) const fn new(arrived: &'a [u8], kept: &'a [u8], parts: &'a [Part]) -> Message<'a> {
         Message {
-            arrived,
-            kept,
+            arrived: ReceiveMemory::Slice(arrived),
+            kept: ReceiveMemory::Slice(kept),
             parts,
         }
     }
@@ -116,8 +117,8 @@ impl<'a> Message<'a> {
     /// The parts in order; none is empty.
     pub fn parts(self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         self.parts.iter().map(move |part| match part {
-            Part::Arrived(range) => &self.arrived[range.clone()],
-            Part::Kept(range) => &self.kept[range.clone()],
+            Part::Arrived(range) => self.arrived.bytes(range),
+            Part::Kept(range) => self.kept.bytes(range),
         })
     }
 }
@@ -125,20 +126,20 @@ impl<'a> Message<'a> {
 /// What one poll found. Holds the provider's receive memory; dropping it gives the memory back.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    memory: &'a [u8],
+    memory: ReceiveMemory<'a>,
     received: &'a [UdReceived],
-    kept: &'a [u8],
+    kept: ReceiveMemory<'a>,
     messages: &'a [RcReceived],
     parts: &'a [Part],
 }
 
 impl<'a> Batch<'a> {
     /// For providers: datagrams whose ranges lie in `memory`.
-    pub fn new(memory: &'a [u8], received: &'a [UdReceived]) -> Batch<'a> {
+    pub fn new(memory: impl Into<ReceiveMemory<'a>>, received: &'a [UdReceived]) -> Batch<'a> {
         Batch {
-            memory,
+            memory: memory.into(),
             received,
-            kept: &[],
+            kept: ReceiveMemory::Slice(&[]),
             messages: &[],
             parts: &[],
         }
@@ -147,12 +148,12 @@ impl<'a> Batch<'a> {
     /// For providers: with messages whose parts lie in `memory` and in `kept`.
     pub fn with_messages(
         self,
-        kept: &'a [u8],
+        kept: impl Into<ReceiveMemory<'a>>,
         messages: &'a [RcReceived],
         parts: &'a [Part],
     ) -> Batch<'a> {
         Batch {
-            kept,
+            kept: kept.into(),
             messages,
             parts,
             ..self
@@ -182,7 +183,7 @@ impl<'a> Batch<'a> {
         let memory = self.memory;
         self.received
             .iter()
-            .map(move |r| (r, &memory[r.range.clone()]))
+            .map(move |r| (r, memory.bytes(&r.range)))
     }
 
     /// Whether nothing was received.

@@ -8,6 +8,7 @@
 mod connect;
 mod end;
 mod path;
+mod rdma_cm;
 mod sidr;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,9 @@ use zerocopy::FromBytes;
 pub use connect::{Mra, Rej, Rep, Req, Rtu};
 pub use end::{Drep, Dreq};
 pub use path::{Apr, Lap, Path};
+pub use rdma_cm::{
+    RDMA_CM_DATA_LEN, RDMA_CM_HEADER_LEN, RdmaCmAddresses, RdmaCmData, RdmaCmHeader,
+};
 pub use sidr::{SidrRep, SidrReq};
 
 use super::{Header, MAD_LEN};

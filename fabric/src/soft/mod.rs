@@ -23,7 +23,6 @@ mod holder;
 mod icrc_check;
 mod lanes;
 mod mailbox;
-mod membership;
 mod port;
 mod reception;
 mod socket;

@@ -15,7 +15,6 @@ use super::endpoint::UdQueuePair;
 use super::engine::EngineConfig;
 use super::holder::{self, Lock, Locked};
 use super::mailbox::Mailbox;
-use super::membership::Memberships;
 use super::qp::{QueuePair, Service};
 use super::reception::DELIVERIES;
 use super::socket::{self, Binding};
@@ -23,6 +22,7 @@ use super::table::{Endpoints, Groups, Shared, Sockets, Table};
 use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
+use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
     Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,

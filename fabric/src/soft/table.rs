@@ -98,6 +98,7 @@ impl Endpoint {
     /// Its partition, for connections.
     pub const fn partition(&self) -> Partition {
         Partition {
+            qpn: self.qp.qpn(),
             pkey: self.pkey,
             index: self.qp.pkey_index(),
             starts: self.starts,

@@ -59,11 +59,10 @@ fn a_blocked_train_leaves_when_there_is_room() {
         tv_sec: 1,
         tv_nsec: 0,
     };
-    let count = epoll::wait(
-        &epoll,
-        rustix::buffer::spare_capacity(&mut events),
-        Some(&second),
-    );
+    let count = rustix::io::retry_on_intr(|| {
+        let room = rustix::buffer::spare_capacity(&mut events);
+        epoll::wait(&epoll, room, Some(&second))
+    });
     assert_eq!(count.unwrap(), 1, "readiness tells of room");
     assert_eq!(events[0].data.u64(), TOKEN);
     while !w.has_room() {

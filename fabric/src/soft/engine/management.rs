@@ -1,14 +1,14 @@
 //! What communication management says happened, and what that means for queue pairs and consumer.
 
 use super::verbs::Begin;
-use super::{Engine, Listener, Partition};
+use super::{Engine, Partition, rdma_cm};
 use crate::cm::{CmEvent, CmId, Remote};
 use crate::connection::{CloseReason, ConnectionEvent, RejectReason, ServiceId};
 use crate::mad::MAD_LEN;
 use crate::port::EndpointId;
 use crate::soft::engine::connection::Stage;
 use crate::time::Instant;
-use crate::types::{Gid, PKey, Psn};
+use crate::types::{Gid, PKey, Psn, Qpn};
 
 impl Engine {
     /// Takes a management datagram of communication management that came from `from`'s QP1 with this
@@ -16,10 +16,7 @@ impl Engine {
     /// have (IBA vol. 1, 13.5.4).
     pub fn mad(&mut self, now: Instant, from: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
         let Engine { cm, listeners, .. } = self;
-        let listens = |service| {
-            let listener: Option<&Listener> = listeners.get(&service);
-            listener.is_some_and(|l| l.partition.is_some())
-        };
+        let listens = |service| listeners.any(service);
         cm.answer_in(Some(pkey));
         cm.receive(now, from, mad, listens);
         self.drain_cm(now);
@@ -73,8 +70,9 @@ impl Engine {
         remote: &Remote,
         private_data: Box<[u8]>,
     ) {
-        let (endpoint, partition) = match self.judge(service, remote) {
-            Ok(place) => place,
+        let judged = self.judge(service, peer, remote, private_data);
+        let (endpoint, partition, private_data) = match judged {
+            Ok(judged) => judged,
             Err(reason) => {
                 self.cm.reject(now, cm, reason, &[]);
                 return;
@@ -106,17 +104,22 @@ impl Engine {
         });
     }
 
-    /// Who serves a request, if it can be served here. Both sides must use one path MTU: a SEND First
+    /// Who serves a request and what that is to read, if it can be served here. Both sides must use one path MTU: a SEND First
     /// has exactly that many bytes (IBA vol. 1, 9.7.4.1.6), and a reply has no field for another. The
     /// IBA has no reason for a P_Key that does not fit (12.6.7.2); this one is the kernel's
     /// (drivers/infiniband/core/cm.c, `cm_req_handler`).
     fn judge(
         &self,
         service: ServiceId,
+        peer: Gid,
         remote: &Remote,
-    ) -> Result<(EndpointId, Partition), RejectReason> {
-        let listener = self.listeners.get(&service);
-        let serving = listener.and_then(|l| Some((l.endpoint, l.partition?)));
+        private_data: Box<[u8]>,
+    ) -> Result<(EndpointId, Partition, Box<[u8]>), RejectReason> {
+        let (to, private_data) = match service.rdma_cm_port() {
+            Some(_) => rdma_cm::requested(peer, self.port.gid, &private_data)?,
+            None => (Qpn::new(0), private_data),
+        };
+        let serving = self.listeners.find(service, to);
         let (endpoint, partition) = serving.ok_or(RejectReason::INVALID_SERVICE_ID)?;
         if !partition.pkey.matches(remote.pkey) {
             return Err(RejectReason::INVALID_GID);
@@ -124,7 +127,7 @@ impl Engine {
         if self.port.path_mtu.is_none_or(|own| remote.path_mtu > own) {
             return Err(RejectReason::INVALID_MTU);
         }
-        Ok((endpoint, partition))
+        Ok((endpoint, partition, private_data))
     }
 
     fn replied(&mut self, now: Instant, id: CmId, remote: Remote, private_data: Box<[u8]>) {

@@ -56,8 +56,10 @@ impl Engine {
     /// ReadyToUse, or for a packet: until then the peer's queue pair drops what comes.
     fn takes_messages(&self, now: Instant, connection: ConnectionId) -> Option<usize> {
         let c = self.table.get(self.table.by_id(connection)?)?;
-        let takes =
-            c.stage == Stage::Open && c.posted < POSTED_MAX && c.qp.room(now) != Room::Stalled;
+        let takes = c.stage == Stage::Open
+            && !c.awaits_rtu
+            && c.posted < POSTED_MAX
+            && c.qp.room(now) != Room::Stalled;
         takes.then_some(c.path_mtu.bytes() as usize)
     }
 

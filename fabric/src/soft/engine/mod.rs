@@ -7,10 +7,12 @@
 //! nothing to a busy one.
 
 mod connection;
+mod listeners;
 mod management;
 mod messages;
 mod pool;
 mod random;
+mod rdma_cm;
 mod receive;
 mod table;
 mod timers;
@@ -20,22 +22,20 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
-use crate::connection::{
-    CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, ServiceId, WcStatus,
-};
+use crate::connection::{CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, WcStatus};
 use crate::pkeys::PKeyTable;
-use crate::port::EndpointId;
 use crate::time::Instant;
 use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
 use crate::worker::{Counters, RcReceived};
 
 use connection::Connection;
+use listeners::Listeners;
 use messages::Lent;
 use pool::Pool;
 use random::Random;
@@ -103,6 +103,8 @@ pub struct PortView {
 /// The P_Key table entry of an endpoint, from one start of its queue pair to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Partition {
+    /// Its queue pair, of unreliable datagrams: requests may name it.
+    pub qpn: Qpn,
     /// Full or limited.
     pub pkey: PKey,
     /// Its place in the table.
@@ -112,9 +114,10 @@ pub struct Partition {
 }
 
 impl From<PKey> for Partition {
-    /// The first entry of a table.
+    /// The first entry of a table, and a queue pair that nobody can name.
     fn from(pkey: PKey) -> Partition {
         Partition {
+            qpn: Qpn::new(0),
             pkey,
             index: 0,
             starts: 0,
@@ -152,14 +155,6 @@ impl Default for PortView {
     }
 }
 
-/// Who takes requests for a service.
-#[derive(Clone, Copy, Debug)]
-struct Listener {
-    endpoint: EndpointId,
-    /// None while the endpoint waits for its P_Key.
-    partition: Option<Partition>,
-}
-
 /// The connections of one worker.
 #[derive(Debug)]
 pub struct Engine {
@@ -168,7 +163,7 @@ pub struct Engine {
     cm: Cm,
     shared: Shared,
     table: Table,
-    listeners: HashMap<ServiceId, Listener, foldhash::fast::RandomState>,
+    listeners: Listeners,
     events: VecDeque<ConnectionEvent>,
     srq_limit: usize,
     /// What is in the inbox, as the consumer knows it.
@@ -220,7 +215,7 @@ impl Engine {
                 counts: RcCounts::default(),
             },
             table: Table::default(),
-            listeners: HashMap::default(),
+            listeners: Listeners::default(),
             events: VecDeque::new(),
             srq_limit,
             received: Vec::new(),

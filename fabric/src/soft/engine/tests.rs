@@ -1,3 +1,5 @@
+mod rdma_cm;
+
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
@@ -8,8 +10,9 @@ use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
 use super::connection::Stage;
 use super::*;
-use crate::connection::{ConnectError, ConnectRequest, Posted, RejectReason};
+use crate::connection::{ConnectError, ConnectRequest, Posted, RejectReason, ServiceId};
 use crate::mad::{Header, MAD_LEN, Mad, cm};
+use crate::port::EndpointId;
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);
 const ENDPOINT: EndpointId = EndpointId(3);

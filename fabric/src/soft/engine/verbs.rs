@@ -2,7 +2,7 @@
 
 use super::connection::{Connection, Stage, Wish};
 use super::table::Place;
-use super::{Engine, Listener, Partition, Standing};
+use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{Ask, CmId, Consent};
 use crate::connection::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, RejectReason,
@@ -35,21 +35,12 @@ impl Engine {
         standing: impl Into<Standing>,
         service: ServiceId,
     ) {
-        let partition = match standing.into() {
-            Standing::Gone => return,
-            Standing::Waiting => None,
-            Standing::Member(partition) => Some(partition),
-        };
-        let listener = Listener {
-            endpoint,
-            partition,
-        };
-        self.listeners.insert(service, listener);
+        self.listeners.insert(endpoint, standing.into(), service);
     }
 
     /// See [`crate::Connections::close_all`].
     pub fn close_all(&mut self, now: Instant, endpoint: EndpointId) {
-        self.listeners.retain(|_, l| l.endpoint != endpoint);
+        self.listeners.remove(endpoint);
         for place in self.table.places(|c| c.endpoint == endpoint) {
             self.drop_quietly(now, place);
         }
@@ -60,17 +51,7 @@ impl Engine {
     /// restarted or waits (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c, `__ipoib_ib_dev_flush`: a
     /// heavy flush ends all of them).
     pub fn follow_endpoints(&mut self, now: Instant, standing: impl Fn(EndpointId) -> Standing) {
-        self.listeners.retain(|_, l| match standing(l.endpoint) {
-            Standing::Gone => false,
-            Standing::Waiting => {
-                l.partition = None;
-                true
-            }
-            Standing::Member(partition) => {
-                l.partition = Some(partition);
-                true
-            }
-        });
+        self.listeners.follow(&standing);
         let stands = |c: &Connection| standing(c.endpoint) == Standing::Member(c.partition);
         for place in self.table.places(|c| !stands(c)) {
             let endpoint = self.table.get(place).map(|c| c.endpoint);
@@ -105,12 +86,21 @@ impl Engine {
         };
         let wish = Wish {
             service: request.service,
-            private_data: request.private_data.into(),
+            private_data: self.request_data(request),
         };
         let id = self.new_id();
         let from = (endpoint, partition.into());
         self.ask(now, id, from, peer, path_mtu, wish)?;
         Ok(id)
+    }
+
+    /// The private data of a request: where it is for rdma_cm, with what that wants in it.
+    fn request_data(&mut self, request: &ConnectRequest<'_>) -> Box<[u8]> {
+        if request.service.rdma_cm_port().is_none() {
+            return request.private_data.into();
+        }
+        let port = self.random.next() as u16 | rdma_cm::EPHEMERAL;
+        rdma_cm::request(self.port.gid, port, request)
     }
 
     /// Asks a peer for a connection, from an endpoint in its partition.

@@ -1,0 +1,94 @@
+//! Who takes requests for which service.
+
+use std::collections::HashMap;
+
+use super::{Partition, Standing};
+use crate::connection::ServiceId;
+use crate::port::EndpointId;
+use crate::types::Qpn;
+
+/// Who takes requests for a service.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    endpoint: EndpointId,
+    /// None while the endpoint waits for its P_Key.
+    partition: Option<Partition>,
+}
+
+/// The listeners of one worker. A service of rdma_cm may have several, which requests tell apart by
+/// their queue pairs; any other has one.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    services: HashMap<ServiceId, Vec<Listener>, foldhash::fast::RandomState>,
+}
+
+impl Listeners {
+    /// Takes requests in the name of an endpoint; of one that is gone none.
+    pub fn insert(&mut self, endpoint: EndpointId, standing: Standing, service: ServiceId) {
+        let partition = match standing {
+            Standing::Gone => return,
+            Standing::Waiting => None,
+            Standing::Member(partition) => Some(partition),
+        };
+        let several = service.rdma_cm_port().is_some();
+        let listeners = self.services.entry(service).or_default();
+        listeners.retain(|l| several && l.endpoint != endpoint);
+        listeners.push(Listener {
+            endpoint,
+            partition,
+        });
+    }
+
+    /// Takes no more requests in the name of an endpoint.
+    pub fn remove(&mut self, endpoint: EndpointId) {
+        self.retain(|l| l.endpoint != endpoint);
+    }
+
+    /// Follows what has become of the endpoints.
+    pub fn follow(&mut self, standing: impl Fn(EndpointId) -> Standing) {
+        self.retain(|l| match standing(l.endpoint) {
+            Standing::Gone => false,
+            Standing::Waiting => {
+                l.partition = None;
+                true
+            }
+            Standing::Member(partition) => {
+                l.partition = Some(partition);
+                true
+            }
+        });
+    }
+
+    fn retain(&mut self, mut keeps: impl FnMut(&mut Listener) -> bool) {
+        self.services.retain(|_, listeners| {
+            listeners.retain_mut(&mut keeps);
+            !listeners.is_empty()
+        });
+    }
+
+    /// Whether anybody takes requests for a service now.
+    pub fn any(&self, service: ServiceId) -> bool {
+        self.serving(service).next().is_some()
+    }
+
+    /// Who takes a request for a service that names a queue pair, or with 0 means the only listener.
+    pub fn find(&self, service: ServiceId, to: Qpn) -> Option<(EndpointId, Partition)> {
+        let mut serving = self.serving(service);
+        if to != Qpn::new(0) {
+            return serving.find(|(_, partition)| partition.qpn == to);
+        }
+        let only = serving.next()?;
+        serving.next().is_none().then_some(only)
+    }
+
+    fn serving(&self, service: ServiceId) -> impl Iterator<Item = (EndpointId, Partition)> {
+        let listeners = self.services.get(&service).into_iter().flatten();
+        listeners.filter_map(|l| Some((l.endpoint, l.partition?)))
+    }
+
+    /// Whether nobody takes requests for anything, now or later.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.services.is_empty()
+    }
+}

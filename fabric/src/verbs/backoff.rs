@@ -1,0 +1,64 @@
+//! How long to wait before something is tried again.
+
+use std::time::Duration;
+
+use crate::time::Instant;
+
+/// Waits that double from the first to the longest.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+    /// Before this there is no next attempt.
+    until: Instant,
+}
+
+impl Backoff {
+    /// Nothing has failed yet: the first attempt may be made at once.
+    pub const fn new(first: Duration, longest: Duration) -> Backoff {
+        Backoff {
+            first,
+            longest,
+            next: first,
+            until: Instant(0),
+        }
+    }
+
+    /// Whether an attempt may be made.
+    pub fn may_try(&self, now: Instant) -> bool {
+        now >= self.until
+    }
+
+    /// An attempt has failed.
+    pub fn failed(&mut self, now: Instant) {
+        self.until = now.after(self.next);
+        self.next = (self.next * 2).min(self.longest);
+    }
+
+    /// An attempt has succeeded.
+    pub fn succeeded(&mut self) {
+        *self = Backoff::new(self.first, self.longest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_begin_anew_after_success() {
+        let mut b = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+        assert!(b.may_try(Instant(0)));
+        let mut now = 0;
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            b.failed(Instant(now));
+            let end = now + seconds * 1_000_000_000;
+            assert!(!b.may_try(Instant(end - 1)) && b.may_try(Instant(end)));
+            now = end;
+        }
+        b.succeeded();
+        b.failed(Instant(now));
+        assert!(b.may_try(Instant(now + 1_000_000_000)));
+    }
+}

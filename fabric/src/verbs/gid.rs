@@ -1,0 +1,277 @@
+//! Which entry of a port's GID table is the port's address.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::config::GidChoice;
+use crate::types::Gid;
+
+/// How packets from a GID look on the wire (kernel include/rdma/ib_verbs.h, `enum ib_gid_type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GidKind {
+    /// InfiniBand's own, or RoCE v1's EtherType 0x8915, which has the same number.
+    IbOrRoceV1,
+    /// UDP port 4791.
+    RoceV2,
+}
+
+/// One entry of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GidEntry {
+    /// Its index.
+    pub index: u32,
+    /// The GID.
+    pub gid: Gid,
+    /// How its packets look.
+    pub kind: GidKind,
+    /// The interface whose address it is; 0 where there is none.
+    pub ifindex: u32,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// The interface.
+    pub ifindex: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// Neither tentative nor a duplicate.
+    pub usable: bool,
+}
+
+/// Why no entry can be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoGid {
+    /// It may yet come; the text says what is missing.
+    Waiting(String),
+    /// The configuration asks for what this port cannot do.
+    Wrong(String),
+}
+
+/// Chooses for a port named `port`. The entry with the GID `current` is preferred among equals, so that
+/// a new address does not change an old choice.
+///
+/// # Errors
+/// [`NoGid`]
+pub fn choose(
+    port: &str,
+    entries: &[GidEntry],
+    addresses: &[Address],
+    ethernet: bool,
+    choice: GidChoice,
+    current: Option<Gid>,
+) -> Result<GidEntry, NoGid> {
+    let mut usable = Vec::new();
+    let mut waits = None;
+    for entry in entries.iter().filter(|e| e.gid != Gid::UNSPECIFIED) {
+        if ethernet && entry.kind != GidKind::RoceV2 {
+            continue;
+        }
+        match standing(entry, addresses, ethernet) {
+            Standing::Usable => usable.push(*entry),
+            Standing::Tentative => waits = waits.or(Some(entry.gid)),
+            Standing::NotThere => {}
+        }
+    }
+    // Preferred is the earliest of the table, or the present one.
+    usable.sort_by_key(|e| (current != Some(e.gid), e.index));
+    if !ethernet {
+        return infiniband(port, &usable, choice);
+    }
+    let found = match choice {
+        GidChoice::Auto => {
+            let v6 = || usable.iter().filter(|e| e.gid.ipv4().is_none());
+            v6().find(|e| is_link_local(&e.gid)).or_else(|| v6().next())
+        }
+        GidChoice::Ipv4 => usable.iter().find(|e| e.gid.ipv4().is_some()),
+        GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
+        GidChoice::Index(index) => {
+            let seen = entries.iter().find(|e| e.index == index);
+            let other_kind =
+                |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::IbOrRoceV1;
+            if seen.is_some_and(other_kind) {
+                return Err(NoGid::Wrong(format!(
+                    "GID {index} of {port} is of RoCE v1; `rdma link` and \
+                     /sys/class/infiniband/*/ports/*/gid_attrs/types show which are of RoCE v2"
+                )));
+            }
+            usable.iter().find(|e| e.index == index)
+        }
+    };
+    found
+        .copied()
+        .ok_or_else(|| missing(port, choice, waits, &usable))
+}
+
+/// What is missing on Ethernet, and how to get it.
+fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry]) -> NoGid {
+    let text = match (choice, waits) {
+        (_, Some(gid)) => format!("{port} waits for its address {gid} to be no longer tentative"),
+        (GidChoice::Auto, None) if usable.is_empty() => format!(
+            "{port} has no RoCE v2 GID whose interface has the address: set that interface up, \
+             with an IPv6 link-local address"
+        ),
+        (GidChoice::Auto, None) => format!(
+            "{port} has IPv4 GIDs only, and IPoIB's groups are IPv6 groups: give its interface an \
+             IPv6 address, or set gid = \"ipv4\" to do without multicast"
+        ),
+        (GidChoice::Ipv4, None) => {
+            format!("{port} has no IPv4 GID of RoCE v2: give its interface an IPv4 address")
+        }
+        (GidChoice::Address(ip), None) => format!(
+            "{port} has no RoCE v2 GID {ip}: give its interface that address, or choose another"
+        ),
+        (GidChoice::Index(index), None) => {
+            format!("GID {index} of {port} is empty, or its interface lacks the address")
+        }
+    };
+    NoGid::Waiting(text)
+}
+
+/// On an InfiniBand link layer GIDs come from the subnet manager, and index 0 is the port's own.
+fn infiniband(port: &str, usable: &[GidEntry], choice: GidChoice) -> Result<GidEntry, NoGid> {
+    let found = match choice {
+        GidChoice::Auto => usable.iter().min_by_key(|e| e.index),
+        GidChoice::Ipv4 => {
+            return Err(NoGid::Wrong(format!(
+                "{port} is an InfiniBand port, whose GIDs are no IPv4 addresses"
+            )));
+        }
+        GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
+        GidChoice::Index(index) => usable.iter().find(|e| e.index == index),
+    };
+    found.copied().ok_or_else(|| {
+        NoGid::Waiting(format!(
+            "{port} lacks the GID asked for; a subnet manager gives them"
+        ))
+    })
+}
+
+/// Whether packets can leave with a GID as their source.
+enum Standing {
+    Usable,
+    Tentative,
+    NotThere,
+}
+
+/// The default GID is there even if the interface lacks the address, and then nothing that is sent from
+/// it finds a route (kernel drivers/infiniband/core/cache.c, `make_default_gid`).
+fn standing(entry: &GidEntry, addresses: &[Address], ethernet: bool) -> Standing {
+    if !ethernet {
+        return Standing::Usable;
+    }
+    let ip = entry.gid.to_ip();
+    let own = |a: &&Address| a.ip == ip && (entry.ifindex == 0 || a.ifindex == entry.ifindex);
+    match addresses.iter().find(own) {
+        Some(a) if a.usable => Standing::Usable,
+        Some(_) => Standing::Tentative,
+        None => Standing::NotThere,
+    }
+}
+
+fn is_link_local(gid: &Gid) -> bool {
+    Ipv6Addr::from(gid.0).is_unicast_link_local()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(index: u32, gid: &str, kind: GidKind) -> GidEntry {
+        GidEntry {
+            index,
+            gid: gid.parse().unwrap(),
+            kind,
+            ifindex: 2,
+        }
+    }
+
+    fn address(ip: &str, usable: bool) -> Address {
+        Address {
+            ifindex: 2,
+            ip: ip.parse().unwrap(),
+            usable,
+        }
+    }
+
+    /// A NIC's table: each GID as RoCE v1 and as v2, the default one first.
+    fn table() -> Vec<GidEntry> {
+        let gids = ["fe80::1", "192.0.2.1", "2001:db8::1"];
+        let both = |(i, gid): (u32, &str)| {
+            [
+                entry(2 * i, gid, GidKind::IbOrRoceV1),
+                entry(2 * i + 1, gid, GidKind::RoceV2),
+            ]
+        };
+        let mut all: Vec<GidEntry> = (0..).zip(gids).flat_map(both).collect();
+        all.push(entry(6, "::", GidKind::RoceV2));
+        all
+    }
+
+    fn index(
+        addresses: &[Address],
+        choice: GidChoice,
+        current: Option<&str>,
+    ) -> Result<u32, NoGid> {
+        let current = current.map(|g| g.parse().unwrap());
+        choose("rxe0/1", &table(), addresses, true, choice, current).map(|e| e.index)
+    }
+
+    #[test]
+    fn link_local_comes_first_then_any_ipv6() {
+        let all = ["fe80::1", "192.0.2.1", "2001:db8::1"].map(|a| address(a, true));
+        assert_eq!(index(&all, GidChoice::Auto, None), Ok(1));
+        assert_eq!(index(&all, GidChoice::Ipv4, None), Ok(3));
+        let global = "2001:db8::1".parse().unwrap();
+        assert_eq!(index(&all, GidChoice::Address(global), None), Ok(5));
+        assert_eq!(index(&all, GidChoice::Index(3), None), Ok(3));
+        // The default GID without its address is no source.
+        assert_eq!(index(&all[1..], GidChoice::Auto, None), Ok(5));
+        assert_eq!(
+            index(&all[1..], GidChoice::Auto, Some("2001:db8::1")),
+            Ok(5)
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let says = |addresses: &[Address], choice, part: &str| match index(addresses, choice, None)
+            .unwrap_err()
+        {
+            NoGid::Waiting(text) => assert!(text.contains(part), "{text}"),
+            wrong => panic!("{wrong:?}"),
+        };
+        says(&[], GidChoice::Auto, "link-local");
+        says(&[address("fe80::1", false)], GidChoice::Auto, "tentative");
+        says(
+            &[address("192.0.2.1", true)],
+            GidChoice::Auto,
+            "IPv4 GIDs only",
+        );
+        says(&[address("fe80::1", true)], GidChoice::Ipv4, "IPv4 address");
+        says(&[address("fe80::1", true)], GidChoice::Index(6), "GID 6");
+        let wrong = index(&[address("fe80::1", true)], GidChoice::Index(0), None);
+        assert!(matches!(wrong, Err(NoGid::Wrong(text)) if text.contains("RoCE v1")));
+    }
+
+    #[test]
+    fn an_address_of_another_interface_is_not_the_gids() {
+        let other = Address {
+            ifindex: 3,
+            ..address("fe80::1", true)
+        };
+        assert!(index(&[other], GidChoice::Auto, None).is_err());
+    }
+
+    #[test]
+    fn infiniband_takes_the_first_and_asks_no_interface() {
+        let entries = [
+            entry(0, "fe80::2:c903:0:1", GidKind::IbOrRoceV1),
+            entry(1, "fe80::2:c903:0:9", GidKind::IbOrRoceV1),
+        ];
+        let pick = |choice| choose("mlx4_0/1", &entries, &[], false, choice, None);
+        assert_eq!(pick(GidChoice::Auto).map(|e| e.index), Ok(0));
+        assert_eq!(pick(GidChoice::Index(1)).map(|e| e.index), Ok(1));
+        assert!(matches!(pick(GidChoice::Ipv4), Err(NoGid::Wrong(_))));
+        assert!(matches!(pick(GidChoice::Index(2)), Err(NoGid::Waiting(_))));
+    }
+}
