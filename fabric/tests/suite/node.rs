@@ -4,30 +4,70 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
-use fabric::soft::{SoftConfig, SoftPort};
+use fabric::soft::SoftConfig;
 use fabric::{
-    AhAttributes, EndpointId, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination, UdInit,
-    UdReceived, Worker,
+    AhAttributes, EndpointId, Gid, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Sent,
+    UdDestination, UdInit, UdReceived, Worker,
 };
 
 use crate::net::Namespace;
 
 pub const QKEY: QKey = QKey::new(0x0b1b);
 
+/// Long enough for anything that happens at all, also in a machine that is emulated.
+pub const SOON: Duration = Duration::from_secs(30);
+
 pub struct Node<'n> {
-    ns: &'n Namespace,
-    pub port: SoftPort,
+    ns: Option<&'n Namespace>,
+    pub port: Box<dyn Port>,
     pub workers: Vec<Box<dyn Worker>>,
+    /// What came while only the other side's mail was asked for.
+    kept: Vec<Got>,
+    /// How long nothing comes until nothing will.
+    quiet: Duration,
 }
 
 /// A datagram and the worker that received it.
 pub type Got = (usize, UdReceived, Vec<u8>);
 
 impl<'n> Node<'n> {
+    /// A soft port in a namespace.
     pub fn open(ns: &'n Namespace, config: SoftConfig) -> Node<'n> {
-        let mut port = ns.run(|| SoftPort::open(config)).unwrap();
+        let config = ProviderConfig::Soft(config);
+        let port = ns.run(|| fabric::open(config)).unwrap();
+        let quiet = Duration::from_millis(100);
+        Node::of(Some(ns), port, quiet)
+    }
+
+    /// A port in the test's own namespace.
+    pub fn open_here(config: ProviderConfig) -> Node<'static> {
+        let port = fabric::open(config).unwrap();
+        Node::of(None, port, Duration::from_millis(500))
+    }
+
+    fn of(ns: Option<&'n Namespace>, mut port: Box<dyn Port>, quiet: Duration) -> Node<'n> {
         let workers = port.take_workers();
-        Node { ns, port, workers }
+        Node {
+            ns,
+            port,
+            workers,
+            kept: Vec::new(),
+            quiet,
+        }
+    }
+
+    /// Runs `f` with the port in the port's namespace, where a daemon is at home.
+    pub fn at_home<T: Send>(&mut self, f: impl FnOnce(&mut dyn Port) -> T + Send) -> T {
+        let port = self.port.as_mut();
+        match self.ns {
+            Some(ns) => ns.run(|| f(port)),
+            None => f(port),
+        }
+    }
+
+    /// Bytes of the largest payload.
+    pub fn payload_max(&self) -> usize {
+        self.port.attributes().ud_payload_max as usize
     }
 
     pub fn gid(&self) -> Gid {
@@ -67,16 +107,14 @@ impl<'n> Node<'n> {
         (found.state, found.pkey.get())
     }
 
-    /// Attaches from a thread of the port's namespace, where a daemon is at home.
+    /// Attaches an endpoint to a group.
     pub fn attach(&mut self, to: &UdEndpoint, mgid: Gid) {
-        let port = &mut self.port;
-        self.ns.run(|| port.attach(to.id, mgid)).unwrap();
+        self.at_home(|port| port.attach(to.id, mgid)).unwrap();
     }
 
     /// What the port makes of what happened outside.
     pub fn process(&mut self) -> Vec<PortEvent> {
-        let port = &mut self.port;
-        self.ns.run(|| port.process())
+        self.at_home(|port| port.process())
     }
 
     /// Sends `payloads` in one train from worker 0.
@@ -112,25 +150,54 @@ impl<'n> Node<'n> {
         sent
     }
 
-    /// What arrives at any worker until `count` datagrams are there, or for a second.
+    /// What arrives at any worker until `count` datagrams are there.
     pub fn receive(&mut self, count: usize) -> Vec<Got> {
-        let deadline = Instant::now() + Duration::from_secs(1);
-        let mut all = Vec::new();
-        while all.len() < count && Instant::now() < deadline {
-            self.poll_into(&mut all);
-            sleep(Duration::from_millis(1));
-        }
-        all
+        let deadline = Instant::now() + SOON;
+        self.gather(None, |all| all.len() >= count || Instant::now() > deadline)
     }
 
-    /// What arrives within a tenth of a second.
+    /// The same, while another node goes on with what it has been asked to send.
+    pub fn receive_from(&mut self, other: &mut Node<'_>, count: usize) -> Vec<Got> {
+        let deadline = Instant::now() + SOON;
+        let enough = |all: &[Got]| all.len() >= count || Instant::now() > deadline;
+        self.gather(Some(other), enough)
+    }
+
+    /// What arrives within a tenth of a second, or as long as this provider takes.
     pub fn receive_for_a_while(&mut self) -> Vec<Got> {
-        let mut all = Vec::new();
-        for _ in 0..20 {
+        let end = Instant::now() + self.quiet;
+        self.gather(None, |_| Instant::now() > end)
+    }
+
+    /// The same, while another node goes on with what it has been asked to send.
+    pub fn receive_for_a_while_from(&mut self, other: &mut Node<'_>) -> Vec<Got> {
+        let end = Instant::now() + self.quiet;
+        self.gather(Some(other), |_| Instant::now() > end)
+    }
+
+    /// What is there now.
+    pub fn receive_for_no_time(&mut self) -> Vec<Got> {
+        self.gather(None, |_| true)
+    }
+
+    fn gather(
+        &mut self,
+        mut other: Option<&mut Node<'_>>,
+        is_enough: impl Fn(&[Got]) -> bool,
+    ) -> Vec<Got> {
+        let mut all = std::mem::take(&mut self.kept);
+        loop {
             self.poll_into(&mut all);
-            sleep(Duration::from_millis(5));
+            if is_enough(&all) {
+                return all;
+            }
+            if let Some(other) = &mut other {
+                let mut kept = std::mem::take(&mut other.kept);
+                other.poll_into(&mut kept);
+                other.kept = kept;
+            }
+            sleep(Duration::from_millis(1));
         }
-        all
     }
 
     fn poll_into(&mut self, all: &mut Vec<Got>) {
