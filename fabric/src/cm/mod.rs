@@ -27,7 +27,7 @@ use crate::time::Instant;
 use crate::types::{Gid, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
-use limits::Limits;
+pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use table::{Connection, State, Table};
 

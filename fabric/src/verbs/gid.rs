@@ -3,29 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::config::GidChoice;
+use super::ibv::{GidEntry, GidKind};
 use crate::types::Gid;
-
-/// How packets from a GID look on the wire (kernel include/rdma/ib_verbs.h, `enum ib_gid_type`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum GidKind {
-    /// InfiniBand's own, or RoCE v1's EtherType 0x8915, which has the same number.
-    IbOrRoceV1,
-    /// UDP port 4791.
-    RoceV2,
-}
-
-/// One entry of the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GidEntry {
-    /// Its index.
-    pub index: u32,
-    /// The GID.
-    pub gid: Gid,
-    /// How its packets look.
-    pub kind: GidKind,
-    /// The interface whose address it is; 0 where there is none.
-    pub ifindex: u32,
-}
 
 /// An address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,8 +65,7 @@ pub fn choose(
         GidChoice::Address(ip) => usable.iter().find(|e| e.gid == Gid::from(ip)),
         GidChoice::Index(index) => {
             let seen = entries.iter().find(|e| e.index == index);
-            let other_kind =
-                |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::IbOrRoceV1;
+            let other_kind = |e: &GidEntry| e.gid != Gid::UNSPECIFIED && e.kind == GidKind::RoceV1;
             if seen.is_some_and(other_kind) {
                 return Err(NoGid::Wrong(format!(
                     "GID {index} of {port} is of RoCE v1; `rdma link` and \
@@ -160,7 +138,7 @@ fn standing(entry: &GidEntry, addresses: &[Address], ethernet: bool) -> Standing
         return Standing::Usable;
     }
     let ip = entry.gid.to_ip();
-    let own = |a: &&Address| a.ip == ip && (entry.ifindex == 0 || a.ifindex == entry.ifindex);
+    let own = |a: &&Address| a.ip == ip && entry.netdev.is_none_or(|i| i == a.ifindex);
     match addresses.iter().find(own) {
         Some(a) if a.usable => Standing::Usable,
         Some(_) => Standing::Tentative,
@@ -181,7 +159,7 @@ mod tests {
             index,
             gid: gid.parse().unwrap(),
             kind,
-            ifindex: 2,
+            netdev: Some(2),
         }
     }
 
@@ -198,7 +176,7 @@ mod tests {
         let gids = ["fe80::1", "192.0.2.1", "2001:db8::1"];
         let both = |(i, gid): (u32, &str)| {
             [
-                entry(2 * i, gid, GidKind::IbOrRoceV1),
+                entry(2 * i, gid, GidKind::RoceV1),
                 entry(2 * i + 1, gid, GidKind::RoceV2),
             ]
         };
@@ -265,8 +243,8 @@ mod tests {
     #[test]
     fn infiniband_takes_the_first_and_asks_no_interface() {
         let entries = [
-            entry(0, "fe80::2:c903:0:1", GidKind::IbOrRoceV1),
-            entry(1, "fe80::2:c903:0:9", GidKind::IbOrRoceV1),
+            entry(0, "fe80::2:c903:0:1", GidKind::RoceV1),
+            entry(1, "fe80::2:c903:0:9", GidKind::RoceV1),
         ];
         let pick = |choice| choose("mlx4_0/1", &entries, &[], false, choice, None);
         assert_eq!(pick(GidChoice::Auto).map(|e| e.index), Ok(0));

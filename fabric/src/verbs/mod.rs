@@ -3,11 +3,27 @@
 
 mod backoff;
 mod config;
+mod connections;
+mod counts;
+mod device;
+mod endpoint;
 mod gid;
 mod grh;
+mod groups;
 mod handles;
+pub mod ibv;
+mod lane;
+mod maker;
+mod open;
 mod port;
-mod wr_id;
+mod presence;
+mod receive;
+pub mod sys;
+mod sysfs;
+mod table;
+mod transmit;
+mod watch;
+mod worker;
 
 pub use config::{GidChoice, VerbsConfig};
 pub use port::VerbsPort;

@@ -1,18 +1,81 @@
 //! The control side: the port, its endpoints and groups, and what happens to its device.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::config::VerbsConfig;
-use crate::port::{
-    Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, Resources, UdEndpoint,
-    UdInit,
+use rtnl::{Group, Monitor, Requests};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
-use crate::types::{Gid, PKey, Qpn};
+
+use super::backoff::Backoff;
+use super::config::VerbsConfig;
+use super::device::{Device, TRANSMIT_LEN};
+use super::endpoint::UdEndpointState;
+use super::groups::Groups;
+use super::ibv::{AsyncEvent, ElementId, LinkLayer};
+use super::open;
+use super::presence::Presence;
+use super::sys::Library;
+use super::table::{Endpoints, Shared, Table};
+use super::watch::{Seen, Unusable, Usable, evaluate, see};
+use super::worker::{VerbsWorker, clock};
+use crate::membership::Memberships;
+use crate::pkeys::PKeyTable;
+use crate::port::{
+    Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
+    PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+};
+use crate::types::{Gid, Lid, PKey, Qpn};
 use crate::worker::Worker;
 
+/// How often it is looked whether the device is still there, or there again.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Between two attempts to open a device anew.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Asynchronous events that are taken at once: a device that never runs out of them is not heeded for
+/// ever.
+const EVENTS_MAX: usize = 1024;
+
 /// A port of an RDMA device.
-pub enum VerbsPort {}
+///
+/// It joins groups on the device's network interface, so all calls must come from threads in the
+/// network namespace in which it was opened. Its worker may run anywhere.
+pub struct VerbsPort {
+    config: VerbsConfig,
+    name: String,
+    library: Arc<dyn Library>,
+    monitor: Monitor,
+    requests: Requests,
+    /// Has everything that [`Port::process`] looks at.
+    events: OwnedFd,
+    timer: OwnedFd,
+    shared: Arc<Shared>,
+    worker: Option<Box<dyn Worker>>,
+    /// The device, and where it is to be seen; none while it is away.
+    device: Option<(Arc<Device>, Presence)>,
+    backoff: Backoff,
+    /// What the port was when it was last usable.
+    usable: Usable,
+    /// Why it is not usable now.
+    trouble: Option<Unusable>,
+    memberships: Memberships,
+    pkeys: Arc<PKeyTable>,
+    lids: Arc<BTreeMap<Gid, Lid>>,
+    endpoints: BTreeMap<u32, UdEndpointState>,
+    seen_endpoints: Arc<Endpoints>,
+    groups: Groups,
+    next_endpoint: u32,
+}
 
 impl VerbsPort {
     /// Opens the port. Waits up to [`VerbsConfig::gid_wait`] for it to be active.
@@ -21,62 +84,725 @@ impl VerbsPort {
     /// [`FabricError::Unusable`] with a sentence that says what is missing and how to get on;
     /// [`FabricError::Os`].
     pub fn open(config: VerbsConfig) -> Result<VerbsPort, FabricError> {
-        Err(FabricError::Unusable(format!(
-            "{}: this build cannot open RDMA devices yet",
-            config.name()
-        )))
+        VerbsPort::open_with(open::library()?, config)
+    }
+
+    /// As [`VerbsPort::open`], with these libraries.
+    ///
+    /// # Errors
+    /// As [`VerbsPort::open`].
+    pub fn open_with(
+        library: Arc<dyn Library>,
+        config: VerbsConfig,
+    ) -> Result<VerbsPort, FabricError> {
+        let name = config.name();
+        let groups = [Group::Link, Group::Ipv4Address, Group::Ipv6Address];
+        let mut monitor = Monitor::new(&groups).map_err(netlink)?;
+        let mut requests = Requests::new().map_err(netlink)?;
+        let device = Device::open(&library, &config)?;
+        let (seen, usable) = wait_usable(&config, &device, &mut monitor, &mut requests)?;
+        let failed = |source| FabricError::Os {
+            what: format!("{name}: what a port waits on cannot be made"),
+            source,
+        };
+        let wake = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let (to_worker, to_port) = wake()
+            .and_then(|w| Ok((w, wake()?)))
+            .map_err(|e| failed(e.into()))?;
+        let shared = Arc::new(Shared::new(Arc::new(to_worker), to_port));
+        let (events, timer) = waiting(&monitor, &shared).map_err(failed)?;
+        let mut port = VerbsPort {
+            memberships: Memberships::new(usable.gid.netdev.unwrap_or(0)),
+            pkeys: Arc::new(PKeyTable::new(seen.pkeys)),
+            lids: Arc::new(config.lids.clone()),
+            name: name.clone(),
+            config,
+            library,
+            monitor,
+            requests,
+            events,
+            timer,
+            shared,
+            worker: None,
+            device: None,
+            backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
+            usable,
+            trouble: None,
+            endpoints: BTreeMap::new(),
+            seen_endpoints: Arc::default(),
+            groups: Groups::default(),
+            next_endpoint: 1,
+        };
+        port.say_mtu();
+        if port.usable.link_layer == LinkLayer::InfiniBand {
+            log::warn!("{}", open::no_lids(&name));
+        }
+        port.hold(device).map_err(failed)?;
+        port.publish();
+        let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
+        port.worker = Some(Box::new(worker));
+        Ok(port)
+    }
+
+    fn say_mtu(&self) {
+        if let Some(warning) = self.usable.mtu_warning(&self.name) {
+            log::warn!("{warning}");
+        }
+    }
+
+    /// Takes a device into use, and waits for its events, too.
+    fn hold(&mut self, device: Arc<Device>) -> io::Result<()> {
+        let data = EventData::new_u64(0);
+        epoll::add(
+            &self.events,
+            device.context.async_fd()?,
+            data,
+            EventFlags::IN,
+        )?;
+        let presence = Presence::of(&self.config.device);
+        self.device = Some((device, presence));
+        Ok(())
+    }
+
+    /// Tells the worker how things are now.
+    fn publish(&self) {
+        self.shared.publish(Table {
+            device: self.device.as_ref().map(|(device, _)| Arc::clone(device)),
+            port: self.config.port,
+            gid: self.usable.gid.gid,
+            // There are at most 256.
+            gid_index: self.usable.gid.index as u8,
+            scope: self.usable.gid.netdev.unwrap_or(0),
+            ethernet: self.is_ethernet(),
+            path_mtu: Some(self.usable.active_mtu),
+            pkeys: Arc::clone(&self.pkeys),
+            payload_max: self.usable.ud_payload_max as usize,
+            lids: Arc::clone(&self.lids),
+            endpoints: Arc::clone(&self.seen_endpoints),
+        });
+        self.shared.wake_worker();
+    }
+
+    fn publish_endpoints(&mut self) {
+        let seen = self.endpoints.values().filter_map(UdEndpointState::seen);
+        self.seen_endpoints = Arc::new(Endpoints::of(seen.collect()));
+        self.publish();
+    }
+
+    fn is_ethernet(&self) -> bool {
+        self.usable.link_layer == LinkLayer::Ethernet
+    }
+
+    fn endpoint(&self, id: EndpointId) -> Result<&UdEndpointState, FabricError> {
+        self.endpoints
+            .get(&id.0)
+            .ok_or(FabricError::NoSuchEndpoint(id))
+    }
+
+    /// What a group is called on the wire: its MLID on InfiniBand.
+    fn mlid(&self, mgid: Gid) -> Result<Lid, FabricError> {
+        if !mgid.is_multicast() {
+            return Err(FabricError::BadGroup(mgid));
+        }
+        if !self.is_ethernet() {
+            return self.lids.get(&mgid).copied().ok_or_else(|| {
+                FabricError::Unusable(format!(
+                    "{} cannot join {mgid}: it is not in the port's table of lids, and subnet \
+                     administration is not there yet",
+                    self.name
+                ))
+            });
+        }
+        match (mgid.ipv4(), self.usable.gid.gid.ipv4()) {
+            (None, Some(_)) => Err(FabricError::Unusable(format!(
+                "{} has an IPv4 GID and cannot join {mgid}: IPoIB's groups are IPv6 groups; choose an \
+                 IPv6 GID for multicast",
+                self.name
+            ))),
+            (Some(_), None) => Err(FabricError::BadGroup(mgid)),
+            _ => Ok(Lid(0)),
+        }
+    }
+
+    /// Puts an endpoint into a group.
+    fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        let mlid = self.mlid(mgid)?;
+        if self.groups.has_member(mgid, id) {
+            return Ok(());
+        }
+        let first = !self.groups.has(mgid);
+        let most = self.capabilities().groups_max;
+        if first && self.groups.len() >= most {
+            return Err(FabricError::Limit(format!(
+                "{} attaches to {most} multicast groups at most",
+                self.name
+            )));
+        }
+        // While the device is away there is nothing to join; it is made up for.
+        if self.device.is_some() {
+            self.enter(id, mgid, mlid)?;
+        }
+        self.groups.add(mgid, id);
+        Ok(())
+    }
+
+    /// Has the network and the device deliver a group to an endpoint.
+    fn enter(&mut self, id: EndpointId, mgid: Gid, mlid: Lid) -> Result<(), FabricError> {
+        let failed = |name: &str| {
+            let what = format!("{name} cannot join {mgid}");
+            move |source| FabricError::Os { what, source }
+        };
+        // rdma_rxe of Linux 6.1 joins no group itself, and NICs leave reports to the host.
+        if self.is_ethernet() && self.memberships.ifindex() != 0 {
+            self.memberships
+                .join(mgid.to_ip())
+                .map_err(failed(&self.name))?;
+        }
+        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+        let attached = pair.map_or(Ok(()), |pair| pair.qp.attach(mgid, mlid));
+        attached.map_err(|e| {
+            if !self.groups.has(mgid) {
+                self.memberships.leave(mgid.to_ip());
+            }
+            failed(&self.name)(e)
+        })
+    }
+
+    /// Takes an endpoint out of a group.
+    fn leave(&mut self, id: EndpointId, mgid: Gid) {
+        if !self.groups.has_member(mgid, id) {
+            return;
+        }
+        let mlid = self.mlid(mgid).unwrap_or(Lid(0));
+        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+        if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
+            log::warn!("{}: {mgid} cannot be left: {e}", self.name);
+        }
+        if self.groups.remove(mgid, id) {
+            self.memberships.leave(mgid.to_ip());
+        }
+    }
+
+    /// Joins all groups anew: on another interface, or with another device's queue pairs.
+    fn join_all(&mut self) {
+        self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
+        let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
+        for (mgid, id) in all {
+            let joined = self.mlid(mgid).and_then(|mlid| self.enter(id, mgid, mlid));
+            if let Err(e) = joined {
+                log::error!("a group cannot be joined again: {e}");
+            }
+        }
+    }
+
+    /// Memberships follow the interface, queue pairs stay attached.
+    fn move_memberships(&mut self) {
+        self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
+        if !self.is_ethernet() || self.memberships.ifindex() == 0 {
+            return;
+        }
+        for mgid in self.groups.mgids() {
+            if let Err(e) = self.memberships.join(mgid.to_ip()) {
+                log::error!("{} cannot join {mgid} again: {e}", self.name);
+            }
+        }
+    }
+
+    /// Takes the device's events; gives why it is to be given up, if it is.
+    fn take_events(&mut self) -> Result<bool, String> {
+        let Some((device, _)) = &self.device else {
+            return Ok(false);
+        };
+        let device = Arc::clone(device);
+        let mut any = false;
+        for _ in 0..EVENTS_MAX {
+            match device.context.next_event() {
+                Ok(None) => break,
+                Ok(Some(event)) => {
+                    any = true;
+                    self.event(event)?;
+                }
+                Err(e) => return Err(format!("its events cannot be read: {e}")),
+            }
+        }
+        Ok(any)
+    }
+
+    fn event(&mut self, event: AsyncEvent) -> Result<(), String> {
+        log::debug!("{}: {event:?}", self.name);
+        match event {
+            AsyncEvent::DeviceFatal => return Err("the device failed".to_owned()),
+            AsyncEvent::CqError(_) => return Err("a completion queue overran".to_owned()),
+            AsyncEvent::SrqError(_) => return Err("a shared receive queue failed".to_owned()),
+            AsyncEvent::QpError(id) => self.restart(id),
+            AsyncEvent::SmChange(port) | AsyncEvent::ClientReregister(port)
+                if port == self.config.port =>
+            {
+                // Nobody is registered anywhere as long as there is no subnet administration.
+                log::info!("{}: the subnet manager is another one", self.name);
+            }
+            // Of these the port is looked at, whatever they say.
+            AsyncEvent::PortActive(_)
+            | AsyncEvent::PortError(_)
+            | AsyncEvent::LidChange(_)
+            | AsyncEvent::PKeyChange(_)
+            | AsyncEvent::GidChange(_)
+            | AsyncEvent::SmChange(_)
+            | AsyncEvent::ClientReregister(_) => {}
+            AsyncEvent::Established(_)
+            | AsyncEvent::LastWqeReached(_)
+            | AsyncEvent::SrqLimit(_)
+            | AsyncEvent::Other(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Has the queue pair restarted that an event is about, if it is an endpoint's.
+    fn restart(&mut self, id: ElementId) {
+        let is = |e: &&mut UdEndpointState| e.pair.as_ref().is_some_and(|p| p.qp.id() == id);
+        if let Some(endpoint) = self.endpoints.values_mut().find(is) {
+            log::warn!("{}: queue pair {} failed", self.name, endpoint.qpn);
+            endpoint.restart();
+            self.publish_endpoints();
+        }
+    }
+
+    /// Looks at the port and follows it.
+    fn look(&mut self) -> Vec<PortEvent> {
+        let Some((device, _)) = &self.device else {
+            return Vec::new();
+        };
+        let seen = match see(&device.context, self.config.port, &mut self.requests) {
+            Ok(seen) => seen,
+            Err(e) => return self.lose_device(&format!("it cannot be asked what it is like: {e}")),
+        };
+        let mut events = self.follow_pkeys(&seen);
+        match evaluate(&self.config, &seen, Some(self.usable.gid.gid)) {
+            Err(why) => events.extend(self.lose(why)),
+            Ok(now) => events.extend(self.follow(now)),
+        }
+        events
+    }
+
+    /// The P_Key table is the subnet manager's.
+    fn follow_pkeys(&mut self, seen: &Seen) -> Vec<PortEvent> {
+        let table = PKeyTable::new(seen.pkeys.clone());
+        if table == *self.pkeys {
+            return Vec::new();
+        }
+        self.pkeys = Arc::new(table);
+        let mut changed = Vec::new();
+        for endpoint in self.endpoints.values_mut() {
+            if endpoint.follow(&self.pkeys) {
+                changed.push(endpoint.id);
+            }
+        }
+        self.publish_endpoints();
+        vec![PortEvent::PKeyChange(changed)]
+    }
+
+    /// The port is usable: everything follows it.
+    fn follow(&mut self, now: Usable) -> Vec<PortEvent> {
+        let was_down = self.trouble.take().is_some();
+        let before = std::mem::replace(&mut self.usable, now);
+        if before.gid.netdev != self.usable.gid.netdev {
+            self.move_memberships();
+        }
+        if before != self.usable {
+            self.publish();
+        }
+        let mut events = Vec::new();
+        if before.gid.gid != self.usable.gid.gid {
+            events.push(PortEvent::GidChange(self.usable.gid.gid));
+        }
+        if before.ud_payload_max != self.usable.ud_payload_max {
+            self.say_mtu();
+            events.push(PortEvent::MtuChange(self.usable.ud_payload_max));
+        }
+        if was_down {
+            events.push(PortEvent::Active);
+        }
+        events
+    }
+
+    /// The port is not usable.
+    fn lose(&mut self, why: Unusable) -> Vec<PortEvent> {
+        if self.trouble.as_ref() == Some(&why) {
+            return Vec::new();
+        }
+        let event = PortEvent::Down(why.reason().to_owned());
+        self.trouble = Some(why);
+        vec![event]
+    }
+
+    /// The device is gone, or does not work: everything of it is given up.
+    fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
+        let why = format!("{} is closed, to be opened again: {why}", self.name);
+        log::error!("{why}");
+        if let Some((device, _)) = self.device.take()
+            && let Ok(fd) = device.context.async_fd()
+        {
+            let _ = epoll::delete(&self.events, fd);
+        }
+        for (mgid, id) in self.groups.all() {
+            // A queue pair that is attached cannot be destroyed.
+            let mlid = self.mlid(mgid).unwrap_or(Lid(0));
+            let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
+            if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
+                log::debug!("{}: {mgid} cannot be left: {e}", self.name);
+            }
+        }
+        for endpoint in self.endpoints.values_mut() {
+            endpoint.pair = None;
+        }
+        self.memberships = Memberships::new(0);
+        self.publish_endpoints();
+        self.backoff.failed(clock());
+        self.trouble = Some(Unusable::Waiting(why));
+        vec![PortEvent::Removed]
+    }
+
+    /// Tries to open the device again, when it is time to.
+    fn reopen(&mut self) -> Vec<PortEvent> {
+        if !self.backoff.may_try(clock()) {
+            return Vec::new();
+        }
+        match self.try_reopen() {
+            Ok(events) => {
+                log::info!("{} is open again", self.name);
+                self.backoff.succeeded();
+                events
+            }
+            Err(e) => {
+                self.device = None;
+                for endpoint in self.endpoints.values_mut() {
+                    endpoint.pair = None;
+                }
+                self.publish_endpoints();
+                self.backoff.failed(clock());
+                let why = Unusable::Waiting(e.to_string());
+                if self.trouble.as_ref() != Some(&why) {
+                    log::warn!("{} cannot be opened again yet: {e}", self.name);
+                    self.trouble = Some(why);
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn try_reopen(&mut self) -> Result<Vec<PortEvent>, FabricError> {
+        let device = Device::open(&self.library, &self.config)?;
+        let failed = |source| FabricError::Os {
+            what: "the queue pairs cannot be made anew".to_owned(),
+            source,
+        };
+        let seen = see(&device.context, self.config.port, &mut self.requests).map_err(failed)?;
+        let evaluated = evaluate(&self.config, &seen, Some(self.usable.gid.gid));
+        let mut events = self.follow_pkeys(&seen);
+        for endpoint in self.endpoints.values_mut() {
+            endpoint
+                .make(&device, self.config.port, &self.pkeys)
+                .map_err(failed)?;
+        }
+        self.hold(device).map_err(failed)?;
+        let ids = self.endpoints.values().map(|e| e.id).collect();
+        events.push(PortEvent::QpnChange(ids));
+        match evaluated {
+            Ok(now) => events.extend(self.follow(now)),
+            Err(why) => events.extend(self.lose(why)),
+        }
+        self.join_all();
+        self.publish_endpoints();
+        Ok(events)
     }
 }
 
 impl Port for VerbsPort {
     fn attributes(&self) -> PortAttributes {
-        match *self {}
+        PortAttributes {
+            name: self.name.clone(),
+            state: match self.trouble {
+                None => PortState::Active,
+                Some(_) => PortState::Down,
+            },
+            state_reason: self.trouble.as_ref().map(|t| t.reason().to_owned()),
+            gid: self.usable.gid.gid,
+            guid: self.usable.guid,
+            lid: self.usable.lid,
+            pkeys: self.pkeys.places().to_vec(),
+            ud_payload_max: self.usable.ud_payload_max,
+            underlay_mtu: self.usable.underlay_mtu,
+        }
     }
+
     fn capabilities(&self) -> Capabilities {
-        match *self {}
+        let limits = self.device.as_ref().map(|(device, _)| device.limits);
+        let groups = limits.map_or(0, |l| l.groups);
+        Capabilities {
+            lanes: 1,
+            train_bytes: TRANSMIT_LEN,
+            train_packets: limits.map_or(1, |l| l.train_packets),
+            multicast: true,
+            groups_max: groups,
+            message_max: match limits {
+                Some(l) if l.messages > 0 => self.config.message_max,
+                _ => 0,
+            },
+            services: Services::RdmaCm,
+            pkeys_settable: false,
+        }
     }
+
     fn event_fd(&self) -> BorrowedFd<'_> {
-        match *self {}
+        self.events.as_fd()
     }
+
     fn process(&mut self) -> Vec<PortEvent> {
-        match *self {}
+        let news = !self.monitor.drain().is_empty();
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.timer, &mut count);
+        let complaint = self.shared.take_complaint();
+        let mut events = Vec::new();
+        if let Some((_, presence)) = &self.device {
+            let over = presence.is_over();
+            let taken = self.take_events();
+            let broken = match (over, taken, complaint) {
+                (true, ..) => Some("it was removed".to_owned()),
+                (_, Err(why), _) | (_, _, Some(why)) => Some(why),
+                (_, Ok(any), None) => {
+                    if any || news || self.trouble.is_some() {
+                        events.extend(self.look());
+                    }
+                    None
+                }
+            };
+            if let Some(why) = broken {
+                events.extend(self.lose_device(&why));
+            }
+        } else {
+            events.extend(self.reopen());
+        }
+        events
     }
+
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
-        match *self {}
+        self.worker.take().into_iter().collect()
     }
-    fn create_ud(&mut self, _: UdInit) -> Result<UdEndpoint, FabricError> {
-        match *self {}
+
+    fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
+        let id = EndpointId(self.next_endpoint);
+        let mut endpoint = UdEndpointState::new(id, init.pkey, init.qkey);
+        let Some((device, _)) = &self.device else {
+            return Err(FabricError::Unusable(format!(
+                "{} is away: no queue pair can be made",
+                self.name
+            )));
+        };
+        endpoint
+            .make(device, self.config.port, &self.pkeys)
+            .map_err(|source| FabricError::Os {
+                what: format!("{}: no queue pair can be made", self.name),
+                source,
+            })?;
+        self.next_endpoint += 1;
+        let made = UdEndpoint {
+            id,
+            qpn: endpoint.qpn,
+            pkey: endpoint.entry.map(|e| e.pkey),
+        };
+        self.endpoints.insert(id.0, endpoint);
+        self.publish_endpoints();
+        Ok(made)
     }
-    fn destroy_ud(&mut self, _: EndpointId) -> Result<(), FabricError> {
-        match *self {}
+
+    fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        for mgid in self.groups.of(id) {
+            self.leave(id, mgid);
+        }
+        self.endpoints.remove(&id.0);
+        self.publish_endpoints();
+        Ok(())
     }
-    fn attach(&mut self, _: EndpointId, _: Gid) -> Result<(), FabricError> {
-        match *self {}
+
+    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        self.join(id, mgid)
     }
-    fn detach(&mut self, _: EndpointId, _: Gid) -> Result<(), FabricError> {
-        match *self {}
+
+    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+        self.endpoint(id)?;
+        self.leave(id, mgid);
+        Ok(())
     }
-    fn set_peers(&mut self, _: Vec<IpAddr>) -> Result<(), FabricError> {
-        match *self {}
-    }
-    fn set_pkeys(&mut self, _: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
-        match *self {}
-    }
-    fn endpoint_pkey(&self, _: EndpointId) -> Option<PKey> {
-        match *self {}
-    }
-    fn endpoint_qpn(&self, _: EndpointId) -> Option<Qpn> {
-        match *self {}
-    }
+
     fn change_groups(
         &mut self,
-        _: EndpointId,
-        _: &[Gid],
-        _: &[Gid],
+        id: EndpointId,
+        join: &[Gid],
+        leave: &[Gid],
     ) -> Result<Vec<(Gid, FabricError)>, FabricError> {
-        match *self {}
+        self.endpoint(id)?;
+        // First, so that they make room.
+        for &mgid in leave {
+            self.leave(id, mgid);
+        }
+        let refused = join.iter();
+        Ok(refused
+            .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
+            .collect())
     }
+
+    fn set_peers(&mut self, _: Vec<IpAddr>) -> Result<(), FabricError> {
+        Err(FabricError::Unusable(format!(
+            "{} has no list of peers: its multicast goes to groups",
+            self.name
+        )))
+    }
+
+    fn set_pkeys(&mut self, _: Vec<PKey>) -> Result<Vec<EndpointId>, FabricError> {
+        Err(FabricError::Unusable(format!(
+            "the P_Key table of {} is the device's; a subnet manager sets it",
+            self.name
+        )))
+    }
+
+    fn endpoint_pkey(&self, id: EndpointId) -> Option<PKey> {
+        self.endpoints.get(&id.0)?.entry.map(|e| e.pkey)
+    }
+
+    fn endpoint_qpn(&self, id: EndpointId) -> Option<Qpn> {
+        self.endpoints.get(&id.0).map(|e| e.qpn)
+    }
+
+    /// The queue pairs of connections are the worker's own: [`crate::Connections::list`] has them.
     fn resources(&self) -> Resources {
-        match *self {}
+        let state = |e: &UdEndpointState| match &e.pair {
+            Some(pair) => pair.qp.state().map_or("UNKNOWN", |s| s.name()),
+            None => "RESET",
+        };
+        let queue_pairs = self.endpoints.values().map(|e| QueuePairInfo {
+            qpn: e.qpn,
+            kind: "UD",
+            state: state(e),
+            pkey: e.entry.map_or(e.partition, |entry| entry.pkey),
+            qkey: e.qkey,
+            lanes: 1,
+            endpoint: e.id,
+        });
+        let cqs = self
+            .device
+            .as_ref()
+            .map(|(d, _)| [&d.receive_cq, &d.send_cq]);
+        let completion_queues = cqs.into_iter().flatten().map(|cq| CompletionQueueInfo {
+            cqn: cq.number(),
+            cqe: cq.capacity() as u32,
+            worker: 0,
+        });
+        let groups = self.groups.all().filter_map(|(mgid, id)| {
+            let qpn = self.endpoints.get(&id.0)?.qpn;
+            Some(GroupInfo { mgid, qpn })
+        });
+        Resources {
+            queue_pairs: queue_pairs.collect(),
+            completion_queues: completion_queues.collect(),
+            groups: groups.collect(),
+        }
+    }
+}
+
+impl Drop for VerbsPort {
+    /// Queue pairs that are attached cannot be destroyed.
+    fn drop(&mut self) {
+        let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
+        for (mgid, id) in all {
+            self.leave(id, mgid);
+        }
+    }
+}
+
+/// A netlink error is a whole sentence already.
+fn netlink(e: rtnl::Error) -> FabricError {
+    FabricError::Unusable(e.to_string())
+}
+
+/// What [`Port::process`] waits on: changes of interfaces, complaints of the worker, and time.
+fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, OwnedFd)> {
+    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let timer = timerfd_create(
+        TimerfdClockId::Monotonic,
+        TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
+    )?;
+    let tick = Timespec {
+        tv_sec: TICK.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let every = Itimerspec {
+        it_interval: tick,
+        it_value: tick,
+    };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&events, monitor, data, EventFlags::IN)?;
+    epoll::add(&events, &shared.port, data, EventFlags::IN)?;
+    epoll::add(&events, &timer, data, EventFlags::IN)?;
+    Ok((events, timer))
+}
+
+/// Waits until the port can be used.
+///
+/// # Errors
+/// Why it cannot, when the time is up or waiting will not help.
+fn wait_usable(
+    config: &VerbsConfig,
+    device: &Device,
+    monitor: &mut Monitor,
+    requests: &mut Requests,
+) -> Result<(Seen, Usable), FabricError> {
+    let failed = |what: &str| {
+        let what = format!("{}: {what}", config.name());
+        move |source| FabricError::Os { what, source }
+    };
+    let deadline = clock().after(config.gid_wait);
+    let mut told = String::new();
+    loop {
+        monitor.drain();
+        while let Ok(Some(_)) = device.context.next_event() {}
+        let seen = see(&device.context, config.port, requests)
+            .map_err(failed("the port cannot be asked what it is like"))?;
+        let why = match evaluate(config, &seen, None) {
+            Ok(usable) => return Ok((seen, usable)),
+            Err(why) => why,
+        };
+        let left = deadline.since(clock());
+        if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
+            return Err(FabricError::Unusable(why.reason().to_owned()));
+        }
+        if told != why.reason() {
+            why.reason().clone_into(&mut told);
+            log::info!("waiting: {told}");
+        }
+        // Not all changes make an event.
+        let timeout = Timespec::try_from(left.min(TICK)).unwrap_or(Timespec {
+            tv_sec: 1,
+            tv_nsec: 0,
+        });
+        let events = device
+            .context
+            .async_fd()
+            .map_err(failed("it has no events"))?;
+        let mut wakers = vec![
+            PollFd::new(monitor, PollFlags::IN),
+            PollFd::new(&events, PollFlags::IN),
+        ];
+        let give_up = config.give_up.iter();
+        wakers.extend(give_up.map(|fd| PollFd::new(fd, PollFlags::IN)));
+        match poll(&mut wakers, Some(&timeout)) {
+            Ok(_) if wakers.get(2).is_some_and(|fd| !fd.revents().is_empty()) => {
+                return Err(FabricError::Unusable(told));
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(failed("waiting for the port failed")(e.into())),
+        }
     }
 }

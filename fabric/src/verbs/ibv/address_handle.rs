@@ -1,0 +1,107 @@
+//! Address handles.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::call::{destroyed, pointer};
+use super::context::ProtectionDomain;
+use crate::types::{Gid, Lid};
+use crate::verbs::sys::*;
+
+/// What an address handle is made from (ibv_create_ah(3)).
+#[derive(Clone, Copy, Debug)]
+pub struct AhInit {
+    /// The port to send from.
+    pub port: u8,
+    /// The destination; with it a packet has a GRH. `None` only on InfiniBand.
+    pub dgid: Option<Gid>,
+    /// Which of our GIDs is the source.
+    pub sgid_index: u8,
+    /// 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// The destination's LID, on InfiniBand.
+    pub dlid: Lid,
+    /// Service level, 0 to 15.
+    pub sl: u8,
+}
+
+impl AhInit {
+    pub(super) fn to_raw(self) -> ibv_ah_attr {
+        let dgid = self.dgid.unwrap_or(Gid::UNSPECIFIED);
+        ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid { raw: dgid.0 },
+                flow_label: self.flow_label & 0xf_ffff,
+                sgid_index: self.sgid_index,
+                hop_limit: self.hop_limit,
+                traffic_class: self.traffic_class,
+            },
+            dlid: self.dlid.0,
+            sl: self.sl,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: self.dgid.is_some().into(),
+            port_num: self.port,
+        }
+    }
+}
+
+/// An address handle.
+#[derive(Debug)]
+pub struct AddressHandle {
+    raw: NonNull<ibv_ah>,
+    domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for AddressHandle {}
+// SAFETY: as for `Context`.
+unsafe impl Sync for AddressHandle {}
+
+impl AddressHandle {
+    /// Makes one. On RoCE the destination's MAC is looked up meanwhile, so this may take seconds.
+    ///
+    /// # Errors
+    /// Those of ibv_create_ah(3): ETIMEDOUT or EHOSTUNREACH when nobody has the address.
+    pub fn new(domain: &Arc<ProtectionDomain>, init: &AhInit) -> io::Result<AddressHandle> {
+        let mut raw = MaybeUninit::new(init.to_raw());
+        // SAFETY: the protection domain is alive; the attributes live over the call.
+        let raw = pointer(unsafe {
+            domain
+                .context()
+                .library()
+                .ibv_create_ah(domain.as_ptr(), raw.as_mut_ptr())
+        })?;
+        Ok(AddressHandle {
+            raw,
+            domain: domain.clone(),
+        })
+    }
+
+    pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_ah {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; posting borrows it, so no call is using it.
+        let result = unsafe {
+            self.domain
+                .context()
+                .library()
+                .ibv_destroy_ah(self.as_ptr())
+        };
+        destroyed("an address handle", result);
+    }
+}

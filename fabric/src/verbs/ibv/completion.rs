@@ -1,0 +1,122 @@
+//! Work completions, as small values of our own.
+
+use crate::connection::WcStatus;
+use crate::types::{Lid, Qpn};
+use crate::verbs::sys::*;
+
+/// A work completion (ibv_poll_cq(3)). Only a completion queue makes one.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkCompletion {
+    wr_id: u64,
+    status: WcStatus,
+    receive: bool,
+    byte_len: u32,
+    immediate: Option<[u8; 4]>,
+    qpn: Qpn,
+    src_qpn: Qpn,
+    slid: Lid,
+    pkey_index: u16,
+    grh: bool,
+    checksum_ok: bool,
+    vendor_error: u32,
+}
+
+impl WorkCompletion {
+    pub(super) fn from_raw(raw: &ibv_wc, immediate: [u8; 4]) -> WorkCompletion {
+        let has = |flag: ibv_wc_flags| raw.wc_flags & flag != 0;
+        WorkCompletion {
+            wr_id: raw.wr_id,
+            status: status(raw.status),
+            receive: raw.opcode & IBV_WC_RECV != 0,
+            byte_len: raw.byte_len,
+            immediate: has(IBV_WC_WITH_IMM).then_some(immediate),
+            qpn: Qpn::new(raw.qp_num),
+            src_qpn: Qpn::new(raw.src_qp),
+            slid: Lid(raw.slid),
+            pkey_index: raw.pkey_index,
+            grh: has(IBV_WC_GRH),
+            checksum_ok: has(IBV_WC_IP_CSUM_OK),
+            vendor_error: raw.vendor_err,
+        }
+    }
+
+    /// What the work request was called. [`super::Pool::completed`] knows what it stands for.
+    pub(super) const fn wr_id(&self) -> u64 {
+        self.wr_id
+    }
+
+    /// How it went. Of a failure only this, the queue pair and the vendor's code are meaningful.
+    pub const fn status(&self) -> WcStatus {
+        self.status
+    }
+
+    /// A receive, not a send. Meaningful on success only.
+    pub const fn is_receive(&self) -> bool {
+        self.receive
+    }
+
+    /// Bytes received; on UD with the 40 for the GRH. Not to be trusted: the place may be shorter.
+    pub const fn byte_len(&self) -> usize {
+        self.byte_len as usize
+    }
+
+    /// Immediate data, as it came.
+    pub const fn immediate(&self) -> Option<[u8; 4]> {
+        self.immediate
+    }
+
+    /// Our queue pair. Not to be trusted: it may be unknown.
+    pub const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The sender's queue pair, on UD.
+    pub const fn src_qpn(&self) -> Qpn {
+        self.src_qpn
+    }
+
+    /// The sender's LID, on UD over InfiniBand.
+    pub const fn slid(&self) -> Lid {
+        self.slid
+    }
+
+    /// The place in the P_Key table, for QP1 alone.
+    pub const fn pkey_index(&self) -> u16 {
+        self.pkey_index
+    }
+
+    /// The first 40 bytes hold a GRH.
+    pub const fn has_grh(&self) -> bool {
+        self.grh
+    }
+
+    /// The device found the checksums of IPv4 and of TCP or UDP right.
+    pub const fn checksum_ok(&self) -> bool {
+        self.checksum_ok
+    }
+
+    /// The vendor's code of a failure.
+    pub const fn vendor_error(&self) -> u32 {
+        self.vendor_error
+    }
+}
+
+/// Codes that IBA has no use for on UD and RC queue pairs, and those that do not exist, are general.
+fn status(code: ibv_wc_status) -> WcStatus {
+    match code {
+        IBV_WC_SUCCESS => WcStatus::Success,
+        IBV_WC_LOC_LEN_ERR => WcStatus::LocLenErr,
+        IBV_WC_LOC_QP_OP_ERR => WcStatus::LocQpOpErr,
+        IBV_WC_LOC_PROT_ERR => WcStatus::LocProtErr,
+        IBV_WC_WR_FLUSH_ERR => WcStatus::WrFlushErr,
+        IBV_WC_BAD_RESP_ERR => WcStatus::BadRespErr,
+        IBV_WC_LOC_ACCESS_ERR => WcStatus::LocAccessErr,
+        IBV_WC_REM_INV_REQ_ERR => WcStatus::RemInvReqErr,
+        IBV_WC_REM_ACCESS_ERR => WcStatus::RemAccessErr,
+        IBV_WC_REM_OP_ERR => WcStatus::RemOpErr,
+        IBV_WC_RETRY_EXC_ERR => WcStatus::RetryExcErr,
+        IBV_WC_RNR_RETRY_EXC_ERR => WcStatus::RnrRetryExcErr,
+        IBV_WC_FATAL_ERR => WcStatus::FatalErr,
+        _ => WcStatus::GeneralErr,
+    }
+}

@@ -1,0 +1,322 @@
+//! Lists of work requests, posted in one call each. The memory for them is used again and again.
+
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+use std::ptr;
+
+use super::address_handle::AddressHandle;
+use super::call::{check, lie};
+use super::memory::Place;
+use super::pool::Pool;
+use crate::types::{QKey, Qpn};
+use crate::verbs::sys::*;
+
+/// Where UD messages go.
+#[derive(Clone, Copy, Debug)]
+pub struct UdTarget<'a> {
+    /// Below the queue pair.
+    pub ah: &'a AddressHandle,
+    /// The queue pair; [`Qpn::MULTICAST`] for a group.
+    pub qpn: Qpn,
+    /// The remote Q_Key. With bit 31 set the queue pair's own is sent instead.
+    pub qkey: QKey,
+}
+
+/// Messages of one size side by side in a place, the last one possibly shorter.
+#[derive(Clone, Copy, Debug)]
+pub struct Sends<'a> {
+    /// Where to, on UD.
+    pub to: Option<UdTarget<'a>>,
+    /// Where the first message begins in the place.
+    pub head: usize,
+    /// Bytes from the beginning of one message to that of the next.
+    pub stride: usize,
+    /// Messages; not 0.
+    pub count: usize,
+    /// Bytes of every message but the last.
+    pub payload: usize,
+    /// Bytes of the last one.
+    pub last: usize,
+    /// The device makes the checksums of IPv4 and TCP or UDP (`IBV_SEND_IP_CSUM`).
+    pub checksum: bool,
+}
+
+/// Why messages were not posted.
+#[derive(Debug)]
+pub struct Refused {
+    /// The place, if not one of its messages was posted. Otherwise it stays posted, and its last
+    /// completion may never come: the queue pair has to be reset.
+    pub place: Option<Place>,
+    /// What the library said: ENOMEM when the queue is full.
+    pub source: io::Error,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How much of a list was posted.
+enum Outcome {
+    All,
+    /// The first so many.
+    Some(usize, io::Error),
+    /// The library does not say, or says what cannot be.
+    Unclear(io::Error),
+}
+
+fn outcome<T>(result: c_int, list: &[T], bad: *mut T) -> Outcome {
+    match check(result) {
+        Ok(()) => Outcome::All,
+        // Compared as addresses; the pointer is the library's and may be anything.
+        Err(source) => match list.iter().position(|wr| ptr::eq(wr, bad)) {
+            Some(count) => Outcome::Some(count, source),
+            None if bad.is_null() => Outcome::Some(0, source),
+            None => Outcome::Unclear(lie(format!(
+                "the verbs library refused a work request that is not in the list ({source})"
+            ))),
+        },
+    }
+}
+
+/// Memory for lists of sends.
+pub struct SendList {
+    requests: Vec<ibv_send_wr>,
+    elements: Vec<ibv_sge>,
+}
+
+// SAFETY: the pointers in it are meaningful during one call alone, which makes them anew.
+unsafe impl Send for SendList {}
+
+impl fmt::Debug for SendList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SendList({})", self.requests.capacity())
+    }
+}
+
+impl SendList {
+    /// For up to `count` messages at once; longer lists take memory.
+    pub fn new(count: usize) -> SendList {
+        SendList {
+            requests: Vec::with_capacity(count),
+            elements: Vec::with_capacity(count),
+        }
+    }
+
+    /// Posts messages to a queue; only the last one is signalled. Those of at most `inline_max` bytes
+    /// are copied by the call.
+    ///
+    /// # Safety
+    /// `qp` is alive, and its protection domain is the one of the pool and of the address handle.
+    #[allow(clippy::result_large_err, reason = "the place comes back")]
+    pub(super) unsafe fn post(
+        &mut self,
+        library: &dyn Library,
+        (qp, queue): (*mut ibv_qp, u64),
+        inline_max: usize,
+        pool: &mut Pool,
+        mut place: Place,
+        sends: &Sends<'_>,
+    ) -> Result<(), Refused> {
+        let refused = |place, source: io::Error| {
+            Err(Refused {
+                place: Some(place),
+                source,
+            })
+        };
+        if !pool.has(&place) || !self.lay_out(&mut place, inline_max, sends) {
+            return refused(place, io::ErrorKind::InvalidInput.into());
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: the list is well formed (`lay_out`) and lives over the call; the memory it names is
+        // in the place, which is noted as posted below and touched by nobody until it completes.
+        let result = unsafe { library.ibv_post_send(qp, self.requests.as_mut_ptr(), &mut bad) };
+        match outcome(result, &self.requests, bad) {
+            Outcome::All => {
+                pool.note(place, queue);
+                Ok(())
+            }
+            Outcome::Some(0, source) => refused(place, source),
+            Outcome::Some(_, source) | Outcome::Unclear(source) => {
+                pool.note(place, queue);
+                Err(Refused {
+                    place: None,
+                    source,
+                })
+            }
+        }
+    }
+
+    /// Makes the list; false if the messages do not fit the place.
+    fn lay_out(&mut self, place: &mut Place, inline_max: usize, sends: &Sends<'_>) -> bool {
+        self.requests.clear();
+        self.elements.clear();
+        let name = place.rename();
+        let mut flags = 0;
+        if sends.payload.max(sends.last) <= inline_max {
+            flags |= IBV_SEND_INLINE;
+        }
+        if sends.checksum {
+            flags |= IBV_SEND_IP_CSUM;
+        }
+        for i in 0..sends.count {
+            let last = i + 1 == sends.count;
+            let len = if last { sends.last } else { sends.payload };
+            let Some(part) = i
+                .checked_mul(sends.stride)
+                .and_then(|n| n.checked_add(sends.head))
+                .and_then(|at| Some(at..at.checked_add(len)?))
+            else {
+                return false;
+            };
+            let Some(element) = place.element(part) else {
+                return false;
+            };
+            self.elements.push(element);
+            // SAFETY: all zero is a value of the structure: integers, null pointers and unions of
+            // them.
+            let mut request: ibv_send_wr = unsafe { std::mem::zeroed() };
+            request.num_sge = 1;
+            request.opcode = IBV_WR_SEND;
+            request.send_flags = flags;
+            if last {
+                request.wr_id = name;
+                request.send_flags |= IBV_SEND_SIGNALED;
+            } else {
+                request.wr_id = Place::with_more(name);
+            }
+            if let Some(to) = &sends.to {
+                request.wr.ud.ah = to.ah.as_ptr();
+                request.wr.ud.remote_qpn = to.qpn.get();
+                request.wr.ud.remote_qkey = to.qkey.get();
+            }
+            self.requests.push(request);
+        }
+        link(
+            &mut self.requests,
+            &mut self.elements,
+            |request, next, element| {
+                request.next = next;
+                request.sg_list = element;
+            },
+        );
+        !self.requests.is_empty()
+    }
+}
+
+/// Sets the pointers of a list, when neither it nor its elements move any more.
+fn link<T>(
+    requests: &mut [T],
+    elements: &mut [ibv_sge],
+    set: impl Fn(&mut T, *mut T, *mut ibv_sge),
+) {
+    let first = requests.as_mut_ptr();
+    let count = requests.len();
+    let element = elements.as_mut_ptr();
+    for (i, request) in requests.iter_mut().enumerate() {
+        let next = if i + 1 < count {
+            first.wrapping_add(i + 1)
+        } else {
+            ptr::null_mut()
+        };
+        set(request, next, element.wrapping_add(i));
+    }
+}
+
+/// Where receives are posted.
+pub(super) enum ReceiveQueue {
+    Own(*mut ibv_qp),
+    Shared(*mut ibv_srq),
+}
+
+/// Memory for lists of receives.
+pub struct ReceiveList {
+    requests: Vec<ibv_recv_wr>,
+    elements: Vec<ibv_sge>,
+}
+
+// SAFETY: as for `SendList`.
+unsafe impl Send for ReceiveList {}
+
+impl fmt::Debug for ReceiveList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReceiveList({})", self.requests.capacity())
+    }
+}
+
+impl ReceiveList {
+    /// For up to `count` places at once; longer lists take memory.
+    pub fn new(count: usize) -> ReceiveList {
+        ReceiveList {
+            requests: Vec::with_capacity(count),
+            elements: Vec::with_capacity(count),
+        }
+    }
+
+    /// Posts all places; those that were not stay in `places`.
+    ///
+    /// # Safety
+    /// The queue is alive, and its protection domain is the one of the pool.
+    pub(super) unsafe fn post(
+        &mut self,
+        library: &dyn Library,
+        (to, queue): (ReceiveQueue, u64),
+        pool: &mut Pool,
+        places: &mut Vec<Place>,
+    ) -> io::Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        if !places.iter().all(|place| pool.has(place)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.lay_out(places)?;
+        let mut bad = ptr::null_mut();
+        let first = self.requests.as_mut_ptr();
+        // SAFETY: as in `SendList::post`; every place that may have been posted is noted so below.
+        let result = unsafe {
+            match to {
+                ReceiveQueue::Own(qp) => library.ibv_post_recv(qp, first, &mut bad),
+                ReceiveQueue::Shared(srq) => library.ibv_post_srq_recv(srq, first, &mut bad),
+            }
+        };
+        let (posted, answer) = match outcome(result, &self.requests, bad) {
+            Outcome::All => (places.len(), Ok(())),
+            Outcome::Some(count, source) => (count, Err(source)),
+            Outcome::Unclear(source) => (places.len(), Err(source)),
+        };
+        for place in places.drain(..posted) {
+            pool.note(place, queue);
+        }
+        answer
+    }
+
+    fn lay_out(&mut self, places: &mut [Place]) -> io::Result<()> {
+        self.requests.clear();
+        self.elements.clear();
+        for place in places {
+            let whole = 0..place.len();
+            let element = place.element(whole).ok_or(io::ErrorKind::InvalidInput)?;
+            self.elements.push(element);
+            self.requests.push(ibv_recv_wr {
+                wr_id: place.rename(),
+                next: ptr::null_mut(),
+                sg_list: ptr::null_mut(),
+                num_sge: 1,
+            });
+        }
+        link(
+            &mut self.requests,
+            &mut self.elements,
+            |request, next, element| {
+                request.next = next;
+                request.sg_list = element;
+            },
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! What a worker does with one device, for as long as that is there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::connections::{Lent, Messages};
+use super::counts::Counts;
+use super::device::{Device, Stock};
+use super::ibv::{Completions, Place};
+use super::receive::Receive;
+use super::table::Table;
+use super::transmit::Transmit;
+use crate::port::EndpointId;
+use crate::time::Instant;
+use crate::worker::{TrainTicket, UdDestination};
+
+/// Completions that one look takes.
+const COMPLETIONS: usize = 256;
+
+/// How long a device may complete nothing while all there is is posted, before it is taken for dead.
+const STUCK: Duration = Duration::from_secs(10);
+
+/// A train that waits for its address handle, or for room.
+#[derive(Debug)]
+pub struct Waiting {
+    pub from: EndpointId,
+    /// Which start of its queue pair it was for.
+    pub starts: u32,
+    pub to: UdDestination,
+    pub place: Place,
+    pub train: TrainTicket,
+    /// It waits for room, and nothing else may be sent before.
+    pub blocked: bool,
+}
+
+/// A device in a worker's hands.
+pub struct Lane {
+    /// The device.
+    pub device: Arc<Device>,
+    /// Places that datagrams are received in.
+    pub receive: Receive,
+    /// Places that messages are received in, if there are connections.
+    pub messages: Option<Messages>,
+    /// Places that are sent from.
+    pub transmit: Transmit,
+    /// The place that is lent.
+    pub open: Option<Place>,
+    /// The place that is lent for messages.
+    pub lent: Option<Lent>,
+    /// Trains that wait.
+    pub waiting: VecDeque<Waiting>,
+    /// Completions of receives, to be handled by the next poll if `early`.
+    pub found: Completions,
+    /// There are some in `found` that [`Lane::arm`] has found.
+    pub early: bool,
+    /// Completions of sends.
+    pub sent: Completions,
+    receive_armed: bool,
+    send_armed: bool,
+    /// Since when there has been no room.
+    full_since: Option<Instant>,
+}
+
+impl Lane {
+    /// Takes over a device; none if another worker has it.
+    pub fn new(device: &Arc<Device>) -> Option<Lane> {
+        let Stock {
+            transmit,
+            datagrams,
+            messages,
+        } = device.take_stock()?;
+        Some(Lane {
+            receive: Receive::new(device, datagrams),
+            transmit: Transmit::new(device, transmit),
+            messages: device
+                .messages
+                .as_ref()
+                .zip(messages)
+                .map(|(queue, stock)| Messages::new(queue, stock)),
+            open: None,
+            lent: None,
+            waiting: VecDeque::new(),
+            found: Completions::new(COMPLETIONS),
+            early: false,
+            sent: Completions::new(COMPLETIONS),
+            receive_armed: false,
+            send_armed: false,
+            full_since: None,
+            device: Arc::clone(device),
+        })
+    }
+
+    /// Posts the places of the last batch.
+    ///
+    /// # Errors
+    /// Those of ibv_post_srq_recv(3).
+    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
+        self.receive.repost(counts)?;
+        if let Some(messages) = &mut self.messages
+            && messages.repost()?
+        {
+            counts.post_lists += 1;
+            counts.verbs_calls += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits for the device, too.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
+        let data = EventData::new_u64(token);
+        epoll::add(epoll, self.device.channel.fd()?, data, EventFlags::IN)?;
+        Ok(())
+    }
+
+    /// Waits for it no longer.
+    pub fn unwatch(&self, epoll: &OwnedFd) {
+        if let Ok(fd) = self.device.channel.fd() {
+            let _ = epoll::delete(epoll, fd);
+        }
+    }
+
+    /// Takes the events of the completion queues that are armed.
+    ///
+    /// # Errors
+    /// Those of ibv_get_cq_event(3).
+    pub fn drain_events(&mut self, counts: &mut Counts) -> io::Result<()> {
+        if self.receive_armed || self.send_armed {
+            self.drain(counts)?;
+        }
+        Ok(())
+    }
+
+    /// Takes events even if there should be none.
+    ///
+    /// # Errors
+    /// Those of ibv_get_cq_event(3).
+    pub fn drain(&mut self, counts: &mut Counts) -> io::Result<()> {
+        let events = u64::from(self.device.channel.drain()?);
+        counts.cq_events += events;
+        // One for each, one that finds none, and an acknowledgement.
+        counts.verbs_calls += events + 1 + u64::from(events > 0);
+        if events > 0 {
+            // Which of the two it was matters little: arming one that is armed does no harm.
+            (self.receive_armed, self.send_armed) = (false, false);
+        }
+        Ok(())
+    }
+
+    /// Whether a completion of a send is waited for.
+    pub fn wants_completions(&self) -> bool {
+        !self.transmit.has_free() || self.waiting.iter().any(|w| w.blocked)
+    }
+
+    /// Arms the completion queues: that of receives, and with `sends` that of sends. True if something is
+    /// there already.
+    ///
+    /// # Errors
+    /// Those of ibv_req_notify_cq(3) and ibv_poll_cq(3).
+    pub fn arm(&mut self, sends: bool, counts: &mut Counts) -> io::Result<bool> {
+        if self.early {
+            return Ok(true);
+        }
+        let mut there = false;
+        if !self.receive_armed {
+            counts.cq_arms += 1;
+            counts.verbs_calls += 2;
+            self.device.receive_cq.arm()?;
+            self.receive_armed = true;
+            // What came before it was armed makes no event (IBA vol. 1, 11.4.2.2).
+            self.early = self.device.receive_cq.poll(&mut self.found)? > 0;
+            there = self.early;
+        }
+        if sends && !self.send_armed {
+            counts.cq_arms += 1;
+            counts.verbs_calls += 1;
+            self.device.send_cq.arm()?;
+            self.send_armed = true;
+            // The next poll looks there in any case.
+            there = true;
+        }
+        Ok(there)
+    }
+
+    /// The next completions of sends are in `sent`; gives how many.
+    ///
+    /// # Errors
+    /// Those of ibv_poll_cq(3).
+    pub fn poll_sends(&mut self, counts: &mut Counts) -> io::Result<usize> {
+        counts.verbs_calls += 1;
+        let count = self.device.send_cq.poll(&mut self.sent)?;
+        counts.cq_completions += count as u64;
+        Ok(count)
+    }
+
+    /// The next completions of receives are in `found`; gives how many.
+    ///
+    /// # Errors
+    /// Those of ibv_poll_cq(3).
+    pub fn poll_receives(&mut self, counts: &mut Counts) -> io::Result<usize> {
+        let count = if std::mem::take(&mut self.early) {
+            self.found.iter().len()
+        } else {
+            counts.verbs_calls += 1;
+            self.device.receive_cq.poll(&mut self.found)?
+        };
+        counts.cq_completions += count as u64;
+        Ok(count)
+    }
+
+    /// Notes whether there is room, and gives whether there has been none, and no completion, for so
+    /// long that there will be none.
+    pub fn is_stuck(&mut self, now: Instant, progress: bool) -> bool {
+        if progress || !self.wants_completions() {
+            self.full_since = None;
+        }
+        if !self.wants_completions() {
+            return false;
+        }
+        let since = *self.full_since.get_or_insert(now);
+        now >= since.after(STUCK)
+    }
+
+    /// When it would be stuck.
+    pub fn stuck_at(&self) -> Option<Instant> {
+        self.full_since.map(|since| since.after(STUCK))
+    }
+
+    /// Whether a train may be lent.
+    pub fn has_room(&self) -> bool {
+        self.open.is_some() || (self.transmit.has_free() && !self.is_blocked())
+    }
+
+    /// Whether a train waits for room.
+    pub fn is_blocked(&self) -> bool {
+        self.waiting.iter().any(|w| w.blocked)
+    }
+
+    /// Carries out the starts of queue pairs that the table asks for.
+    ///
+    /// # Errors
+    /// Those of ibv_modify_qp(3).
+    pub fn follow_starts(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
+        for e in table.endpoints.all() {
+            if e.pair.is_behind(e.starts) {
+                self.restart(e, e.starts, counts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a queue pair through RESET: what was posted to it is lost.
+    ///
+    /// # Errors
+    /// Those of ibv_modify_qp(3).
+    pub fn restart(
+        &mut self,
+        e: &super::table::Endpoint,
+        number: u32,
+        counts: &mut Counts,
+    ) -> io::Result<()> {
+        let emptied = e.pair.reset()?;
+        let lost = self.transmit.reclaim(&emptied);
+        counts.tx_failed += lost as u64;
+        counts.qp_restarts += 1;
+        e.pair.start(number, e.pkey.map(|(_, index)| index), e.qkey)
+    }
+}

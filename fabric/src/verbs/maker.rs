@@ -1,0 +1,216 @@
+//! Threads that make and end address handles, so that a data thread need not wait: on RoCE the kernel
+//! resolves a MAC for it, which takes as long as the peer takes to answer (ibv_create_ah(3)).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::handles::Wanted;
+
+/// Threads, so that one peer that does not answer holds up few others.
+const THREADS: usize = 4;
+
+type Make<H> = Box<dyn FnOnce() -> io::Result<H> + Send>;
+
+enum Job<H> {
+    Make(Wanted, Make<H>),
+    End(Arc<H>),
+}
+
+/// An answer.
+pub struct Made<H> {
+    /// To what.
+    pub wanted: Wanted,
+    /// The object, or why there is none.
+    pub object: io::Result<H>,
+}
+
+struct Queue<H> {
+    jobs: VecDeque<Job<H>>,
+    stop: bool,
+}
+
+struct Shared<H> {
+    queue: Mutex<Queue<H>>,
+    bell: Condvar,
+    made: Mutex<Vec<Made<H>>>,
+    /// Whether there is something in `made`, to be asked without the lock.
+    any: AtomicBool,
+    /// Written to when an answer has come.
+    wake: Arc<OwnedFd>,
+}
+
+/// The threads. They end when this does, each after what it is at.
+pub struct Maker<H>(Arc<Shared<H>>);
+
+impl<H: Send + Sync + 'static> Maker<H> {
+    /// Starts the threads, which write to the eventfd `wake` after each answer.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn start(wake: Arc<OwnedFd>) -> io::Result<Maker<H>> {
+        let maker = Maker(Arc::new(Shared {
+            queue: Mutex::new(Queue {
+                jobs: VecDeque::new(),
+                stop: false,
+            }),
+            bell: Condvar::new(),
+            made: Mutex::default(),
+            any: AtomicBool::new(false),
+            wake,
+        }));
+        for _ in 0..THREADS {
+            let shared = Arc::clone(&maker.0);
+            let named = thread::Builder::new().name("ibtap-ah".to_owned());
+            named.spawn(move || shared.serve())?;
+        }
+        Ok(maker)
+    }
+
+    /// Has one made.
+    pub fn make(&self, wanted: Wanted, make: impl FnOnce() -> io::Result<H> + Send + 'static) {
+        self.0.push(Job::Make(wanted, Box::new(make)));
+    }
+
+    /// Has one ended.
+    pub fn end(&self, object: Arc<H>) {
+        self.0.push(Job::End(object));
+    }
+
+    /// The answers that have come.
+    pub fn take_made(&self) -> Vec<Made<H>> {
+        if !self.0.any.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *lock(&self.0.made))
+    }
+}
+
+impl<H> Drop for Maker<H> {
+    fn drop(&mut self) {
+        let mut queue = lock(&self.0.queue);
+        queue.stop = true;
+        queue.jobs.clear();
+        self.0.bell.notify_all();
+    }
+}
+
+impl<H> Shared<H> {
+    fn push(&self, job: Job<H>) {
+        lock(&self.queue).jobs.push_back(job);
+        self.bell.notify_one();
+    }
+
+    fn next(&self) -> Option<Job<H>> {
+        let mut queue = lock(&self.queue);
+        loop {
+            if queue.stop {
+                return None;
+            }
+            if let Some(job) = queue.jobs.pop_front() {
+                return Some(job);
+            }
+            queue = self
+                .bell
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn serve(&self) {
+        while let Some(job) = self.next() {
+            match job {
+                Job::Make(wanted, make) => {
+                    let object = make();
+                    lock(&self.made).push(Made { wanted, object });
+                    // After the answer is there: who sees the mark finds it.
+                    self.any.store(true, Ordering::Release);
+                    if let Err(e) = rustix::io::write(&self.wake, &1u64.to_ne_bytes()) {
+                        log::debug!("a worker cannot be woken: {e}");
+                    }
+                }
+                Job::End(object) => drop(object),
+            }
+        }
+    }
+}
+
+/// What is behind a poisoned lock is whole: nobody panics while changing it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+    use crate::types::Gid;
+    use crate::worker::{AddressHandle, AhAttributes};
+
+    fn wanted(n: u32) -> Wanted {
+        Wanted {
+            handle: AddressHandle(n),
+            epoch: 0,
+            attributes: AhAttributes::to(Gid::UNSPECIFIED),
+        }
+    }
+
+    fn answers(maker: &Maker<u32>, count: usize) -> Vec<Made<u32>> {
+        let (mut all, begun) = (Vec::new(), Instant::now());
+        while all.len() < count && begun.elapsed() < Duration::from_secs(60) {
+            all.extend(maker.take_made());
+            thread::yield_now();
+        }
+        all
+    }
+
+    #[test]
+    fn one_that_takes_long_holds_up_nobody_and_answers_wake() {
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let maker = Maker::start(Arc::clone(&wake)).unwrap();
+        let (go, waits) = mpsc::channel::<()>();
+        maker.make(wanted(0), move || {
+            waits.recv().unwrap();
+            Err(io::ErrorKind::HostUnreachable.into())
+        });
+        for n in 1..50 {
+            maker.make(wanted(n), move || Ok(n));
+        }
+        let mut made = answers(&maker, 49);
+        assert!(made.iter().all(|m| m.wanted.handle.0 > 0));
+        go.send(()).unwrap();
+        made.extend(answers(&maker, 1));
+        assert_eq!(made.len(), 50);
+        for m in &made {
+            assert_eq!(
+                m.object.as_ref().ok(),
+                (m.wanted.handle.0 > 0).then_some(&m.wanted.handle.0)
+            );
+        }
+        let mut count = [0; 8];
+        rustix::io::read(&*wake, &mut count).unwrap();
+    }
+
+    #[test]
+    fn objects_end_elsewhere() {
+        struct Ends(mpsc::Sender<thread::ThreadId>);
+        impl Drop for Ends {
+            fn drop(&mut self) {
+                let _ = self.0.send(thread::current().id());
+            }
+        }
+        let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
+        let maker = Maker::start(wake).unwrap();
+        let (tell, told) = mpsc::channel();
+        maker.end(Arc::new(Ends(tell)));
+        let by = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert_ne!(by, thread::current().id());
+    }
+}

@@ -1,0 +1,246 @@
+//! What a worker sends datagrams with: places that are lent, posted and come back.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+
+use super::connections::Shape;
+use super::device::{Device, Limits};
+use super::endpoint::UdPair;
+use super::ibv::{
+    AddressHandle, Completed, Emptied, Place, Pool, QueuePair, SendList, Sends, UdTarget,
+    WorkCompletion,
+};
+use crate::connection::WcStatus;
+use crate::port::EndpointId;
+use crate::types::{QKey, Qpn};
+use crate::worker::TrainTicket;
+
+/// Places that connections leave for datagrams.
+const RESERVED: usize = 8;
+
+/// A posted train. What it names must not end before it has left.
+#[derive(Debug)]
+struct Flight {
+    from: EndpointId,
+    packets: usize,
+    _pair: Arc<UdPair>,
+    _ah: Arc<AddressHandle>,
+}
+
+/// One train to be posted.
+#[derive(Debug)]
+pub struct Departure<'a> {
+    /// From which endpoint.
+    pub from: EndpointId,
+    /// Its queue pair.
+    pub pair: &'a Arc<UdPair>,
+    /// Where to.
+    pub ah: &'a Arc<AddressHandle>,
+    /// The remote queue pair.
+    pub qpn: Qpn,
+    /// The remote Q_Key.
+    pub qkey: QKey,
+    /// What lies in the place.
+    pub train: TrainTicket,
+}
+
+/// What became of a completion.
+#[derive(Debug)]
+pub enum Returned {
+    /// A train has left, or failed with this status.
+    Train(EndpointId, WcStatus),
+    /// A packet of a train failed; the train comes back with its last packet.
+    Packet,
+    /// Not a train's: a place that connections had posted.
+    Other(Place),
+    /// Nothing of ours.
+    Unknown,
+}
+
+/// Why a train was not posted.
+#[derive(Debug)]
+pub enum NotPosted {
+    /// Too much is outstanding. The place comes back.
+    Full(Place),
+    /// The library refused; part of it may have left. The queue pair must be started anew.
+    Refused(io::Error),
+}
+
+/// The places, and what is posted.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Which of them are posted.
+    pub pool: Pool,
+    free: Vec<Place>,
+    /// By the index of the place.
+    flights: Vec<Option<Flight>>,
+    list: SendList,
+    limits: Limits,
+    /// Packets of datagrams that are outstanding.
+    outstanding: usize,
+    of_endpoint: HashMap<EndpointId, usize, foldhash::fast::RandomState>,
+}
+
+impl Transmit {
+    /// With the places of a device.
+    pub fn new(device: &Device, (pool, free): (Pool, Vec<Place>)) -> Transmit {
+        Transmit {
+            flights: (0..free.len()).map(|_| None).collect(),
+            pool,
+            free,
+            list: SendList::new(device.limits.train_packets),
+            limits: device.limits,
+            outstanding: 0,
+            of_endpoint: HashMap::default(),
+        }
+    }
+
+    /// A free place.
+    pub fn take(&mut self) -> Option<Place> {
+        self.free.pop()
+    }
+
+    /// A free place for a message, if enough are left for datagrams.
+    pub fn take_for_messages(&mut self) -> Option<Place> {
+        if self.has_for_messages() {
+            self.free.pop()
+        } else {
+            None
+        }
+    }
+
+    /// Whether [`Transmit::take_for_messages`] gives one.
+    pub fn has_for_messages(&self) -> bool {
+        self.free.len() > RESERVED
+    }
+
+    /// A place is free again.
+    pub fn give(&mut self, place: Place) {
+        self.free.push(place);
+    }
+
+    /// Whether a place is free.
+    pub fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// Posts a train as one list.
+    ///
+    /// # Errors
+    /// [`NotPosted`]
+    pub fn post(&mut self, place: Place, d: &Departure<'_>) -> Result<(), NotPosted> {
+        let count = d.train.count;
+        let queued = self.of_endpoint.get(&d.from).copied().unwrap_or(0);
+        if self.outstanding + count > self.limits.ud_sends || queued + count > self.limits.ud_queue
+        {
+            return Err(NotPosted::Full(place));
+        }
+        let sends = Sends {
+            to: Some(UdTarget {
+                ah: d.ah,
+                qpn: d.qpn,
+                qkey: d.qkey,
+            }),
+            head: 0,
+            stride: d.train.payload,
+            count,
+            payload: d.train.payload,
+            last: d.train.last,
+            checksum: false,
+        };
+        let index = place.index() as usize;
+        let posted = d
+            .pair
+            .qp
+            .send(&mut self.list, &mut self.pool, place, &sends);
+        let refused = match posted {
+            Ok(()) => None,
+            Err(refused) => {
+                if let Some(place) = refused.place {
+                    self.free.push(place);
+                    return Err(NotPosted::Refused(refused.source));
+                }
+                Some(refused.source)
+            }
+        };
+        // A part of it may be posted: it is kept as if all were, until the queue pair is reset.
+        if let Some(flight) = self.flights.get_mut(index) {
+            *flight = Some(Flight {
+                from: d.from,
+                packets: count,
+                _pair: Arc::clone(d.pair),
+                _ah: Arc::clone(d.ah),
+            });
+            self.outstanding += count;
+            *self.of_endpoint.entry(d.from).or_default() += count;
+        }
+        refused.map_or(Ok(()), |source| Err(NotPosted::Refused(source)))
+    }
+
+    /// Posts messages of a connection as one list. If none was posted, the place is free again.
+    ///
+    /// # Errors
+    /// Those of ibv_post_send(3). The queue pair is of no use then.
+    pub fn post_messages(
+        &mut self,
+        pair: &QueuePair,
+        place: Place,
+        shape: &Shape,
+    ) -> io::Result<()> {
+        let sends = Sends {
+            to: None,
+            head: 0,
+            stride: shape.stride,
+            count: shape.count,
+            payload: shape.len,
+            last: shape.last,
+            checksum: false,
+        };
+        let posted = pair.send(&mut self.list, &mut self.pool, place, &sends);
+        posted.map_err(|refused| {
+            self.free.extend(refused.place);
+            refused.source
+        })
+    }
+
+    /// Takes back what a completion gives back.
+    pub fn completed(&mut self, completion: &WorkCompletion) -> Returned {
+        let place = match self.pool.completed(completion) {
+            Completed::Place(place) => place,
+            Completed::Part => return Returned::Packet,
+            Completed::Unknown => return Returned::Unknown,
+        };
+        match self.land(&place) {
+            Some(from) => {
+                self.free.push(place);
+                Returned::Train(from, completion.status())
+            }
+            None => Returned::Other(place),
+        }
+    }
+
+    /// Takes back what was posted to a queue pair that was reset, and gives how many trains these were.
+    pub fn reclaim(&mut self, emptied: &Emptied) -> usize {
+        let places = self.pool.reclaim(emptied);
+        let count = places.len();
+        for place in places {
+            self.land(&place);
+            self.free.push(place);
+        }
+        count
+    }
+
+    /// A train's place is back.
+    fn land(&mut self, place: &Place) -> Option<EndpointId> {
+        let flight = self.flights.get_mut(place.index() as usize)?.take()?;
+        self.outstanding -= flight.packets;
+        if let Some(queued) = self.of_endpoint.get_mut(&flight.from) {
+            *queued -= flight.packets;
+            if *queued == 0 {
+                self.of_endpoint.remove(&flight.from);
+            }
+        }
+        Some(flight.from)
+    }
+}

@@ -1,0 +1,246 @@
+//! Looking at a port, and what it is good for.
+
+use rtnl::Requests;
+
+use super::config::VerbsConfig;
+use super::gid::{self, Address, NoGid};
+use super::ibv::{Context, GidEntry, LinkLayer, PortInfo};
+use crate::types::{Gid, Guid, IbMtu, Lid, PKey};
+
+/// The smallest MTU of a link that carries IPv6 (RFC 8200, 5), and IPoIB's header (RFC 4391, 6).
+const IPV6_LINK_MTU: u32 = 1280;
+const ENCAPSULATION: u32 = 4;
+
+/// What a port was seen to be like.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What the device says.
+    pub info: PortInfo,
+    /// The used places of its GID table.
+    pub gids: Vec<GidEntry>,
+    /// Its P_Key table.
+    pub pkeys: Vec<PKey>,
+    /// The addresses of the interfaces that its GIDs belong to.
+    pub addresses: Vec<Address>,
+    /// MTUs of those interfaces in bytes.
+    pub mtus: Vec<(u32, u32)>,
+}
+
+/// A port that can be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Usable {
+    /// The place of its GID.
+    pub gid: GidEntry,
+    /// The largest UD payload in bytes.
+    pub ud_payload_max: u32,
+    /// The MTU in use.
+    pub active_mtu: IbMtu,
+    /// Its GUID.
+    pub guid: Guid,
+    /// Its LID.
+    pub lid: Option<Lid>,
+    /// What lies under it.
+    pub link_layer: LinkLayer,
+    /// The MTU of the interface that the GID belongs to.
+    pub underlay_mtu: Option<u32>,
+}
+
+/// Why a port cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// It may yet become usable.
+    Waiting(String),
+    /// The configuration asks for what it cannot do.
+    Wrong(String),
+}
+
+impl Unusable {
+    /// The text, for a person.
+    pub fn reason(&self) -> &str {
+        match self {
+            Unusable::Waiting(text) | Unusable::Wrong(text) => text,
+        }
+    }
+}
+
+/// Looks at a port.
+///
+/// # Errors
+/// Those of the device; an interface that cannot be looked at has no addresses.
+pub fn see(context: &Context, port: u8, requests: &mut Requests) -> std::io::Result<Seen> {
+    let info = context.query_port(port)?;
+    let mut gids = Vec::new();
+    for index in 0..info.gids {
+        gids.extend(context.query_gid(port, index)?);
+    }
+    let mut pkeys = Vec::new();
+    for index in 0..info.pkeys {
+        pkeys.push(context.query_pkey(port, index)?);
+    }
+    let mut netdevs: Vec<u32> = gids.iter().filter_map(|g| g.netdev).collect();
+    netdevs.sort_unstable();
+    netdevs.dedup();
+    let (mut addresses, mut mtus) = (Vec::new(), Vec::new());
+    for ifindex in netdevs {
+        // One that is gone meanwhile, or in another namespace, gives no source.
+        let found = requests.addresses(ifindex).unwrap_or_default();
+        addresses.extend(found.into_iter().map(|a| Address {
+            ifindex,
+            ip: a.ip,
+            usable: a.is_usable(),
+        }));
+        mtus.extend(requests.link_by_index(ifindex).map(|l| (ifindex, l.mtu)));
+    }
+    Ok(Seen {
+        info,
+        gids,
+        pkeys,
+        addresses,
+        mtus,
+    })
+}
+
+/// What is usable of a port that was seen. `current` is the GID in use.
+///
+/// # Errors
+/// [`Unusable`]
+pub fn evaluate(
+    config: &VerbsConfig,
+    seen: &Seen,
+    current: Option<Gid>,
+) -> Result<Usable, Unusable> {
+    let name = config.name();
+    let ethernet = seen.info.link_layer == LinkLayer::Ethernet;
+    if !seen.info.active {
+        let hint = match ethernet {
+            true => "set its network interface up",
+            false => "its cable, or a subnet manager, is missing",
+        };
+        let state = seen.info.state;
+        return Err(Unusable::Waiting(format!("{name} is {state}: {hint}")));
+    }
+    let gid = gid::choose(
+        &name,
+        &seen.gids,
+        &seen.addresses,
+        ethernet,
+        config.gid,
+        current,
+    )
+    .map_err(|e| match e {
+        NoGid::Waiting(text) => Unusable::Waiting(text),
+        NoGid::Wrong(text) => Unusable::Wrong(text),
+    })?;
+    let active = seen.info.active_mtu.bytes();
+    let first = seen.gids.iter().find(|g| g.index == 0);
+    let mtu = seen
+        .mtus
+        .iter()
+        .find(|(ifindex, _)| gid.netdev == Some(*ifindex));
+    Ok(Usable {
+        guid: first.unwrap_or(&gid).gid.interface_id(),
+        gid,
+        ud_payload_max: config.link_mtu.map_or(active, |mtu| mtu.min(active)),
+        active_mtu: seen.info.active_mtu,
+        lid: seen.info.lid,
+        link_layer: seen.info.link_layer,
+        underlay_mtu: mtu.map(|(_, mtu)| *mtu),
+    })
+}
+
+impl Usable {
+    /// What a person should know about the MTU: IB MTUs are powers of two, and on Ethernet of 1500
+    /// bytes the largest that fits is too small for IPv6.
+    pub fn mtu_warning(&self, name: &str) -> Option<String> {
+        let payload = self.ud_payload_max;
+        if payload >= IPV6_LINK_MTU + ENCAPSULATION {
+            return None;
+        }
+        let link = payload.saturating_sub(ENCAPSULATION);
+        Some(match (self.link_layer, self.underlay_mtu) {
+            (LinkLayer::Ethernet, Some(mtu)) => format!(
+                "{name} carries {payload} bytes in a packet, since its network interface has an MTU of \
+                 {mtu}: the link's MTU is {link}, below the {IPV6_LINK_MTU} that IPv6 needs. An \
+                 interface MTU of 2200 gives 2044, one of 4200 gives 4092"
+            ),
+            _ => format!(
+                "{name} carries {payload} bytes in a packet: the link's MTU is {link}, below the \
+                 {IPV6_LINK_MTU} that IPv6 needs"
+            ),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ibv::GidKind;
+    use super::*;
+
+    fn seen(link_layer: LinkLayer) -> Seen {
+        let gid = "fe80::5054:ff:fe00:1".parse().unwrap();
+        Seen {
+            info: PortInfo {
+                active: true,
+                state: "ACTIVE",
+                active_mtu: IbMtu::B1024,
+                gids: 16,
+                pkeys: 1,
+                lid: None,
+                max_message: 1 << 30,
+                link_layer,
+            },
+            gids: vec![GidEntry {
+                index: 0,
+                gid,
+                kind: GidKind::RoceV2,
+                netdev: Some(2),
+            }],
+            pkeys: vec![PKey::DEFAULT],
+            addresses: vec![Address {
+                ifindex: 2,
+                ip: gid.to_ip(),
+                usable: true,
+            }],
+            mtus: vec![(2, 1500)],
+        }
+    }
+
+    #[test]
+    fn the_mtu_is_the_active_one_unless_a_smaller_one_is_asked_for() {
+        let mut config = VerbsConfig::new("rxe0", 1);
+        let usable = evaluate(&config, &seen(LinkLayer::Ethernet), None).unwrap();
+        assert_eq!(usable.ud_payload_max, 1024);
+        assert_eq!(usable.guid.to_string(), "5054:00ff:fe00:0001");
+        let warning = usable.mtu_warning("rxe0/1").unwrap();
+        assert!(
+            warning.contains("MTU of 1500") && warning.contains("1020"),
+            "{warning}"
+        );
+        config.link_mtu = Some(4096);
+        let mut large = seen(LinkLayer::Ethernet);
+        large.info.active_mtu = IbMtu::B2048;
+        let usable = evaluate(&config, &large, None).unwrap();
+        assert_eq!(usable.ud_payload_max, 2048);
+        assert_eq!(usable.mtu_warning("rxe0/1"), None);
+        config.link_mtu = Some(1500);
+        let usable = evaluate(&config, &large, None).unwrap();
+        assert_eq!(usable.ud_payload_max, 1500);
+    }
+
+    #[test]
+    fn a_port_that_is_down_is_waited_for_and_says_what_it_wants() {
+        let config = VerbsConfig::new("rxe0", 1);
+        for (layer, hint) in [
+            (LinkLayer::Ethernet, "interface up"),
+            (LinkLayer::InfiniBand, "subnet manager"),
+        ] {
+            let mut down = seen(layer);
+            (down.info.active, down.info.state) = (false, "DOWN");
+            let why = evaluate(&config, &down, None).unwrap_err();
+            assert!(
+                matches!(&why, Unusable::Waiting(text) if text.contains(hint)),
+                "{why:?}"
+            );
+        }
+    }
+}

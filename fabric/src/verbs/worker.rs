@@ -1,0 +1,661 @@
+//! The data side: one worker, which polls completions, posts trains and follows the port's table.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::config::VerbsConfig;
+use super::connections::{self, Engine, RealDevice};
+use super::counts::Counts;
+use super::handles::{AddressHandles, Found, Wanted};
+use super::ibv::{self, AhInit};
+use super::lane::{Lane, Waiting};
+use super::maker::Maker;
+use super::table::{Endpoint, Shared, Table};
+use super::transmit::{Departure, NotPosted, Returned};
+use crate::connection::{Connections, WcStatus};
+use crate::port::EndpointId;
+use crate::time::Instant;
+use crate::types::{Gid, Lid};
+use crate::worker::{
+    AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, Worker,
+};
+
+/// Completions that count as one piece of what is received: about what one large send of a peer brings.
+const PIECE: usize = 32;
+
+/// Trains that wait for address handles at most.
+const WAITING_MAX: usize = 16;
+
+/// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
+/// them on the link, and GIDs may be routed).
+const HOP_LIMIT: u8 = 64;
+
+/// The bits of a traffic class that are the network's (RFC 3168, section 5).
+const ECN: u8 = 3;
+
+/// Between two restarts of one queue pair.
+const RESTART_WAIT: Duration = Duration::from_millis(100);
+
+/// Between two messages of one kind in the log.
+const LOG_WAIT: Duration = Duration::from_secs(60);
+
+/// One data thread's part of a verbs port.
+pub struct VerbsWorker {
+    pub(super) name: String,
+    shared: Arc<Shared>,
+    generation: u64,
+    pub(super) table: Arc<Table>,
+    pub(super) epoll: Option<(OwnedFd, u64)>,
+    /// The device; none while it is away.
+    pub(super) lane: Option<Lane>,
+    pub(super) connections: Engine<RealDevice>,
+    /// When rdma_cm was asked last.
+    pub(super) heard: Instant,
+    handles: AddressHandles<ibv::AddressHandle>,
+    maker: Maker<ibv::AddressHandle>,
+    restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
+    /// When a failing queue pair may be logged again.
+    log_again: Instant,
+    /// It was said that there are destinations without a LID.
+    lids_missed: bool,
+    pub(super) counts: Counts,
+}
+
+impl VerbsWorker {
+    /// The worker of the port that publishes to `shared`.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn new(config: &VerbsConfig, shared: Arc<Shared>) -> io::Result<VerbsWorker> {
+        let mut worker = VerbsWorker {
+            maker: Maker::start(Arc::clone(&shared.worker))?,
+            name: config.name(),
+            shared,
+            generation: 0,
+            table: Arc::default(),
+            epoll: None,
+            lane: None,
+            connections: Engine::new(connections::bounds(config)),
+            heard: Instant(0),
+            handles: AddressHandles::default(),
+            restarted: HashMap::default(),
+            log_again: Instant(0),
+            lids_missed: false,
+            counts: Counts::default(),
+        };
+        worker.follow();
+        Ok(worker)
+    }
+
+    /// Takes the newest table if there is a newer one.
+    pub(super) fn follow(&mut self) {
+        let newest = self.shared.generation();
+        if newest == self.generation {
+            return;
+        }
+        self.generation = newest;
+        let old = std::mem::replace(&mut self.table, self.shared.table());
+        let same_device = match (&old.device, &self.table.device) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        if !same_device {
+            self.change_device();
+        }
+        if !same_device || old.gid != self.table.gid || old.gid_index != self.table.gid_index {
+            self.handles.renew();
+            self.make_handles();
+        }
+        if !Arc::ptr_eq(&old.endpoints, &self.table.endpoints) {
+            let endpoints = &self.table.endpoints;
+            self.restarted.retain(|id, _| endpoints.get(*id).is_some());
+        }
+        // It may be the last that holds a device.
+        drop(old);
+        let table = Arc::clone(&self.table);
+        let counts = &mut self.counts;
+        let followed = self
+            .lane
+            .as_mut()
+            .map_or(Ok(()), |lane| lane.follow_starts(&table, counts));
+        self.check("a queue pair cannot be restarted", followed);
+        self.follow_connections();
+    }
+
+    fn change_device(&mut self) {
+        self.drop_lane();
+        let Some(lane) = self.table.device.as_ref().and_then(Lane::new) else {
+            return;
+        };
+        if let Some((epoll, token)) = &self.epoll
+            && let Err(e) = lane.watch(epoll, *token)
+        {
+            self.shared
+                .complain(format!("its completions cannot be waited for: {e}"));
+        }
+        let lane = self.lane.insert(lane);
+        let posted = lane.repost(&mut self.counts);
+        if self.check("receives cannot be posted", posted).is_some()
+            && let Some(device) = self.table.device.clone()
+        {
+            self.open_connections(&device);
+        }
+    }
+
+    /// Lets go of the device: connections first, and what was posted is gone with it.
+    fn drop_lane(&mut self) {
+        self.close_connections();
+        if let (Some(lane), Some((epoll, _))) = (&self.lane, &self.epoll) {
+            lane.unwatch(epoll);
+        }
+        self.lane = None;
+    }
+
+    /// A call that failed means that the device is to be opened anew. None, and the port told, if so.
+    fn check<T>(&mut self, what: &str, result: io::Result<T>) -> Option<T> {
+        result
+            .map_err(|e| {
+                self.shared.complain(format!("{what}: {e}"));
+                // No more calls until there is another one.
+                self.drop_lane();
+            })
+            .ok()
+    }
+
+    /// Has the address handles made that are wanted.
+    fn make_handles(&mut self) {
+        for wanted in self.handles.take_wanted() {
+            let Some(device) = &self.table.device else {
+                // They are wanted again when there is one.
+                continue;
+            };
+            match self.ah_init(&wanted.attributes) {
+                Ok(init) => {
+                    let domain = Arc::clone(&device.domain);
+                    self.maker
+                        .make(wanted, move || ibv::AddressHandle::new(&domain, &init));
+                }
+                Err(e) => self.made(&wanted, Err(e)),
+            }
+        }
+    }
+
+    fn ah_init(&self, attributes: &AhAttributes) -> io::Result<AhInit> {
+        let dlid = match self.table.ethernet {
+            true => Lid(0),
+            false => *self
+                .table
+                .lids
+                .get(&attributes.dgid)
+                .ok_or(io::ErrorKind::HostUnreachable)?,
+        };
+        Ok(AhInit {
+            port: self.table.port,
+            // On InfiniBand, too: that is how a receiver knows whom a datagram is from.
+            dgid: Some(attributes.dgid),
+            sgid_index: self.table.gid_index,
+            flow_label: 0,
+            hop_limit: match attributes.hop_limit {
+                0 => HOP_LIMIT,
+                hops => hops,
+            },
+            traffic_class: attributes.traffic_class & !ECN,
+            dlid,
+            sl: 0,
+        })
+    }
+
+    fn made(&mut self, wanted: &Wanted, object: io::Result<ibv::AddressHandle>) {
+        match &object {
+            Ok(_) => self.counts.ah_made += 1,
+            Err(e) => {
+                self.counts.ah_failed += 1;
+                let dgid = wanted.attributes.dgid;
+                if self.table.ethernet {
+                    log::debug!("{}: {dgid} cannot be reached: {e}", self.name);
+                } else if !std::mem::replace(&mut self.lids_missed, true) {
+                    log::warn!(
+                        "{}: {dgid} is not in the port's table of lids, and so unreachable; subnet \
+                         administration is not there yet",
+                        self.name
+                    );
+                }
+            }
+        }
+        self.handles.made(wanted, object, clock());
+    }
+
+    /// Takes the address handles that were made, and sends what has waited for them.
+    fn take_made(&mut self) {
+        let made = self.maker.take_made();
+        if made.is_empty() {
+            return;
+        }
+        for m in made {
+            self.made(&m.wanted, m.object);
+        }
+        self.send_waiting();
+    }
+
+    /// Tries the trains that wait once more, in order.
+    fn send_waiting(&mut self) {
+        let count = self.lane.as_ref().map_or(0, |lane| lane.waiting.len());
+        for _ in 0..count {
+            let Some(waiting) = self.lane.as_mut().and_then(|l| l.waiting.pop_front()) else {
+                return;
+            };
+            // Its handle is held once more while it waits.
+            let handle = waiting.to.ah;
+            let waits = self.dispatch(waiting, true) == Sent::Blocked;
+            if !waits {
+                self.handles.release(handle);
+            }
+        }
+    }
+
+    /// Sends a train, or keeps it until that is possible.
+    fn dispatch(&mut self, mut w: Waiting, again: bool) -> Sent {
+        let now = clock();
+        let found = self.handles.find(w.to.ah, now);
+        self.make_handles();
+        let table = Arc::clone(&self.table);
+        let Some(lane) = &mut self.lane else {
+            // The place went with its device.
+            self.counts.tx_failed += 1;
+            return Sent::Failed;
+        };
+        let endpoint = table.endpoints.get(w.from);
+        let endpoint = endpoint.filter(|e| e.pkey.is_some() && e.starts == w.starts);
+        let Some(endpoint) = endpoint else {
+            lane.transmit.give(w.place);
+            self.counts.tx_failed += 1;
+            return Sent::Failed;
+        };
+        let ah = match found {
+            Found::Ready(ah) => ah,
+            Found::Making if again || lane.waiting.len() < WAITING_MAX => {
+                w.blocked = false;
+                return self.keep(w, again);
+            }
+            Found::Making | Found::Failed => {
+                lane.transmit.give(w.place);
+                self.counts.tx_no_ah += 1;
+                return Sent::Failed;
+            }
+        };
+        let departure = Departure {
+            from: w.from,
+            pair: &endpoint.pair,
+            ah: &ah,
+            qpn: w.to.qpn,
+            qkey: w.to.qkey,
+            train: w.train,
+        };
+        self.counts.post_lists += 1;
+        self.counts.verbs_calls += 1;
+        match lane.transmit.post(w.place, &departure) {
+            Ok(()) => {
+                self.counts.tx_trains += 1;
+                self.counts.tx_packets += w.train.count as u64;
+                self.counts.tx_bytes += bytes(&w.train);
+                Sent::Done
+            }
+            Err(NotPosted::Full(place)) => {
+                self.counts.post_lists -= 1;
+                self.counts.verbs_calls -= 1;
+                self.counts.tx_blocked += 1;
+                w.place = place;
+                w.blocked = true;
+                self.keep(w, again);
+                Sent::Blocked
+            }
+            Err(NotPosted::Refused(e)) => {
+                self.counts.tx_failed += 1;
+                self.broken(endpoint, &e.to_string());
+                Sent::Failed
+            }
+        }
+    }
+
+    /// Keeps a train that cannot be sent now. The caller may go on, unless it waits for room.
+    fn keep(&mut self, w: Waiting, again: bool) -> Sent {
+        if !again {
+            // Until it is sent, the caller's destroying it does not end it.
+            self.handles.hold(w.to.ah);
+            self.counts.tx_waited += u64::from(!w.blocked);
+        }
+        if let Some(lane) = &mut self.lane {
+            lane.waiting.push_back(w);
+        }
+        if again { Sent::Blocked } else { Sent::Done }
+    }
+
+    /// A queue pair does not work: it is taken through RESET, though not too often.
+    fn broken(&mut self, endpoint: &Endpoint, why: &str) {
+        let now = clock();
+        let last = self.restarted.get(&endpoint.id);
+        if last.is_some_and(|last| now < last.after(RESTART_WAIT)) {
+            return;
+        }
+        self.restarted.insert(endpoint.id, now);
+        if now >= self.log_again {
+            self.log_again = now.after(LOG_WAIT);
+            let qpn = endpoint.pair.qp.qpn();
+            log::warn!("{}: queue pair {qpn} is restarted: {why}", self.name);
+        }
+        let counts = &mut self.counts;
+        let Some(lane) = &mut self.lane else { return };
+        let restarted = lane.restart(endpoint, endpoint.starts, counts);
+        self.check("a queue pair cannot be restarted", restarted);
+    }
+
+    /// Takes the completions of sends.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut progress = false;
+        let mut failed: Vec<(EndpointId, WcStatus)> = Vec::new();
+        let now = clock();
+        loop {
+            let Some(lane) = &mut self.lane else {
+                return Ok(());
+            };
+            let count = lane.poll_sends(&mut self.counts)?;
+            for wc in lane.sent.iter() {
+                let status = wc.status();
+                let ok = status == WcStatus::Success;
+                self.counts.cq_errors += u64::from(!ok);
+                match lane.transmit.completed(&wc) {
+                    Returned::Train(_, WcStatus::Success) => progress = true,
+                    Returned::Train(from, status) => {
+                        progress = true;
+                        self.counts.tx_failed += 1;
+                        failed.push((from, status));
+                    }
+                    Returned::Packet => self.connections.sent(now, wc.qpn(), status, false),
+                    Returned::Other(place) => {
+                        progress = true;
+                        self.connections.sent(now, wc.qpn(), status, true);
+                        lane.transmit.give(place);
+                    }
+                    Returned::Unknown => self.counts.cq_unknown += 1,
+                }
+            }
+            if count < lane.sent.capacity() {
+                break;
+            }
+        }
+        let table = Arc::clone(&self.table);
+        for (from, status) in failed {
+            if let Some(endpoint) = table.endpoints.get(from) {
+                self.broken(endpoint, &format!("a send failed with {status}"));
+            }
+        }
+        for object in self.handles.take_ended() {
+            self.maker.end(object);
+        }
+        if progress {
+            self.send_waiting();
+        }
+        self.reclaim();
+        if self
+            .lane
+            .as_mut()
+            .is_some_and(|l| l.is_stuck(now, progress))
+        {
+            return Err(io::Error::other("it completes no sends"));
+        }
+        Ok(())
+    }
+
+    /// Takes the completions of receives.
+    fn receive(&mut self, depth: usize) -> io::Result<()> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        let now = clock();
+        let most = depth.saturating_mul(PIECE);
+        let mut total = 0;
+        loop {
+            let count = lane.poll_receives(&mut self.counts)?;
+            for wc in lane.found.iter() {
+                if lane.receive.owns(&wc) {
+                    lane.receive.completed(&wc, &self.table, &mut self.counts);
+                    continue;
+                }
+                let messages = lane.messages.as_mut().filter(|m| m.owns(&wc));
+                let known = messages.is_some_and(|m| m.completed(now, &wc, &mut self.connections));
+                self.counts.cq_unknown += u64::from(!known);
+            }
+            total += count;
+            if count < lane.found.capacity() {
+                self.connections.receive_queue_empty();
+                break;
+            }
+            if total >= most {
+                break;
+            }
+        }
+        if total == 0 {
+            // A device that told of nothing must not keep the thread awake.
+            lane.drain(&mut self.counts)?;
+        }
+        self.hear(now, total == 0)?;
+        Ok(())
+    }
+
+    fn look(&mut self, depth: usize) -> io::Result<()> {
+        let Some(lane) = &mut self.lane else {
+            return Ok(());
+        };
+        lane.repost(&mut self.counts)?;
+        lane.drain_events(&mut self.counts)?;
+        self.reap()?;
+        self.receive(depth)
+    }
+}
+
+/// Payload bytes of a train.
+fn bytes(train: &TrainTicket) -> u64 {
+    let full = train.count.saturating_sub(1);
+    (full * train.payload + train.last) as u64
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC.
+pub(super) fn clock() -> Instant {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
+}
+
+impl Worker for VerbsWorker {
+    fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()> {
+        let epoll = epoll.try_clone_to_owned()?;
+        // Edge-triggered: its count is never read, every write wakes once.
+        let edge = EventFlags::IN | EventFlags::ET;
+        let data = EventData::new_u64(token);
+        epoll::add(&epoll, &self.shared.worker, data, edge)?;
+        if let Some(lane) = &self.lane {
+            lane.watch(&epoll, token)?;
+        }
+        self.watch_connections(&epoll, token)?;
+        self.epoll = Some((epoll, token));
+        Ok(())
+    }
+
+    fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>> {
+        self.follow();
+        self.take_made();
+        let looked = self.look(depth);
+        self.check("it failed", looked);
+        Ok(match &self.lane {
+            Some(lane) => {
+                let batch = Batch::new(&lane.receive.taken, &lane.receive.received);
+                match &lane.messages {
+                    Some(m) => batch.with_messages(&m.taken, &m.received, &m.parts),
+                    None => batch,
+                }
+            }
+            None => Batch::new(&[], &[]),
+        })
+    }
+
+    fn arm(&mut self) -> io::Result<bool> {
+        let blocked = !self.has_room_for_messages();
+        let Some(lane) = &mut self.lane else {
+            return Ok(false);
+        };
+        let sends = blocked || lane.wants_completions();
+        let armed = lane.arm(sends, &mut self.counts);
+        Ok(self
+            .check("completions cannot be waited for", armed)
+            .unwrap_or(false))
+    }
+
+    fn moderate(&mut self, frames: u16, usecs: u16) -> bool {
+        let Some(device) = &self.table.device else {
+            return false;
+        };
+        let (most, longest) = device.attributes.moderation;
+        if most == 0 || longest == 0 {
+            return false;
+        }
+        let cq = &device.receive_cq;
+        cq.moderate(frames.min(most), usecs.min(longest)).is_ok()
+    }
+
+    fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
+        self.follow();
+        let (dgid, sgid) = (attributes.dgid, self.table.gid);
+        if dgid == Gid::UNSPECIFIED {
+            return Err(io::Error::from_raw_os_error(libc::EADDRNOTAVAIL));
+        }
+        // The source decides which family is on the wire.
+        let known = self.table.ethernet && sgid != Gid::UNSPECIFIED;
+        if known && dgid.ipv4().is_some() != sgid.ipv4().is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
+        }
+        let handle = self.handles.create(attributes)?;
+        self.make_handles();
+        Ok(handle)
+    }
+
+    fn destroy_ah(&mut self, ah: AddressHandle) {
+        self.handles.release(ah);
+    }
+
+    fn train(&mut self, payload: usize) -> Option<Train<'_>> {
+        let lane = self.lane.as_mut()?;
+        if lane.open.is_none() {
+            if !lane.has_room() {
+                return None;
+            }
+            lane.open = Some(lane.transmit.take()?);
+        }
+        let empty = TrainTicket {
+            count: 0,
+            payload,
+            last: 0,
+        };
+        Some(Worker::resume(self, empty))
+    }
+
+    fn resume(&mut self, ticket: TrainTicket) -> Train<'_> {
+        let payload_max = self.table.payload_max;
+        let Some(lane) = &mut self.lane else {
+            return nowhere(ticket);
+        };
+        let most = lane.device.limits.train_packets;
+        let Some(place) = &mut lane.open else {
+            return nowhere(ticket);
+        };
+        let fits = match ticket.payload {
+            payload if payload > payload_max => 0,
+            payload => most.min(place.len() / payload.max(1)),
+        };
+        // The limits may have shrunk since the train was begun; `send` looks again.
+        let capacity = fits.max(ticket.count);
+        Train::new(place, 0, ticket.payload, capacity, ticket)
+    }
+
+    fn send(&mut self, from: EndpointId, to: &UdDestination, train: TrainTicket) -> Sent {
+        self.follow();
+        let Some(lane) = &mut self.lane else {
+            self.counts.tx_failed += 1;
+            return Sent::Failed;
+        };
+        // None: it was lent from a device that is gone.
+        let Some(place) = lane.open.take() else {
+            self.counts.tx_failed += 1;
+            return Sent::Failed;
+        };
+        if train.count == 0 {
+            lane.transmit.give(place);
+            return Sent::Done;
+        }
+        // An MTU that shrank since the train was begun, too.
+        if train.payload.max(train.last) > self.table.payload_max {
+            lane.transmit.give(place);
+            self.counts.tx_too_big += 1;
+            self.counts.tx_failed += 1;
+            return Sent::Failed;
+        }
+        let starts = self.table.endpoints.get(from).map_or(0, |e| e.starts);
+        let waiting = Waiting {
+            from,
+            starts,
+            to: *to,
+            place,
+            train,
+            blocked: false,
+        };
+        self.dispatch(waiting, false)
+    }
+
+    fn has_room(&self) -> bool {
+        self.lane.as_ref().is_none_or(Lane::has_room) && self.has_room_for_messages()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let stuck = self.lane.as_ref().and_then(Lane::stuck_at);
+        let deadlines = [stuck, self.connections.next_deadline()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self) {
+        let reaped = self.reap();
+        self.check("it failed", reaped);
+        self.connections.handle_timeout(clock());
+        self.reclaim();
+    }
+
+    fn connections(&mut self) -> Option<&mut dyn Connections> {
+        Some(self)
+    }
+
+    fn counters(&self) -> Counters {
+        let mut all = self.counts.named();
+        all.extend(self.connections.counters());
+        all
+    }
+}
+
+/// A train without memory: its device is gone.
+fn nowhere(ticket: TrainTicket) -> Train<'static> {
+    Train::new(&mut [], 0, ticket.payload, ticket.count, ticket)
+}
+
+impl Drop for VerbsWorker {
+    fn drop(&mut self) {
+        self.close_connections();
+        if let Some((epoll, _)) = &self.epoll {
+            let _ = epoll::delete(epoll, &self.shared.worker);
+            if let Some(lane) = &self.lane {
+                lane.unwatch(epoll);
+            }
+        }
+    }
+}
