@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{HardwareAddress, Mode};
 use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue, is_gone};
@@ -145,6 +145,8 @@ pub struct Device {
     pub mode: Mode,
     /// How many connections it may have; 0 where the port makes none.
     pub connections: usize,
+    /// Which services requests for connections may name on its port.
+    pub services: Services,
     /// The 20-byte address.
     pub address: HardwareAddress,
     /// The TAP's MAC.
@@ -268,6 +270,7 @@ impl Device {
             endpoint,
             mode: spec.mode,
             connections,
+            services: site.port.capabilities().services,
             address,
             mac,
             mtu,
@@ -452,6 +455,7 @@ impl Device {
                 scope: self.spec.scope,
                 link_mtu: self.limits.datagram as usize,
                 mode: self.mode,
+                services: self.services,
                 dhcp: self.spec.dhcp,
                 limits: ipoib::Limits {
                     connections: share(self.connections, threads.len()),

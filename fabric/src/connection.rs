@@ -30,6 +30,17 @@ impl ServiceId {
         ServiceId(0x0106 << 16 | port as u64)
     }
 
+    /// The datagram service of a port number in rdma_cm's port space RDMA_PS_UDP. Requests for it carry
+    /// the same header, in front of at most 180 bytes of private data.
+    pub const fn rdma_cm_datagrams(port: u16) -> ServiceId {
+        ServiceId(0x0111 << 16 | port as u64)
+    }
+
+    /// Whether requests for the service carry rdma_cm's header.
+    pub const fn is_rdma_cm(self) -> bool {
+        matches!(self.0 >> 16, 0x0106 | 0x0111)
+    }
+
     /// The port number, if the service is one of [`ServiceId::rdma_cm`].
     pub const fn rdma_cm_port(self) -> Option<u16> {
         if self.0 >> 16 == 0x0106 {

@@ -1,19 +1,22 @@
 //! A communication manager among peers that send anything, with a user that answers, ends and waits:
 //! events come in an order that makes sense, and what is sent can be read.
 //!
-//! Input: steps. A step's byte: 0x07 what (0 to 4 a datagram, 5 connect, 6 end a connection, 7 time
-//! passes), 0x18 which peer, 0xe0 which connection. A datagram's step goes on with the attribute, a
-//! byte of flags (1 our id where the receiver's is), the length of what follows, and that: the
+//! Input: steps. A step's byte: 0x07 what (0 to 3 a datagram, 4 ask for a datagram service, 5 connect,
+//! 6 end a connection, 7 time passes), 0x18 which peer, 0xe0 which connection. A datagram's step goes on with the attribute, a
+//! byte of flags (1 our id where the receiver's is, 2 that of our last SIDR_REQ), the length of what follows, and that: the
 //! message's front, behind which it is zero. Time's goes on with a byte of 10 ms.
 
 #![no_main]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fabric::cm::{Ask, Cm, CmConfig, CmEvent, CmId, Consent};
+use fabric::cm::{
+    Ask, Cm, CmConfig, CmEvent, CmId, Consent, DatagramService, NoService, SidrAsk, SidrEvent,
+    SidrId,
+};
 use fabric::mad::{MAD_LEN, Mad};
-use fabric::{Gid, Guid, IbMtu, Instant, PKey, Psn, Qpn, RejectReason, ServiceId};
+use fabric::{Gid, Guid, IbMtu, Instant, PKey, Psn, QKey, Qpn, RejectReason, ServiceId};
 use libfuzzer_sys::fuzz_target;
 
 const CONNECTIONS_MAX: usize = 16;
@@ -28,6 +31,8 @@ struct User {
     qpn: u32,
     /// Whether an end was told.
     known: BTreeMap<CmId, bool>,
+    /// Requests for datagram services without an answer.
+    asked: BTreeSet<SidrId>,
 }
 
 impl User {
@@ -45,6 +50,7 @@ impl User {
             now: Instant(1),
             qpn: 0x100,
             known: BTreeMap::new(),
+            asked: BTreeSet::new(),
         }
     }
 
@@ -69,6 +75,36 @@ impl User {
         if let Ok(id) = self.cm.connect(self.now, &ask) {
             assert!(self.known.insert(id, false).is_none());
         }
+    }
+
+    fn ask(&mut self, peer: Gid) {
+        let ask = SidrAsk {
+            service: ServiceId(1),
+            peer,
+            pkey: PKey::DEFAULT,
+            private_data: &[],
+        };
+        if let Ok(id) = self.cm.ask_for_datagrams(self.now, &ask) {
+            assert!(self.asked.insert(id));
+        }
+    }
+
+    fn attend_datagrams(&mut self) {
+        while let Some(event) = self.cm.poll_sidr() {
+            match event {
+                SidrEvent::Requested { request, .. } => {
+                    let service = DatagramService {
+                        qpn: Qpn::new(0x42),
+                        qkey: QKey::new(7),
+                    };
+                    let wants = request.pkey.is_valid();
+                    let service = wants.then_some(service).ok_or(NoService::Rejected);
+                    self.cm.answer(&request, service);
+                }
+                SidrEvent::Answered { id, .. } => assert!(self.asked.remove(&id)),
+            }
+        }
+        assert!(self.asked.len() <= 64);
     }
 
     fn end(&mut self, id: CmId) {
@@ -112,6 +148,7 @@ impl User {
                 }
             }
         }
+        self.attend_datagrams();
         assert!(self.known.len() <= CONNECTIONS_MAX);
         while let Some(out) = self.cm.poll_transmit(self.now) {
             let mad = Mad::parse(&out.datagram).expect("what is sent is a datagram");
@@ -126,6 +163,7 @@ fuzz_target!(|data: &[u8]| {
     while let Some(step) = input.next() {
         let (peer, n) = (gid(2 + (step >> 3 & 3)), step >> 5);
         match step & 7 {
+            4 => user.ask(peer),
             5 => user.connect(peer),
             6 => {
                 if let Some(id) = user.nth(n) {
@@ -142,13 +180,16 @@ fuzz_target!(|data: &[u8]| {
                 let mut mad = [0; MAD_LEN];
                 mad[..4].copy_from_slice(&[1, 7, 2, 3]);
                 mad[17] = input.next().unwrap_or(0);
-                let ours = input.next().unwrap_or(0) & 1 != 0;
+                let flags = input.next().unwrap_or(0);
                 let len = usize::from(input.next().unwrap_or(0));
                 for (to, from) in mad[24..].iter_mut().zip(input.by_ref().take(len)) {
                     *to = from;
                 }
-                if let Some(id) = user.nth(n).filter(|_| ours) {
+                if let Some(id) = user.nth(n).filter(|_| flags & 1 != 0) {
                     mad[28..32].copy_from_slice(&id.0.to_be_bytes());
+                }
+                if let Some(id) = user.asked.last().filter(|_| flags & 2 != 0) {
+                    mad[24..28].copy_from_slice(&id.0.to_be_bytes());
                 }
                 user.cm.receive(user.now, peer, &mad, |_| true);
             }

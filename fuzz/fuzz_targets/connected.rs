@@ -30,7 +30,7 @@ fuzz_target!(|data: &[u8]| {
                 let event = ConnectionEvent::Requested {
                     connection: ConnectionId(last),
                     endpoint: EndpointId(0),
-                    service: ipoib.service_ids()[usize::from(peer & 1)],
+                    service: ipoib.service_ids()[usize::from(peer) % 3],
                     peer: interface::peer_gid(peer),
                     private_data: bytes.into(),
                 };

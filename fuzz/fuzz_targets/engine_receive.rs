@@ -10,10 +10,10 @@
 
 use fabric::mad::MAD_LEN;
 use fabric::soft::Path;
-use fabric::soft::engine::{Engine, EngineConfig, PortView};
+use fabric::soft::engine::{Engine, EngineConfig, Partition, PortView};
 use fabric::{
     ConnectRequest, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid, IbMtu, Instant, PKey,
-    Posted, ServiceId,
+    Posted, Qpn, ServiceId,
 };
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
@@ -56,6 +56,15 @@ impl Side {
         };
         engine.set_port(Instant(0), port);
         engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+        for endpoint in [1, 2] {
+            let partition = Partition {
+                qpn: Qpn::new(0x100 + endpoint),
+                ..PKey::DEFAULT.into()
+            };
+            let endpoint = EndpointId(endpoint);
+            engine.listen(endpoint, partition, ServiceId::rdma_cm(4755));
+            engine.listen_for_datagrams(endpoint, partition, ServiceId::rdma_cm_datagrams(4755));
+        }
         Side {
             gid: gid(last),
             engine,
@@ -128,7 +137,8 @@ fn connect(now: Instant, a: &mut Side, b: &mut Side) -> bool {
     let request = ConnectRequest {
         service: SERVICE,
         peer: b.gid,
-        to: fabric::Qpn::new(0),        private_data: &[],
+        to: Qpn::new(0),
+        private_data: &[],
     };
     let Ok(connection) = a.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) else {
         return false;

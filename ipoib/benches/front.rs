@@ -36,6 +36,7 @@ fn core(neighbours: u32) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry as Counted;
 use std::collections::{HashMap, VecDeque};
 
-use fabric::{ConnectionId, Gid};
+use fabric::{ConnectionId, Gid, Qpn, ServiceId, Services};
 use foldhash::fast::RandomState;
 
 use crate::Time;
@@ -43,11 +43,40 @@ const PAUSED_MIN: usize = 1024;
 /// Memory that the frames that wait for connections may take together.
 const HELD_BYTES_MAX: usize = 4 << 20;
 
-/// Where a service id has its type (see [`crate::Ipoib::service_ids`]).
+/// The port number of all our interfaces in rdma_cm's port space: that of the RFC.
+pub const RDMA_CM_PORT: u16 = 4755;
+
+/// What a service id is made of (see [`crate::Ipoib::service_ids`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Layout {
+    /// Linux's `IPOIB_CM_IETF_ID` and the queue pair.
     Linux,
+    /// The type of RFC 4755, section 3.5 and the queue pair.
     Rfc4755,
+    /// [`RDMA_CM_PORT`]; the queue pair is in the private data.
+    RdmaCm,
+}
+
+impl Layout {
+    /// Those that peers are asked for, in order. Where the kernel owns communication management, of the
+    /// peer, it lets nothing pass but the last, which is thus tried before the one that nobody uses.
+    pub const fn order(services: Services) -> &'static [Layout] {
+        match services {
+            Services::Any => &[Layout::Linux, Layout::RdmaCm, Layout::Rfc4755],
+            Services::RdmaCm => &[Layout::RdmaCm],
+        }
+    }
+
+    /// Linux has the first byte of RFC 4755, section 3.5 the wrong way round, and that is what is in
+    /// use.
+    pub fn service_id(self, qpn: Qpn) -> ServiceId {
+        let qpn = u64::from(qpn.get());
+        match self {
+            Layout::Linux => ServiceId(0x10 << 56 | qpn),
+            Layout::Rfc4755 => ServiceId(0x01 << 56 | qpn),
+            Layout::RdmaCm => ServiceId::rdma_cm(RDMA_CM_PORT),
+        }
+    }
 }
 
 /// How far a connection is that we ask for.
@@ -76,6 +105,8 @@ pub struct Active {
     pub state: State,
     /// Failures in a row, of connections that did not live long.
     pub failures: u8,
+    /// What the peer took last, and is asked for first; none: it has taken none.
+    pub takes: Option<Layout>,
     held: VecDeque<HeldFrame>,
 }
 
@@ -273,6 +304,7 @@ impl Connections {
                 link,
                 state: State::Waiting { until: now },
                 failures: 0,
+                takes: None,
                 held: VecDeque::new(),
             }),
             connection: None,
@@ -338,6 +370,13 @@ impl Connections {
             self.asked.retain(|(_, asked)| *asked != at);
         }
         self.enlist(at);
+    }
+
+    /// Remembers what the peer took.
+    pub fn remember(&mut self, at: u32, layout: Layout) {
+        if let Some(Side::Active(a)) = self.get_mut(at).map(|e| &mut e.side) {
+            a.takes = Some(layout);
+        }
     }
 
     /// Counts a failure, or forgets them; gives how many there are in a row.

@@ -43,6 +43,7 @@ mod too_big;
 mod wire;
 
 pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
+pub use connections::RDMA_CM_PORT;
 pub use core::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
     GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Sibling, Target,

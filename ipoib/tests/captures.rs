@@ -71,6 +71,7 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })

@@ -134,6 +134,7 @@ impl StandIn {
             scope: 2,
             link_mtu: 2044,
             mode: Mode::Connected,
+            services: fabric::Services::Any,
             dhcp: ipoib::DhcpMode::default(),
             limits: Limits::default(),
         });

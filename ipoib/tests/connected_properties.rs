@@ -42,6 +42,7 @@ fn core(limits: Limits) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Connected,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits,
     })
@@ -178,7 +179,7 @@ fn request(c: &mut Ipoib, now: Time, connection: ConnectionId, from: u8, private
     let event = ConnectionEvent::Requested {
         connection,
         endpoint: EndpointId(0),
-        service: c.service_ids()[usize::from(from & 1)],
+        service: c.service_ids()[usize::from(from) % 3],
         peer: peer(from, 0).gid(),
         private_data: private_data.into(),
     };

@@ -58,6 +58,7 @@ fn core(mode: Mode) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
@@ -97,6 +98,7 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Connected,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });

@@ -26,6 +26,7 @@ fn core_config(limits: Limits, host: u32) -> Config {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits,
     }

@@ -289,6 +289,7 @@ pub fn lane_of(n: u32, connections: usize) -> (Lane, OwnedFd) {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Connected,
+        services: fabric::Services::Any,
         dhcp: DhcpMode::default(),
         limits: Limits {
             connections,

@@ -95,7 +95,9 @@ impl Cm {
                 }
             }
             // The peer cannot know our name of it yet.
-            State::ReqSent | State::ReqRcvd => self.counts.dropped(Drop::Unmatched),
+            State::ReqSent | State::ReqRcvd | State::Unmanaged => {
+                self.counts.dropped(Drop::Unmatched);
+            }
         }
     }
 

@@ -110,21 +110,14 @@ pub fn drep(tid: u64, ids: Ids) -> Datagram {
     datagram(tid, cm::DREP, &m)
 }
 
-/// Nobody here has a datagram service.
-pub fn sidr_unsupported(tid: u64, req: &cm::SidrReq) -> Datagram {
-    let mut m = cm::SidrRep::new_zeroed();
-    m.request_id = req.request_id;
-    m.status = cm::SidrRep::UNSUPPORTED;
-    m.service_id = req.service_id;
-    datagram(tid, cm::SIDR_REP, &m)
-}
-
-fn fill(field: &mut [u8], data: &[u8]) {
+/// Copies what fits.
+pub fn fill(field: &mut [u8], data: &[u8]) {
     let len = data.len().min(field.len());
     field[..len].copy_from_slice(&data[..len]);
 }
 
-fn datagram(tid: u64, attribute: u16, message: &(impl IntoBytes + Immutable)) -> Datagram {
+/// A message with the common header in front.
+pub fn datagram(tid: u64, attribute: u16, message: &(impl IntoBytes + Immutable)) -> Datagram {
     let header = Header {
         base_version: BASE_VERSION,
         mgmt_class: class::COM_MGT,

@@ -13,6 +13,7 @@ mod limits;
 mod messages;
 mod receive;
 mod request;
+mod sidr;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -24,13 +25,15 @@ use std::collections::VecDeque;
 use crate::connection::RejectReason;
 use crate::mad::cm::Answered;
 use crate::time::Instant;
-use crate::types::{Gid, PKey, Qpn};
+use crate::types::{Gid, IbMtu, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
 pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
+use sidr::Sidr;
 use table::{Connection, State, Table};
 
+pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 
 /// Datagrams that wait to be sent. What does not fit is as good as lost on the way.
@@ -41,6 +44,7 @@ const TRANSMIT_MAX: usize = 1024;
 pub struct Cm {
     config: CmConfig,
     table: Table,
+    sidr: Sidr,
     random: Random,
     limits: Limits,
     counts: Counts,
@@ -55,6 +59,7 @@ impl Cm {
         Cm {
             config,
             table: Table::default(),
+            sidr: Sidr::default(),
             random: Random::new(config.seed),
             limits: Limits::default(),
             counts: Counts::default(),
@@ -96,6 +101,34 @@ impl Cm {
         self.table.insert(id, connection);
         let req = messages::req(tid, id, self.config.ca_guid, ask);
         self.send_until_answered(now, id, req);
+        Ok(id)
+    }
+
+    /// Takes in a connection that two sides agree on in another way: nothing is sent for it, and no
+    /// message is of it. [`Cm::disconnect`] ends it, with TIMEWAIT as for any other.
+    ///
+    /// # Errors
+    /// [`Full`]
+    pub fn unmanaged(&mut self, qpn: Qpn, pkey: PKey) -> Result<CmId, Full> {
+        if self.table.len() >= self.config.connections_max {
+            return Err(Full);
+        }
+        let id = self.new_id();
+        let connection = Connection {
+            peer: Gid::UNSPECIFIED,
+            state: State::Unmanaged,
+            tid: 0,
+            local_qpn: qpn,
+            remote: None,
+            pkey,
+            path_mtu: IbMtu::B256,
+            sent: None,
+            interval: times::request_interval(),
+            retries: 0,
+            extended: false,
+            disowned: false,
+        };
+        self.table.insert(id, connection);
         Ok(id)
     }
 
@@ -170,6 +203,7 @@ impl Cm {
             // In REP_SENT the peer may have confirmed already. A rejection, which Linux sends then,
             // could be lost, and the peer would never know.
             State::RepSent | State::Established => self.send_dreq(now, id),
+            State::Unmanaged => self.enter_timewait(now, id),
             State::DreqSent | State::Timewait => {}
         }
     }
@@ -197,11 +231,13 @@ impl Cm {
 
     /// When [`Cm::handle_timeout`] wants to be called next.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.table.next_deadline()
+        let deadlines = [self.table.next_deadline(), self.sidr.next_deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.sidr_timeout(now);
         while let Some(id) = self.table.expired(now) {
             match self.table.get_mut(id) {
                 Some(c) if c.state == State::Timewait => self.release(id),
@@ -223,7 +259,7 @@ impl Cm {
     }
 
     /// A connection's state: `REQ_SENT`, `REQ_RCVD`, `REP_SENT`, `REP_RCVD`, `ESTABLISHED`,
-    /// `DREQ_SENT`, `TIMEWAIT`.
+    /// `DREQ_SENT`, `TIMEWAIT`, `UNMANAGED`.
     pub fn state(&self, id: CmId) -> Option<&'static str> {
         self.table.get(id).map(|c| c.state.name())
     }

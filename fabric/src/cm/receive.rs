@@ -39,13 +39,10 @@ impl Cm {
             Message::Rtu(m) => self.on_rtu(now, from, tid, m),
             Message::Dreq(m) => self.on_dreq(now, from, tid, m),
             Message::Drep(m) => self.on_drep(now, from, m),
-            Message::SidrReq(m) => {
-                if self.may_answer(now, from) {
-                    self.send(from, messages::sidr_unsupported(tid, m));
-                }
-            }
+            Message::SidrReq(m) => self.on_sidr_req(now, from, tid, m, listens),
+            Message::SidrRep(m) => self.on_sidr_rep(from, m),
             // We ask nobody for these, and like Linux on RoCE load no alternate paths.
-            Message::SidrRep(_) | Message::Lap(_) | Message::Apr(_) => {
+            Message::Lap(_) | Message::Apr(_) => {
                 self.counts.dropped(Drop::Unmatched);
             }
         }

@@ -19,6 +19,8 @@ pub enum State {
     Established,
     DreqSent,
     Timewait,
+    /// Of a connection that no messages are about: see [`super::Cm::unmanaged`].
+    Unmanaged,
 }
 
 impl State {
@@ -31,6 +33,7 @@ impl State {
             State::Established => "ESTABLISHED",
             State::DreqSent => "DREQ_SENT",
             State::Timewait => "TIMEWAIT",
+            State::Unmanaged => "UNMANAGED",
         }
     }
 

@@ -3,6 +3,7 @@ mod floods;
 mod healing;
 mod kernel;
 mod rules;
+mod sidr;
 mod world;
 
 use super::*;

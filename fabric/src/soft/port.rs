@@ -47,7 +47,7 @@ pub struct SoftPort {
     wakes: Vec<Arc<OwnedFd>>,
     mailboxes: Arc<[Mailbox]>,
     ca_guid: Guid,
-    workers: Vec<Box<dyn Worker>>,
+    workers: Vec<SoftWorker>,
     /// What the underlay was when it was last usable.
     usable: Usable,
     /// Why it is not usable now.
@@ -120,9 +120,14 @@ impl SoftPort {
             next_endpoint: 1,
         };
         port.publish();
-        let make = |i| -> Box<dyn Worker> { Box::new(SoftWorker::new(port.for_worker(i))) };
+        let make = |i| SoftWorker::new(port.for_worker(i));
         port.workers = (0..port.config.workers).map(make).collect();
         Ok(port)
+    }
+
+    /// [`Port::take_workers`] with all that the workers of this provider can do besides.
+    pub fn take_soft_workers(&mut self) -> Vec<SoftWorker> {
+        std::mem::take(&mut self.workers)
     }
 
     /// What a worker is made from.
@@ -401,7 +406,10 @@ impl Port for SoftPort {
     }
 
     fn take_workers(&mut self) -> Vec<Box<dyn Worker>> {
-        std::mem::take(&mut self.workers)
+        let workers = self.take_soft_workers().into_iter();
+        workers
+            .map(|w| -> Box<dyn Worker> { Box::new(w) })
+            .collect()
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {

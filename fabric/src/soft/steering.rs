@@ -4,7 +4,7 @@
 //! Queue pair numbers of connections and communication ids carry their worker in the low byte. A
 //! packet of a reliable connection goes by its destination queue pair; a message of communication
 //! management by the communication id of ours that it names, and where it names none, as a
-//! ConnectRequest, by the sender's. Everything else may go to any worker.
+//! ConnectRequest, by the sender's. A ServiceIDResReqResp has the request's id in that place. Everything else may go to any worker.
 
 use libc::sock_filter;
 
@@ -50,7 +50,9 @@ pub fn owner(packet: &[u8], workers: usize) -> Option<usize> {
     } else {
         let attribute = (word(ATTRIBUTE_ID)? >> 16) as u16;
         let (local, remote) = (word(LOCAL_COMM_ID)?, word(REMOTE_COMM_ID)?);
-        let names_none = attribute == cm::REQ || attribute == cm::REJ && remote == 0;
+        let names_none = attribute == cm::REQ
+            || attribute == cm::SIDR_REP
+            || attribute == cm::REJ && remote == 0;
         if names_none { local } else { remote }
     };
     Some((number & 0xff) as usize % workers)
@@ -84,16 +86,17 @@ pub fn program(workers: usize) -> Vec<sock_filter> {
     let ahead = |by: u32| statement(BPF_JMP | BPF_JA, by);
     vec![
         byte(OPCODE),
-        less(RC_END.into(), 16, 0),
-        equal(opcode::CNP.into(), 15, 0),
-        equal(opcode::UD_SEND_ONLY.into(), 0, 17),
+        less(RC_END.into(), 17, 0),
+        equal(opcode::CNP.into(), 16, 0),
+        equal(opcode::UD_SEND_ONLY.into(), 0, 18),
         word(DEST_QP),
         statement(BPF_ALU | BPF_AND | BPF_K, QPN_MASK),
-        equal(Qpn::GSI.get(), 0, 14),
+        equal(Qpn::GSI.get(), 0, 15),
         byte(MGMT_CLASS),
-        equal(class::COM_MGT.into(), 0, 12),
+        equal(class::COM_MGT.into(), 0, 13),
         half(ATTRIBUTE_ID),
-        equal(cm::REQ.into(), 5, 0),
+        equal(cm::REQ.into(), 6, 0),
+        equal(cm::SIDR_REP.into(), 5, 0),
         equal(cm::REJ.into(), 0, 2),
         word(REMOTE_COMM_ID),
         equal(0, 2, 0),

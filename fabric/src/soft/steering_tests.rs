@@ -59,6 +59,7 @@ fn messages_go_to_the_worker_of_the_communication_id() {
         (cm::REJ, 5, 0, 2),
         (cm::REJ, 5, 7, 1),
         (cm::DREQ, 5, 6, 0),
+        (cm::SIDR_REP, 5, 6, 2),
     ];
     for (attribute, local, remote, worker) in cases {
         let packet = mad(attribute, local, remote);

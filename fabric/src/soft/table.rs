@@ -99,6 +99,7 @@ impl Endpoint {
     pub const fn partition(&self) -> Partition {
         Partition {
             qpn: self.qp.qpn(),
+            qkey: self.qp.qkey(),
             pkey: self.pkey,
             index: self.qp.pkey_index(),
             starts: self.starts,

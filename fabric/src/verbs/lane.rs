@@ -17,13 +17,18 @@ use super::table::Table;
 use super::transmit::Transmit;
 use crate::port::EndpointId;
 use crate::time::Instant;
-use crate::worker::{TrainTicket, UdDestination};
+use crate::worker::{AddressHandle, TrainTicket, UdDestination};
 
 /// Completions that one look takes.
 const COMPLETIONS: usize = 256;
 
 /// How long a device may complete nothing while all there is is posted, before it is taken for dead.
 const STUCK: Duration = Duration::from_secs(10);
+
+/// Trains that wait for address handles at most, and for each of them: a peer that does not answer
+/// must not take the places of the others.
+const WAITING_MAX: usize = 32;
+const WAITING_FOR_ONE: usize = 4;
 
 /// A train that waits for its address handle, or for room.
 #[derive(Debug)]
@@ -241,6 +246,12 @@ impl Lane {
     /// Whether a train waits for room.
     pub fn is_blocked(&self) -> bool {
         self.waiting.iter().any(|w| w.blocked)
+    }
+
+    /// Whether one more train may wait for an address handle.
+    pub fn may_wait(&self, ah: AddressHandle) -> bool {
+        let of_it = self.waiting.iter().filter(|w| w.to.ah == ah).count();
+        self.waiting.len() < WAITING_MAX && of_it < WAITING_FOR_ONE
     }
 
     /// Carries out the starts of queue pairs that the table asks for.

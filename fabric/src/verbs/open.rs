@@ -137,27 +137,6 @@ pub fn no_such_port(name: &str, port: u8, ports: u8) -> FabricError {
     })
 }
 
-/// For a port that is not active; `state` as `rdma link` has it.
-pub fn port_down(name: &str, state: &str, netdev: Option<&str>) -> String {
-    match netdev {
-        Some(netdev) => {
-            format!("{name} is {state}: ip link set {netdev} up, and look at its cable")
-        }
-        None => format!(
-            "{name} is {state}: look at its cable, and at the subnet manager (ibstat shows both)"
-        ),
-    }
-}
-
-/// For a port on Ethernet without a GID of RoCE v2.
-pub fn no_gid(name: &str, netdev: Option<&str>) -> String {
-    let netdev = netdev.unwrap_or("its interface");
-    format!(
-        "{name} has no GID of RoCE v2: {netdev} needs an address, an IPv6 link-local one at least (ip \
-         -6 addr show; sysctl addr_gen_mode)"
-    )
-}
-
 /// For a port on InfiniBand of which no way to anybody is known.
 pub fn no_lids(name: &str) -> String {
     format!(

@@ -28,9 +28,6 @@ use crate::worker::{
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.
 const PIECE: usize = 32;
 
-/// Trains that wait for address handles at most.
-const WAITING_MAX: usize = 16;
-
 /// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
 /// them on the link, and GIDs may be routed).
 const HOP_LIMIT: u8 = 64;
@@ -56,6 +53,10 @@ pub struct VerbsWorker {
     pub(super) connections: Engine<RealDevice>,
     /// When rdma_cm was asked last.
     pub(super) heard: Instant,
+    /// When rdma_cm is tried again.
+    pub(super) open_again: Option<Instant>,
+    /// It was said that it cannot be used.
+    pub(super) told_of_rdma_cm: bool,
     handles: AddressHandles<ibv::AddressHandle>,
     maker: Maker<ibv::AddressHandle>,
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
@@ -82,6 +83,8 @@ impl VerbsWorker {
             lane: None,
             connections: Engine::new(connections::bounds(config)),
             heard: Instant(0),
+            open_again: None,
+            told_of_rdma_cm: false,
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
             log_again: Instant(0),
@@ -279,7 +282,7 @@ impl VerbsWorker {
         };
         let ah = match found {
             Found::Ready(ah) => ah,
-            Found::Making if again || lane.waiting.len() < WAITING_MAX => {
+            Found::Making if again || lane.may_wait(w.to.ah) => {
                 w.blocked = false;
                 return self.keep(w, again);
             }
@@ -621,14 +624,16 @@ impl Worker for VerbsWorker {
 
     fn next_deadline(&self) -> Option<Instant> {
         let stuck = self.lane.as_ref().and_then(Lane::stuck_at);
-        let deadlines = [stuck, self.connections.next_deadline()];
+        let deadlines = [stuck, self.connections.next_deadline(), self.open_again];
         deadlines.into_iter().flatten().min()
     }
 
     fn handle_timeout(&mut self) {
         let reaped = self.reap();
         self.check("it failed", reaped);
-        self.connections.handle_timeout(clock());
+        let now = clock();
+        self.open_connections_again(now);
+        self.connections.handle_timeout(now);
         self.reclaim();
     }
 

@@ -11,7 +11,7 @@ fn simulate_engines(
     theme: &'static str,
     messages: u64,
     make: impl Fn(u64, &mut Random) -> Weather,
-) {
+) -> Tally {
     let messages = setting("RC_SIM_MESSAGES").unwrap_or(messages);
     let first = setting("RC_SIM_SEED").unwrap_or(1);
     let (mut sum, mut worlds) = (Tally::default(), 0);
@@ -26,6 +26,7 @@ fn simulate_engines(
         sum.add(&tally);
     }
     println!("{theme}: {worlds} worlds from seed {first}: {sum:?}");
+    sum
 }
 
 /// A network with some faults, and two seconds of whatever else a theme has.
@@ -36,6 +37,7 @@ pub fn weather(seed: u64, random: &mut Random) -> Weather {
         star: false,
         impairments: Scenario::fair(seed, 0).faulty(5).impairments,
         trouble: 2_000 * MILLISECOND,
+        rdma_cm: false,
         restarts: false,
         closes: false,
         outages: false,
@@ -85,6 +87,23 @@ fn engines_in_all_trouble_at_once() {
             ..weather(seed, random)
         }
     });
+}
+
+/// Two endpoints of each node on one service, and SIDR in the same weather.
+#[test]
+fn engines_that_use_rdma_cms_services() {
+    let sum = simulate_engines(
+        "engines_that_use_rdma_cms_services",
+        30_000,
+        |seed, random| Weather {
+            rdma_cm: true,
+            restarts: seed % 2 == 0,
+            closes: true,
+            trouble: 5_000 * MILLISECOND,
+            ..weather(seed, random)
+        },
+    );
+    assert!(sum.found > 0);
 }
 
 /// One node with 200 peers, which is killed and comes back: all of them connect again at once.

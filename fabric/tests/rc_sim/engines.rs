@@ -26,6 +26,10 @@ use node::{Node, Wish, engine, message};
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);
 const ENDPOINT: EndpointId = EndpointId(1);
+/// With rdma_cm, two endpoints listen on one service, and the second has a datagram service.
+const RDMA_CM: ServiceId = ServiceId::rdma_cm(4755);
+const SECOND_ENDPOINT: EndpointId = EndpointId(2);
+const DATAGRAMS: ServiceId = ServiceId::rdma_cm_datagrams(4755);
 const MESSAGE_MAX: usize = 65_524;
 /// A node tries again this long after a connection ended.
 const AGAIN_AFTER: Time = 50 * MILLISECOND;
@@ -42,6 +46,8 @@ pub struct Weather {
     pub trouble: Time,
     /// Whether nodes are killed and start again.
     pub restarts: bool,
+    /// Whether services are rdma_cm's, and datagram services are asked for as well.
+    pub rdma_cm: bool,
     /// Whether consumers close connections.
     pub closes: bool,
     /// Whether links are cut for a while.
@@ -64,6 +70,8 @@ pub struct Tally {
     pub rejected: u64,
     pub restarts: u64,
     pub packets: u64,
+    /// Datagram services that were found.
+    pub found: u64,
 }
 
 impl Weather {
@@ -83,6 +91,7 @@ impl Tally {
         self.rejected += other.rejected;
         self.restarts += other.restarts;
         self.packets += other.packets;
+        self.found += other.found;
     }
 }
 
@@ -113,6 +122,7 @@ impl World {
                 random: Random::new(random.word()),
                 wishes: (0..weather.nodes).map(|_| Wish::default()).collect(),
                 incoming: HashMap::new(),
+                asked: HashMap::new(),
                 socket: Vec::new(),
                 memory: Vec::new(),
                 down_until: 0,
@@ -190,6 +200,7 @@ impl World {
     fn close_all(&mut self) {
         for node in &mut self.nodes {
             node.engine.close_all(Instant(self.now), ENDPOINT);
+            node.engine.close_all(Instant(self.now), SECOND_ENDPOINT);
             node.wake_at = Some(self.now);
         }
         let end = self.now + 600 * SECOND;
@@ -201,6 +212,7 @@ impl World {
             assert!(node.engine.list().is_empty());
             assert_eq!(node.engine.next_deadline(), None);
             assert!(!node.engine.wants_to_send());
+            assert!(node.asked.is_empty(), "requests without an answer");
         }
     }
 
@@ -375,6 +387,7 @@ impl World {
         node.engine = engine(index, &mut self.random, self.now);
         node.wishes.iter_mut().for_each(|w| *w = Wish::default());
         node.incoming.clear();
+        node.asked.clear();
         node.socket.clear();
         node.down_until = down_until;
         node.wake_at = Some(down_until);

@@ -33,6 +33,7 @@ pub fn new() -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: LIMITS,
     })

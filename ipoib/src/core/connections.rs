@@ -38,16 +38,6 @@ impl ConnectedState {
     }
 }
 
-/// The service that finds the interface with a queue pair. Linux has the first byte of RFC 4755,
-/// section 3.5 the wrong way round (`IPOIB_CM_IETF_ID`), and that is what is in use.
-fn service_id(layout: Layout, address: &HardwareAddress) -> ServiceId {
-    let first = match layout {
-        Layout::Linux => 0x10_u64,
-        Layout::Rfc4755 => 0x01,
-    };
-    ServiceId(first << 56 | u64::from(address.qpn().get()))
-}
-
 impl Ipoib {
     /// Changes how unicast IP packets travel. Connections that we asked for are ended; those of
     /// peers stay, since a peer may go on sending over them. Neighbours and groups stay.
@@ -66,10 +56,12 @@ impl Ipoib {
         }
     }
 
-    /// The service ids that peers find this interface by: Linux's layout and that of RFC 4755,
-    /// section 3.5.
-    pub fn service_ids(&self) -> [ServiceId; 2] {
-        [Layout::Linux, Layout::Rfc4755].map(|layout| service_id(layout, &self.config.local))
+    /// The service ids that peers find this interface by: Linux's layout, that of rdma_cm, and that of
+    /// RFC 4755, section 3.5, as far as our port can listen on them.
+    pub fn service_ids(&self) -> Vec<ServiceId> {
+        let qpn = self.config.local.qpn();
+        let layouts = Layout::order(self.config.services).iter();
+        layouts.map(|layout| layout.service_id(qpn)).collect()
     }
 
     /// The largest IP packet that the interface takes from its host, in bytes.

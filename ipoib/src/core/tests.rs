@@ -37,6 +37,7 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: crate::Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: crate::DhcpMode::default(),
         limits: Limits {
             neighbours: 64,

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{AddressHandle, CloseReason, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId};
+use fabric::{
+    AddressHandle, CloseReason, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId, Services,
+};
 
 use crate::address::{HardwareAddress, Mac};
 use crate::counters::DropReason;
@@ -93,6 +95,8 @@ pub struct Config {
     pub link_mtu: usize,
     /// How unicast IP packets travel. The flag of `local` that says so is the caller's to set.
     pub mode: Mode,
+    /// Which services requests for connections may name, on our port.
+    pub services: Services,
     /// What is done to DHCPv4.
     pub dhcp: DhcpMode,
     /// Bounds of the tables.

@@ -96,6 +96,7 @@ fn new_core(index: usize, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
         scope: 2,
         link_mtu: LINK_MTU,
         mode: host.mode,
+        services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             connections: host.connections,

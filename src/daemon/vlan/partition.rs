@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
@@ -20,6 +20,7 @@ use crate::device::{self, Device};
 pub(super) struct Followed {
     mode: Mode,
     connections: usize,
+    services: Services,
     mac: [u8; 6],
     /// The largest datagram's IP packet, in bytes.
     link_mtu: u32,
@@ -36,6 +37,7 @@ impl Followed {
         Followed {
             mode: device.mode,
             connections: device.connections,
+            services: device.services,
             mac: device.mac,
             link_mtu: device.limits.datagram,
             mtu: device.mtu,
@@ -181,6 +183,7 @@ impl Partition {
                 scope: self.scope,
                 link_mtu: followed.link_mtu as usize,
                 mode: followed.mode,
+                services: followed.services,
                 dhcp: followed.dhcp,
                 limits: ipoib::Limits {
                     connections: device::share(followed.connections, threads.len()),

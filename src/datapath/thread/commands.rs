@@ -131,15 +131,15 @@ impl DataThread {
         }
     }
 
-    /// The device's own address changed. With another queue pair peers find it by other service
-    /// ids; the core has ended the connections.
+    /// The device's own address changed. With another queue pair peers find it by other
+    /// services, or in another place of one; the core has ended the connections.
     fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
         let Some(lane) = self.lanes.get_mut(i) else {
             return;
         };
-        let before = lane.core.service_ids();
+        let before = lane.core.local().qpn();
         lane.core.set_local(address);
-        if lane.core.service_ids() != before {
+        if address.qpn() != before {
             self.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

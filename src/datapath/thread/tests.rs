@@ -72,13 +72,15 @@ fn add(connections: usize) -> Command {
 /// The end of the thread's last device.
 const ENDED: [Call; 2] = [Call::CloseAll(ENDPOINT), Call::Flush];
 
-fn listens(qpn: u64) -> [Call; 2] {
-    [0x1000_0000_0000_0000, 0x0100_0000_0000_0000]
-        .map(|service: u64| Call::Listen(ENDPOINT, ServiceId(service | qpn)))
+fn listens(qpn: u64) -> [Call; 3] {
+    let linux = ServiceId(0x1000_0000_0000_0000 | qpn);
+    let rfc4755 = ServiceId(0x0100_0000_0000_0000 | qpn);
+    let rdma_cm = ServiceId::rdma_cm(ipoib::RDMA_CM_PORT);
+    [linux, rdma_cm, rfc4755].map(|service| Call::Listen(ENDPOINT, service))
 }
 
 #[test]
-fn a_device_listens_by_both_service_ids_and_says_goodbye_at_the_end() {
+fn a_device_listens_by_all_service_ids_and_says_goodbye_at_the_end() {
     let calls = Rig::new().run([add(16)]);
     assert_eq!(calls, [&listens(0x17)[..], &[Call::Flush], &ENDED].concat());
 }
@@ -95,7 +97,7 @@ fn what_a_removed_device_says_to_its_peers_leaves() {
     let (done, _) = unbounded();
     let calls = Rig::new().run([add(16), Command::RemoveLane(DEVICE, done)]);
     assert_eq!(
-        calls[2..],
+        calls[3..],
         [Call::CloseAll(ENDPOINT), Call::Flush, Call::Flush]
     );
 }
@@ -105,7 +107,7 @@ fn another_queue_pair_is_listened_for_anew_and_another_gid_is_not() {
     let mut moved = address(0x17);
     moved.0[19] = 77;
     let calls = Rig::new().run([add(16), Command::SetLocal(DEVICE, moved)]);
-    assert_eq!(calls[2..], [&[Call::Flush][..], &ENDED].concat());
+    assert_eq!(calls[3..], [&[Call::Flush][..], &ENDED].concat());
     let calls = Rig::new().run([add(16), Command::SetLocal(DEVICE, address(0x18))]);
     let expected = [
         &[Call::CloseAll(ENDPOINT), Call::Flush],
@@ -113,7 +115,7 @@ fn another_queue_pair_is_listened_for_anew_and_another_gid_is_not() {
         &[Call::Flush],
         &ENDED,
     ];
-    assert_eq!(calls[2..], expected.concat());
+    assert_eq!(calls[3..], expected.concat());
 }
 
 fn requested(connection: u32, endpoint: EndpointId) -> ConnectionEvent {
@@ -135,7 +137,7 @@ fn a_request_for_a_device_that_has_gone_is_rejected() {
     rig.state.lock().unwrap().events.push_back(event);
     let calls = rig.run([add(16)]);
     let rejected = Call::Reject(ConnectionId(4), RejectReason::INVALID_SERVICE_ID);
-    assert_eq!(calls[2..], [&[rejected, Call::Flush][..], &ENDED].concat());
+    assert_eq!(calls[3..], [&[rejected, Call::Flush][..], &ENDED].concat());
 }
 
 #[test]
@@ -300,7 +302,7 @@ fn a_large_packet_waits_for_the_connection_and_small_ones_do_not() {
 }
 
 #[test]
-fn a_refused_connection_is_asked_for_the_other_way_and_then_its_packets_are_answered() {
+fn a_refused_connection_is_asked_for_the_other_ways_and_then_its_packets_are_answered() {
     let mut pair = Pair::new(RC);
     pair.send(5000);
     pair.calls();
@@ -308,10 +310,12 @@ fn a_refused_connection_is_asked_for_the_other_way_and_then_its_packets_are_answ
         connection: pair.connection(),
         reason: CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
     };
-    pair.happens(refused(&pair));
-    let service = ServiceId(0x0100_0000_0000_0000 | u64::from(PEER_QPN));
-    assert!(pair.calls() == [Call::Connect(service)]);
-    assert_eq!(pair.read(), None);
+    let rfc4755 = ServiceId(0x0100_0000_0000_0000 | u64::from(PEER_QPN));
+    for service in [ServiceId::rdma_cm(ipoib::RDMA_CM_PORT), rfc4755] {
+        pair.happens(refused(&pair));
+        assert_eq!(pair.calls(), [Call::Connect(service)]);
+        assert_eq!(pair.read(), None);
+    }
     pair.happens(refused(&pair));
     assert!(pair.calls().is_empty());
     assert!(pair.rig.thread.connections.is_empty());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lab::frame::udp4;
 use crate::lab::rc_peer::{Accepted, Answer, LINUX_SERVICE, RFC_SERVICE, RcPeer};
-use crate::lab::reliable::{Rc, attribute, opcode, private_data, syndrome};
+use crate::lab::reliable::{Rc, Request, attribute, opcode, private_data, syndrome};
 use crate::lab::{CONNECTED, Host, Lab, SOON, eventually};
 
 const PATH_MTU: usize = 4096;
@@ -96,6 +96,40 @@ fn c92_c93_linuxs_and_the_rfcs_service_ids_are_served_and_no_others() {
         let reject = peer.expect_cm("a reject", attribute::REJ);
         assert_eq!(reject.word(4), 0x200);
         assert_eq!(reject.half(10), 8, "invalid service id");
+    });
+}
+
+/// What the kernel's rdma_cm lets through, where it owns communication management: several interfaces
+/// share the service, and the request says which of them is meant.
+#[test]
+fn the_service_of_rdma_cm_is_served_in_the_name_of_a_queue_pair() {
+    with_peer(|peer, b| {
+        let socket = listener(b);
+        for (n, listener) in [peer.ud_qpn, 0].into_iter().enumerate() {
+            let n = n as u32;
+            let request = peer.request_by_rdma_cm(listener, 0x100 + n, 0x40 + n);
+            let accepted = peer.connect(&request);
+            let data = pattern(100);
+            for packet in packets(&accepted, 0, &message(b, &data)) {
+                peer.send(&packet);
+            }
+            peer.acknowledgement("an acknowledgement", is_ack(&accepted, 0));
+            assert_eq!(hears(&socket), Some(data));
+        }
+        let reject = |request: &Request| {
+            peer.send_cm(&request.message());
+            let reject = peer.expect_cm("a reject", attribute::REJ);
+            assert_eq!(reject.word(4), request.id);
+            reject.half(10)
+        };
+        let other = peer.request_by_rdma_cm(peer.ud_qpn ^ 1, 0x200, 0x50);
+        assert_eq!(reject(&other), 8, "invalid service id");
+        let mut other = peer.request_by_rdma_cm(peer.ud_qpn, 0x201, 0x51);
+        other.private_data[0] = 1;
+        assert_eq!(reject(&other), 28, "a header of another version");
+        let mut other = peer.request_by_rdma_cm(peer.ud_qpn, 0x202, 0x52);
+        other.private_data[19] ^= 1;
+        assert_eq!(reject(&other), 12, "in the name of another address");
     });
 }
 

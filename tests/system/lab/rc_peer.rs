@@ -16,6 +16,9 @@ pub const LINUX_SERVICE: u64 = 0x10 << 56;
 /// The same of RFC 4755, section 3.5.
 pub const RFC_SERVICE: u64 = 0x01 << 56;
 
+/// Port 4755 of rdma_cm's TCP port space.
+const RDMA_CM_SERVICE: u64 = 0x0106_1293;
+
 /// A socket on a host's RoCE port, and the daemon that it talks to.
 pub struct RcPeer {
     socket: UdpSocket,
@@ -189,6 +192,23 @@ impl RcPeer {
             peer: self.ends.destination,
             mtu: MTU_4096,
             private_data: private_data(0x77_7777, 65_524),
+        }
+    }
+
+    /// A request as rdma_cm makes it for port 4755: its header of addresses (kernel
+    /// drivers/infiniband/core/cma.c, `struct cma_hdr`) is in front of IPoIB's bytes, and the UD queue
+    /// pair of the listener in the last four of all.
+    pub fn request_by_rdma_cm(&self, listener: u32, id: u32, qpn: u32) -> Request {
+        let mut data = vec![0, 6 << 4, 0xc0, 0x01];
+        data.extend(self.ends.source.octets());
+        data.extend(self.ends.destination.octets());
+        data.extend(private_data(0x77_7777, 65_524));
+        data.resize(88, 0);
+        data.extend(listener.to_be_bytes());
+        Request {
+            service: RDMA_CM_SERVICE,
+            private_data: data,
+            ..self.request(LINUX_SERVICE, id, qpn)
         }
     }
 

@@ -1,9 +1,9 @@
 //! What is worth telling of a message of communication management (IBA vol. 1, 12.6).
 
 use std::fmt::Write;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr};
 
-use fabric::mad::cm::{Message, Mra, Path, Rej, Rep, Req};
+use fabric::mad::cm::{Message, Mra, Path, RdmaCmData, RdmaCmHeader, Rej, Rep, Req};
 use fabric::{Guid, RejectReason, ServiceId};
 
 use super::record::{Fields, Value};
@@ -26,7 +26,10 @@ pub fn fields(message: &Message<'_>) -> Fields {
             ("request_id", number(m.request_id.get())),
             ("pkey", number(m.pkey.get())),
             ("service_id", service(m.service_id.get())),
-        ],
+        ]
+        .into_iter()
+        .chain(asked_with(ServiceId(m.service_id.get()), &m.private_data))
+        .collect(),
         Message::SidrRep(m) => vec![
             ("request_id", number(m.request_id.get())),
             ("status", number(m.status)),
@@ -79,7 +82,35 @@ fn req(m: &Req) -> Fields {
         fields.push(("alternate_local_gid", gid(m.alternate.local_gid)));
         fields.push(("alternate_remote_gid", gid(m.alternate.remote_gid)));
     }
-    fields.extend(private_data(&m.private_data, serves_ipoib(m)));
+    let service = ServiceId(m.service_id.get());
+    fields.extend(asked_with(service, &m.private_data));
+    fields
+}
+
+/// The private data of a request. Where the service is rdma_cm's, the addresses of both sides are in
+/// front, and in a request of an interface of ours the listener's queue pair is behind.
+fn asked_with(service: ServiceId, data: &[u8]) -> Fields {
+    let header = RdmaCmHeader::split(data).filter(|_| service.is_rdma_cm());
+    let parts = header.and_then(|(header, rest)| Some((header.addresses()?, rest)));
+    let Some((addresses, rest)) = parts else {
+        return private_data(data, serves_ipoib(service));
+    };
+    let source = SocketAddr::new(addresses.source.to_ip(), addresses.port);
+    let mut fields = vec![
+        ("rdma_cm_source", Value::Text(source.to_string())),
+        (
+            "rdma_cm_destination",
+            Value::Text(addresses.destination.to_ip().to_string()),
+        ),
+    ];
+    let ours = service.rdma_cm_port() == Some(ipoib::RDMA_CM_PORT);
+    if let Some(data) = RdmaCmData::read(rest).filter(|_| ours) {
+        fields.push(("to_qpn", number(data.to().get())));
+        let ipoib = looks_like_ipoib(&data.private_data);
+        fields.extend(private_data(&data.private_data, ipoib));
+    } else {
+        fields.extend(private_data(rest, false));
+    }
     fields
 }
 
@@ -161,8 +192,8 @@ fn mtu(code: u8) -> Value {
 
 /// Whether the service is IPoIB's: the queue pair number of an interface behind what Linux puts
 /// before it (drivers/infiniband/ulp/ipoib/ipoib_cm.c, `IPOIB_CM_IETF_ID`), or RFC 4755, section 3.5.
-fn serves_ipoib(m: &Req) -> bool {
-    matches!(m.service_id.get() >> 24, 0x10_0000_0000 | 0x01_0000_0000)
+fn serves_ipoib(service: ServiceId) -> bool {
+    matches!(service.0 >> 24, 0x10_0000_0000 | 0x01_0000_0000)
 }
 
 /// Whether private data can be IPoIB's: a queue pair, an MTU that an IP packet can have, nothing more.

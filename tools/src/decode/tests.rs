@@ -219,10 +219,14 @@ fn messages_of_user_programs_are_told_too() {
     assert_eq!(req["local_gid"], "::ffff:192.168.77.11");
     // All of it, which many readers of JSON would lose of a number of 64 bits.
     assert_eq!(req["service_id"], "0x0000000001061c06");
-    // rdma_cm's own header, which is not IPoIB's.
-    let data = req["private_data"].as_str().unwrap();
-    assert!(data.starts_with("0040dde1"), "{data}");
-    assert_eq!(req.get("ud_qpn"), None);
+    // rdma_cm's own header, which is not IPoIB's, and nothing behind it.
+    assert_eq!(req["rdma_cm_source"], "192.168.77.11:56801");
+    assert_eq!(req["rdma_cm_destination"], "192.168.77.10");
+    for none in ["ud_qpn", "to_qpn", "private_data"] {
+        assert_eq!(req.get(none), None);
+    }
+    let sidr = &objects(&capture("cm_udaddy_v4.pcap"))[0]["mad"]["fields"];
+    assert_eq!(sidr["rdma_cm_source"], "192.168.77.11:36879");
     let rep = &all[1]["mad"]["fields"];
     assert_eq!(rep["target_ack_delay"], 15);
     assert_eq!((rep.get("private_data"), rep.get("ud_qpn")), (None, None));

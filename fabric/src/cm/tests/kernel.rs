@@ -9,6 +9,7 @@ use pcap_file::pcap::PcapReader;
 use super::*;
 use crate::soft::icrc::L3;
 use crate::soft::wire::Packet;
+use crate::types::QKey;
 
 /// A datagram of a capture, and whence and whither.
 fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {
@@ -216,12 +217,13 @@ fn requests_of_user_programs_are_taken() {
     }
 }
 
-/// Nobody here has datagram services.
+/// Checklist 99 for datagram services, with the kernel's request.
 #[test]
-fn datagram_services_are_not_supported() {
+fn an_unknown_datagram_service_is_not_supported() {
     let (client, _, req) = captured("cm_udaddy_v4.pcap", 1);
     let mut cm = Cm::new(config(1));
-    cm.receive(Instant(1), client, &req, |_| true);
+    cm.receive(Instant(1), client, &req, |_| false);
+    assert_eq!(cm.poll_sidr(), None);
     let rep = only(&mut cm);
     let mad = Mad::parse(&rep).unwrap();
     let Some(Message::SidrRep(m)) = mad.communication_management() else {
@@ -229,4 +231,61 @@ fn datagram_services_are_not_supported() {
     };
     assert_eq!((m.request_id.get(), m.status), (0x252e_3dde, 1));
     assert_eq!(m.service_id.get(), 0x0111_1c06);
+}
+
+/// The very bytes with which the kernel answers for the program udaddy.
+#[test]
+fn a_datagram_service_is_told_as_the_kernel_does() {
+    let (client, _, req) = captured("cm_udaddy_v4.pcap", 1);
+    let (_, _, rep) = captured("cm_udaddy_v4.pcap", 2);
+    let mut cm = Cm::new(config(1));
+    cm.receive(Instant(1), client, &req, |s| {
+        s == ServiceId::rdma_cm_datagrams(0x1c06)
+    });
+    let Some(SidrEvent::Requested {
+        request,
+        private_data,
+    }) = cm.poll_sidr()
+    else {
+        panic!("no request");
+    };
+    assert_eq!((request.peer, request.pkey), (client, PKey::DEFAULT));
+    assert_eq!(private_data[..], req[24 + 16..]);
+    let service = DatagramService {
+        qpn: Qpn::new(0x14),
+        qkey: QKey::new(0x0123_4567),
+    };
+    cm.answer(&request, Ok(service));
+    assert_eq!(only(&mut cm), rep);
+}
+
+/// And ours is the kernel's but for the names of the request.
+#[test]
+fn a_datagram_service_is_asked_for_as_the_kernel_does() {
+    let (client, server, req) = captured("cm_udaddy_v4.pcap", 1);
+    let (_, _, rep) = captured("cm_udaddy_v4.pcap", 2);
+    let mut cm = Cm::new(config(1));
+    let ask = SidrAsk {
+        service: ServiceId::rdma_cm_datagrams(0x1c06),
+        peer: server,
+        pkey: PKey::DEFAULT,
+        private_data: &req[24 + 16..],
+    };
+    let id = cm.ask_for_datagrams(Instant(1), &ask).unwrap();
+    let ours = only(&mut cm);
+    let mut expected = from_us(req, CmId(id.0));
+    expected[8..16].copy_from_slice(&ours[8..16]);
+    assert_eq!(ours, expected);
+    cm.receive(Instant(2), server, &from_us(rep, CmId(id.0)), |_| true);
+    let service = DatagramService {
+        qpn: Qpn::new(0x14),
+        qkey: QKey::new(0x0123_4567),
+    };
+    let answered = SidrEvent::Answered {
+        id,
+        service: Ok(service),
+    };
+    assert_eq!(cm.poll_sidr(), Some(answered));
+    assert_eq!(cm.next_deadline(), None);
+    assert_ne!(client, server);
 }

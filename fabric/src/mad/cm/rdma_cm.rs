@@ -77,6 +77,11 @@ impl RdmaCmHeader {
         Some(header)
     }
 
+    /// The header in front of private data, and what is behind it; `None` if that is too short.
+    pub fn split(private_data: &[u8]) -> Option<(&RdmaCmHeader, &[u8])> {
+        RdmaCmHeader::ref_from_prefix(private_data).ok()
+    }
+
     /// `None` if the version is another one, the IP version is neither 4 nor 6, or an IPv6 address stands
     /// for an IPv4 one. What is reserved, and what is in front of an IPv4 address, is not looked at,
     /// nor does Linux.
@@ -126,6 +131,12 @@ impl RdmaCmData {
         data.private_data[..len].copy_from_slice(&private_data[..len]);
         data.set_to(to);
         data
+    }
+
+    /// What is behind the header; `None` if that is too short.
+    pub fn read(behind_header: &[u8]) -> Option<&RdmaCmData> {
+        let (data, _) = RdmaCmData::ref_from_prefix(behind_header).ok()?;
+        Some(data)
     }
 
     qpn! {

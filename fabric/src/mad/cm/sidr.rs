@@ -53,8 +53,18 @@ pub struct SidrRep {
 }
 
 impl SidrRep {
-    /// [`SidrRep::status`]: nobody has the service id.
+    /// [`SidrRep::status`]: the queue pair is valid.
+    pub const VALID: u8 = 0;
+    /// Nobody has the service id.
     pub const UNSUPPORTED: u8 = 1;
+    /// The service does not want the request.
+    pub const REJECTED: u8 = 2;
+    /// There is no queue pair.
+    pub const NO_QP: u8 = 3;
+    /// Another port has the service, which [`SidrRep::info`] describes.
+    pub const REDIRECTED: u8 = 4;
+    /// The class version is not supported.
+    pub const UNSUPPORTED_VERSION: u8 = 5;
 
     qpn! {
         /// The queue pair of the service.

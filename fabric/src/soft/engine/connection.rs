@@ -25,6 +25,8 @@ pub enum Stage {
     Asked,
     /// Messages go.
     Open,
+    /// Both sides tell each other what they are in another way; the peer's side is not known yet.
+    Unmanaged,
 }
 
 /// What a connection was asked for with.

@@ -15,8 +15,13 @@ impl Engine {
     /// P_Key. What answers it goes out in the same partition, which may be the only one that both
     /// have (IBA vol. 1, 13.5.4).
     pub fn mad(&mut self, now: Instant, from: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
-        let Engine { cm, listeners, .. } = self;
-        let listens = |service| listeners.any(service);
+        let Engine {
+            cm,
+            listeners,
+            datagrams,
+            ..
+        } = self;
+        let listens = |service| listeners.any(service) || datagrams.any(service);
         cm.answer_in(Some(pkey));
         cm.receive(now, from, mad, listens);
         self.drain_cm(now);
@@ -28,6 +33,7 @@ impl Engine {
         while let Some(event) = self.cm.poll_event() {
             self.managed(now, event);
         }
+        self.drain_sidr();
     }
 
     fn managed(&mut self, now: Instant, event: CmEvent) {

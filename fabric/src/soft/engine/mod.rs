@@ -7,6 +7,7 @@
 //! nothing to a busy one.
 
 mod connection;
+mod datagrams;
 mod listeners;
 mod management;
 mod messages;
@@ -17,6 +18,7 @@ mod receive;
 mod table;
 mod timers;
 mod transmit;
+mod unmanaged;
 mod verbs;
 
 #[cfg(test)]
@@ -31,7 +33,7 @@ use crate::cm::{Cm, CmConfig};
 use crate::connection::{CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, WcStatus};
 use crate::pkeys::PKeyTable;
 use crate::time::Instant;
-use crate::types::{Gid, Guid, IbMtu, PKey, Qpn};
+use crate::types::{Gid, Guid, IbMtu, PKey, QKey, Qpn};
 use crate::worker::{Counters, RcReceived};
 
 use connection::Connection;
@@ -43,7 +45,9 @@ use table::{Place, Table};
 use timers::Timers;
 use transmit::Gsi;
 
+pub use datagrams::Answer;
 pub use transmit::Run;
+pub use unmanaged::{LocalQp, RemoteQp};
 
 /// How soon a window that stays full is looked at again, to see whether it still may hold up the others
 /// (see [`Room`]).
@@ -105,6 +109,8 @@ pub struct PortView {
 pub struct Partition {
     /// Its queue pair, of unreliable datagrams: requests may name it.
     pub qpn: Qpn,
+    /// That queue pair's key.
+    pub qkey: QKey,
     /// Full or limited.
     pub pkey: PKey,
     /// Its place in the table.
@@ -118,6 +124,7 @@ impl From<PKey> for Partition {
     fn from(pkey: PKey) -> Partition {
         Partition {
             qpn: Qpn::new(0),
+            qkey: QKey::new(0),
             pkey,
             index: 0,
             starts: 0,
@@ -164,6 +171,9 @@ pub struct Engine {
     shared: Shared,
     table: Table,
     listeners: Listeners,
+    /// Who has datagram services.
+    datagrams: Listeners,
+    answers: VecDeque<Answer>,
     events: VecDeque<ConnectionEvent>,
     srq_limit: usize,
     /// What is in the inbox, as the consumer knows it.
@@ -216,6 +226,8 @@ impl Engine {
             },
             table: Table::default(),
             listeners: Listeners::default(),
+            datagrams: Listeners::default(),
+            answers: VecDeque::new(),
             events: VecDeque::new(),
             srq_limit,
             received: Vec::new(),

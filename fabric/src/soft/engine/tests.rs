@@ -1,4 +1,6 @@
+mod datagrams;
 mod rdma_cm;
+mod unmanaged;
 
 use std::collections::VecDeque;
 

@@ -17,6 +17,9 @@ const MAD_HEADER_LEN: usize = size_of::<crate::mad::Header>();
 /// Where a ConnectRequest has its P_Key, behind the common header (IBA vol. 1, 12.6.5).
 const REQ_PKEY: usize = 48;
 
+/// Where a ServiceIDResReq has it (IBA vol. 1, 12.11.1.1).
+const SIDR_REQ_PKEY: usize = 4;
+
 /// Packets for one peer, side by side, all of one length but the last: from BTH to pad, and room
 /// for the ICRC in the last 4 bytes of each.
 #[derive(Debug)]
@@ -164,8 +167,13 @@ impl Engine {
     /// The partition that a management datagram is about, as far as it is known.
     fn partition_of(&self, mad: &[u8; MAD_LEN]) -> Option<PKey> {
         let word = |at: usize| u16::from_be_bytes([mad[at], mad[at + 1]]);
-        if word(16) == cm::REQ {
-            return Some(PKey::new(word(MAD_HEADER_LEN + REQ_PKEY)));
+        let pkey = match word(16) {
+            cm::REQ => Some(REQ_PKEY),
+            cm::SIDR_REQ => Some(SIDR_REQ_PKEY),
+            _ => None,
+        };
+        if let Some(at) = pkey {
+            return Some(PKey::new(word(MAD_HEADER_LEN + at)));
         }
         let at = MAD_HEADER_LEN;
         let local = u32::from_be_bytes([mad[at], mad[at + 1], mad[at + 2], mad[at + 3]]);

@@ -41,6 +41,7 @@ impl Engine {
     /// See [`crate::Connections::close_all`].
     pub fn close_all(&mut self, now: Instant, endpoint: EndpointId) {
         self.listeners.remove(endpoint);
+        self.datagrams.remove(endpoint);
         for place in self.table.places(|c| c.endpoint == endpoint) {
             self.drop_quietly(now, place);
         }
@@ -52,6 +53,7 @@ impl Engine {
     /// heavy flush ends all of them).
     pub fn follow_endpoints(&mut self, now: Instant, standing: impl Fn(EndpointId) -> Standing) {
         self.listeners.follow(&standing);
+        self.datagrams.follow(&standing);
         let stands = |c: &Connection| standing(c.endpoint) == Standing::Member(c.partition);
         for place in self.table.places(|c| !stands(c)) {
             let endpoint = self.table.get(place).map(|c| c.endpoint);
@@ -76,12 +78,7 @@ impl Engine {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let peer = request.peer;
-        let local = self.port.gid;
-        let reachable = local != Gid::UNSPECIFIED
-            && peer != Gid::UNSPECIFIED
-            && !peer.is_multicast()
-            && peer.ipv4().is_some() == local.ipv4().is_some();
-        let (true, Some(path_mtu)) = (reachable, self.port.path_mtu) else {
+        let (true, Some(path_mtu)) = (self.reaches(peer), self.port.path_mtu) else {
             return Err(ConnectError::Unreachable(peer));
         };
         let wish = Wish {
@@ -94,13 +91,21 @@ impl Engine {
         Ok(id)
     }
 
+    /// Whether packets may go to a peer.
+    pub(super) fn reaches(&self, peer: Gid) -> bool {
+        let local = self.port.gid;
+        local != Gid::UNSPECIFIED
+            && peer != Gid::UNSPECIFIED
+            && !peer.is_multicast()
+            && peer.ipv4().is_some() == local.ipv4().is_some()
+    }
+
     /// The private data of a request: where it is for rdma_cm, with what that wants in it.
     fn request_data(&mut self, request: &ConnectRequest<'_>) -> Box<[u8]> {
         if request.service.rdma_cm_port().is_none() {
             return request.private_data.into();
         }
-        let port = self.random.next() as u16 | rdma_cm::EPHEMERAL;
-        rdma_cm::request(self.port.gid, port, request)
+        rdma_cm::request(self.port.gid, self.random.next(), request)
     }
 
     /// Asks a peer for a connection, from an endpoint in its partition.
@@ -295,14 +300,14 @@ impl Engine {
     }
 
     /// The place of a connection, if it is in a stage.
-    fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
+    pub(super) fn in_stage(&self, connection: ConnectionId, stage: Stage) -> Option<Place> {
         let place = self.table.by_id(connection)?;
         (self.table.get(place)?.stage == stage).then_some(place)
     }
 
     /// Takes the queue pair to RTS, for the peer's first packet may come as soon as it knows ours.
     /// False if that cannot be, and the connection has ended.
-    fn bring_up(&mut self, now: Instant, place: Place) -> bool {
+    pub(super) fn bring_up(&mut self, now: Instant, place: Place) -> bool {
         let Engine {
             table,
             shared,

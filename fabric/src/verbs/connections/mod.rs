@@ -30,10 +30,8 @@ use std::io;
 use std::time::Duration;
 
 pub use device::Shape;
-pub use messages::{Received, Room};
 pub use real::RealDevice;
 pub use receive::Messages;
-pub use state::CmEvent;
 pub use view::{Member, View};
 pub use worker::{Lent, bounds};
 

@@ -10,6 +10,8 @@ use zerocopy::IntoBytes;
 
 use self::fake::{Fake, FakeId, asks, view};
 use super::device::{Event, Shape};
+use super::messages::Received;
+use super::state::CmEvent;
 use super::*;
 use crate::connection::{
     ConnectError, ConnectRequest, ConnectionId, Posted, RejectReason, ServiceId,
@@ -426,7 +428,8 @@ fn a_post_that_fails_ends_the_connection() {
 
 #[test]
 fn a_port_that_changes_ends_what_stood_on_it() {
-    let changes: [(fn(&mut View), CloseReason); 4] = [
+    type Change = fn(&mut View);
+    let changes: [(Change, CloseReason); 4] = [
         (
             |v| v.gid = "fe80::9".parse().unwrap(),
             CloseReason::PortGone,

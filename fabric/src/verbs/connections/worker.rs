@@ -33,6 +33,9 @@ const LISTS: usize = 32;
 /// sleep: each look is a system call.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
+/// How soon rdma_cm is tried again that could not be used.
+const OPEN_AGAIN: Duration = Duration::from_secs(5);
+
 /// What was lent last.
 #[derive(Debug)]
 pub struct Lent {
@@ -106,17 +109,36 @@ impl VerbsWorker {
                     log::warn!("{}: rdma_cm cannot be waited for: {e}", self.name);
                 }
                 self.connections.attach(now, real);
+                self.told_of_rdma_cm = false;
             }
-            Err(e) => log::warn!(
-                "{}: there will be no connections, since rdma_cm cannot be used: {e}; is the kernel \
-                 module rdma_ucm loaded?",
+            Err(e) => self.without_rdma_cm(now, &e),
+        }
+    }
+
+    /// Tries again later, since the kernel's module may yet be loaded.
+    fn without_rdma_cm(&mut self, now: Instant, error: &io::Error) {
+        self.open_again = Some(now.after(OPEN_AGAIN));
+        if !std::mem::replace(&mut self.told_of_rdma_cm, true) {
+            log::warn!(
+                "{}: there are no connections, since rdma_cm cannot be used: {error}; \
+                 modprobe rdma_ucm",
                 self.name
-            ),
+            );
+        }
+    }
+
+    /// Tries again to use rdma_cm, if it is time.
+    pub(in crate::verbs) fn open_connections_again(&mut self, now: Instant) {
+        if self.open_again.take_if(|at| *at <= now).is_some()
+            && let (Some(_), Some(device)) = (&self.lane, self.table.device.clone())
+        {
+            self.open_connections(&device);
         }
     }
 
     /// Ends all connections: the device goes.
     pub(in crate::verbs) fn close_connections(&mut self) {
+        self.open_again = None;
         if let (Some(real), Some((epoll, _))) = (self.connections.device(), &self.epoll)
             && let Ok(fd) = real.fd()
         {

@@ -77,6 +77,8 @@ pub struct QueuePair {
     max_send_wr: usize,
     // Held while posting and resetting, so that what is posted is noted under the right life.
     life: Mutex<u64>,
+    // A queue pair that is attached to a group cannot be ended (ibv_destroy_qp(3)).
+    groups: Mutex<Vec<(Gid, Lid)>>,
     domain: Arc<ProtectionDomain>,
     send_cq: Arc<CompletionQueue>,
     receive_cq: Arc<CompletionQueue>,
@@ -132,6 +134,7 @@ impl QueuePair {
             inline_max: cap.max_inline_data as usize,
             max_send_wr: cap.max_send_wr as usize,
             life: Mutex::new(serial()),
+            groups: Mutex::default(),
             domain: domain.clone(),
             send_cq: init.send_cq,
             receive_cq: init.receive_cq,
@@ -157,6 +160,10 @@ impl QueuePair {
 
     fn as_ptr(&self) -> *mut ibv_qp {
         self.raw.as_ptr()
+    }
+
+    fn groups(&self) -> MutexGuard<'_, Vec<(Gid, Lid)>> {
+        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn life(&self) -> MutexGuard<'_, u64> {
@@ -293,14 +300,19 @@ impl QueuePair {
         unsafe { list.post(self.library(), to, pool, places) }
     }
 
-    /// Attaches it to a multicast group; `mlid` is 0 on Ethernet.
+    /// Attaches it to a multicast group; `mlid` is 0 on Ethernet. It leaves its groups when it ends.
     ///
     /// # Errors
     /// Those of ibv_attach_mcast(3).
     pub fn attach(&self, mgid: Gid, mlid: Lid) -> io::Result<()> {
+        let mut groups = self.groups();
         let gid = ibv_gid { raw: mgid.0 };
         // SAFETY: the queue pair is alive, the GID lives over the call.
-        check(unsafe { self.library().ibv_attach_mcast(self.as_ptr(), &gid, mlid.0) })
+        check(unsafe { self.library().ibv_attach_mcast(self.as_ptr(), &gid, mlid.0) })?;
+        if !groups.contains(&(mgid, mlid)) {
+            groups.push((mgid, mlid));
+        }
+        Ok(())
     }
 
     /// Detaches it from a multicast group.
@@ -308,8 +320,15 @@ impl QueuePair {
     /// # Errors
     /// Those of ibv_detach_mcast(3).
     pub fn detach(&self, mgid: Gid, mlid: Lid) -> io::Result<()> {
+        let mut groups = self.groups();
+        self.detach_raw(mgid, mlid)?;
+        groups.retain(|group| *group != (mgid, mlid));
+        Ok(())
+    }
+
+    fn detach_raw(&self, mgid: Gid, mlid: Lid) -> io::Result<()> {
         let gid = ibv_gid { raw: mgid.0 };
-        // SAFETY: as above.
+        // SAFETY: as in `attach`.
         check(unsafe { self.library().ibv_detach_mcast(self.as_ptr(), &gid, mlid.0) })
     }
 
@@ -326,6 +345,7 @@ impl QueuePair {
         let done = unsafe { destroy(&parts) };
         // SAFETY: each is dropped once, after the queue pair, since `parts` is not.
         unsafe {
+            ptr::drop_in_place(&mut parts.groups);
             ptr::drop_in_place(&mut parts.domain);
             ptr::drop_in_place(&mut parts.send_cq);
             ptr::drop_in_place(&mut parts.receive_cq);
@@ -338,6 +358,11 @@ impl QueuePair {
 /// # Safety
 /// To be called once, and nothing uses the queue pair afterwards.
 unsafe fn destroy(queue_pair: &QueuePair) -> bool {
+    for (mgid, mlid) in queue_pair.groups().drain(..) {
+        if let Err(error) = queue_pair.detach_raw(mgid, mlid) {
+            log::warn!("verbs: {} could not leave {mgid}: {error}", queue_pair.qpn);
+        }
+    }
     // SAFETY: the caller promises it.
     let result = unsafe { queue_pair.library().ibv_destroy_qp(queue_pair.as_ptr()) };
     destroyed(&format!("queue pair {}", queue_pair.qpn), result)

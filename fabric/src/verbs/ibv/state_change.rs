@@ -239,9 +239,11 @@ impl StateChange {
 
     /// The peer's GID in it: where the queue pair's packets go.
     pub fn dgid(&self) -> Option<Gid> {
-        let has = self.mask & IBV_QP_AV != 0 && self.attr.ah_attr.is_global != 0;
+        if self.mask & IBV_QP_AV == 0 || self.attr.ah_attr.is_global == 0 {
+            return None;
+        }
         // SAFETY: both variants of the union are 16 bytes, of which every pattern is a value.
-        has.then(|| Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
+        Some(Gid(unsafe { self.attr.ah_attr.grh.dgid.raw }))
     }
 
     /// The place of the P_Key table in it.

@@ -1,16 +1,18 @@
 //! What the consumer of an engine does: connects, consents, posts, closes.
 
+use fabric::cm::NoService;
 use fabric::{
     CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, Instant, PKey,
     Posted, RejectReason, WcStatus,
 };
 
-use super::node::{Incoming, Outgoing, message};
-use super::{AGAIN_AFTER, ENDPOINT, SERVICE, World};
+use super::node::{Incoming, Outgoing, message, partition};
+use super::{AGAIN_AFTER, DATAGRAMS, ENDPOINT, RDMA_CM, SECOND_ENDPOINT, SERVICE, World};
 use crate::packets::gid;
 
 impl World {
     pub(super) fn events(&mut self, index: usize) {
+        self.answers(index);
         let now = Instant(self.now);
         while let Some(event) = self.nodes[index].engine.poll_event() {
             let node = &mut self.nodes[index];
@@ -19,9 +21,15 @@ impl World {
                     connection,
                     private_data,
                     service,
+                    endpoint,
                     ..
                 } => {
-                    assert_eq!((service, private_data.len()), (SERVICE, 92));
+                    let expected = match self.weather.rdma_cm {
+                        true => (RDMA_CM, 56),
+                        false => (SERVICE, 92),
+                    };
+                    assert_eq!((service, private_data.len()), expected);
+                    assert_eq!(endpoint.0, u32::from(private_data[0]), "who was meant");
                     if self.weather.closes && node.random.percent(5) {
                         let reason = RejectReason::CONSUMER;
                         node.engine.reject(now, connection, reason, &[]);
@@ -42,6 +50,27 @@ impl World {
                 }
                 ConnectionEvent::Closed { connection, reason } => {
                     self.note_closed(index, connection, reason);
+                }
+            }
+        }
+    }
+
+    /// What came of asking for datagram services.
+    fn answers(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        while let Some(answer) = node.engine.poll_answer() {
+            let peer = node.asked.remove(&answer.id).expect("one answer each");
+            match answer.service {
+                Ok(found) => {
+                    assert_eq!(found.qpn, partition(peer, SECOND_ENDPOINT).qpn);
+                    self.tally.found += 1;
+                }
+                Err(why) => {
+                    let w = &self.weather;
+                    let right = why == NoService::TimedOut && (w.restarts || w.may_fail);
+                    // Nobody listens any more at the end.
+                    let over = why == NoService::Unsupported && !self.posting;
+                    assert!(right || over, "node {index} asked node {peer}: {why}");
                 }
             }
         }
@@ -95,14 +124,23 @@ impl World {
     }
 
     fn connect(&mut self, index: usize, peer: usize) {
-        let node = &mut self.nodes[index];
-        let request = ConnectRequest {
-            service: SERVICE,
-            peer: gid(peer),
-            to: fabric::Qpn::new(0),
-            private_data: &[1; 8],
-        };
         let now = Instant(self.now);
+        let node = &mut self.nodes[index];
+        let (mut service, mut to) = (SERVICE, ENDPOINT);
+        if self.weather.rdma_cm {
+            service = RDMA_CM;
+            to = node.random.one_of(&[ENDPOINT, SECOND_ENDPOINT]);
+            let asked =
+                node.engine
+                    .ask_for_datagrams(now, PKey::DEFAULT, gid(peer), DATAGRAMS, &[]);
+            node.asked.extend(asked.ok().map(|id| (id, peer)));
+        }
+        let request = ConnectRequest {
+            service,
+            peer: gid(peer),
+            to: partition(peer, to).qpn,
+            private_data: &[to.0 as u8; 8],
+        };
         match node.engine.connect(now, ENDPOINT, PKey::DEFAULT, &request) {
             Ok(id) => {
                 self.serial += 1;

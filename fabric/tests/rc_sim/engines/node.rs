@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use fabric::soft::engine::{Engine, EngineConfig, PortView};
-use fabric::{ConnectionId, Guid, IbMtu, Instant, PKey, Qpn};
+use fabric::cm::SidrId;
+use fabric::soft::engine::{Engine, EngineConfig, Partition, PortView};
+use fabric::{ConnectionId, EndpointId, Guid, IbMtu, Instant, PKey, Qpn};
 
-use super::{ENDPOINT, MESSAGE_MAX, SERVICE};
+use super::{DATAGRAMS, ENDPOINT, MESSAGE_MAX, RDMA_CM, SECOND_ENDPOINT, SERVICE};
 use crate::network::{Datagram, Time};
 use crate::packets::gid;
 use crate::random::Random;
@@ -64,6 +65,8 @@ pub(super) struct Node {
     pub random: Random,
     pub wishes: Vec<Wish>,
     pub incoming: HashMap<ConnectionId, Incoming>,
+    /// Of whom a datagram service was asked.
+    pub asked: HashMap<SidrId, usize>,
     pub socket: Vec<Datagram>,
     pub memory: Vec<u8>,
     /// Dead before this.
@@ -89,5 +92,16 @@ pub(super) fn engine(node: usize, random: &mut Random, now: Time) -> Engine {
     };
     engine.set_port(Instant(now), view);
     engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+    engine.listen(ENDPOINT, partition(node, ENDPOINT), RDMA_CM);
+    engine.listen(SECOND_ENDPOINT, partition(node, SECOND_ENDPOINT), RDMA_CM);
+    engine.listen_for_datagrams(SECOND_ENDPOINT, partition(node, SECOND_ENDPOINT), DATAGRAMS);
     engine
+}
+
+/// What an endpoint of a node is to its connections: with a queue pair of its own.
+pub(super) fn partition(node: usize, endpoint: EndpointId) -> Partition {
+    Partition {
+        qpn: Qpn::new(0x100 * (node as u32 + 1) + endpoint.0),
+        ..PKey::DEFAULT.into()
+    }
 }

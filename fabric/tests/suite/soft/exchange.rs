@@ -11,7 +11,7 @@ use crate::node::{Node, QKEY, payloads};
 
 const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
-fn config() -> SoftConfig {
+pub fn config() -> SoftConfig {
     SoftConfig::new("u0")
 }
 

@@ -7,6 +7,8 @@ mod groups;
 mod partitioned_connections;
 mod partitions;
 mod pressure;
+mod programs;
+mod programs;
 mod refusals;
 mod scale;
 mod traffic_class;

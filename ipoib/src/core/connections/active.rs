@@ -3,7 +3,6 @@
 use fabric::{CloseReason, ConnectError, ConnectionId, RejectReason};
 
 use super::super::{ConnectionAction, Ended, Ipoib, Mode, Role, Time};
-use super::service_id;
 use crate::connections::{Layout, NO_ENTRY, State};
 use crate::event::Event;
 use crate::private_data::{CONNECTED_MTU, PrivateData};
@@ -90,10 +89,26 @@ impl Ipoib {
             return self.drop_surplus();
         }
         if self.make_room(now) {
-            return self.request(now, at, Layout::Linux, false);
+            let first = self.first_layout(at);
+            return self.request(now, at, first, false);
         }
         self.counters.connections_no_room += 1;
         self.drop_entry(at, Ended::Dropped);
+    }
+
+    /// What a peer is asked for first.
+    fn first_layout(&self, at: u32) -> Layout {
+        let active = self.connected.table.active(at);
+        let order = Layout::order(self.config.services);
+        active.and_then(|a| a.takes).unwrap_or(order[0])
+    }
+
+    /// What it is asked for when it does not listen on that; none if it was asked for everything.
+    fn next_layout(&self, at: u32, layout: Layout) -> Option<Layout> {
+        let order = Layout::order(self.config.services);
+        let after = order.iter().skip_while(|l| **l != layout).skip(1);
+        let next = *after.chain(order).next()?;
+        (next != self.first_layout(at)).then_some(next)
     }
 
     fn request(&mut self, now: Time, at: u32, layout: Layout, again: bool) {
@@ -116,7 +131,7 @@ impl Ipoib {
             request,
             peer: peer.gid(),
             to: peer.qpn(),
-            service: service_id(layout, &peer),
+            service: layout.service_id(peer.qpn()),
             private_data,
         });
     }
@@ -164,6 +179,9 @@ impl Ipoib {
 
     fn established(&mut self, now: Time, at: u32, mtu: usize) {
         let table = &mut self.connected.table;
+        if let Some(State::Connecting { layout, .. }) = table.active(at).map(|a| a.state) {
+            table.remember(at, layout);
+        }
         table.set_state(at, State::Up { since: now, mtu });
         table.touch(at, now);
         table.release(at);
@@ -196,18 +214,21 @@ impl Ipoib {
         again: bool,
         reason: CloseReason,
     ) {
+        const NOT_THERE: CloseReason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
         const AT_ONCE: [RejectReason; 2] = [RejectReason::STALE_CONNECTION, RejectReason::CONSUMER];
         // Where there was a connection: a daemon that is restarted listens no more, is not there, then
         // does not listen yet; or the underlay's MTU is changed on one host after the other.
         const PASSING: [CloseReason; 3] = [
             CloseReason::TimedOut,
-            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID),
+            NOT_THERE,
             CloseReason::Rejected(RejectReason::INVALID_MTU),
         ];
+        if reason == NOT_THERE
+            && let Some(next) = self.next_layout(at, layout)
+        {
+            return self.request(now, at, next, again);
+        }
         match reason {
-            CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID) if layout == Layout::Linux => {
-                self.request(now, at, Layout::Rfc4755, again);
-            }
             // What the peer had of us before is gone now.
             CloseReason::Rejected(why) if AT_ONCE.contains(&why) && !again => {
                 self.request(now, at, layout, true);

@@ -164,14 +164,16 @@ fn wait_until(c: &mut Ipoib, from: u64, to: u64) {
 }
 
 #[test]
-fn c92_c93_services_are_in_linuxs_layout_and_in_the_rfcs() {
+fn c92_c93_services_are_in_linuxs_layout_and_in_the_rfcs_and_rdma_cms() {
     assert_eq!(
         a().service_ids(),
         [
             ServiceId(0x1000_0000_0000_004a),
+            ServiceId(0x0106_1293),
             ServiceId(0x0100_0000_0000_004a)
         ]
     );
+    assert_eq!(over_rdma_cm().service_ids(), [ServiceId(0x0106_1293)]);
     for (n, service) in a().service_ids().into_iter().enumerate() {
         let mut c = connected();
         request_for(&mut c, 0, C1, b().gid(), &THEIRS, service);
@@ -559,18 +561,48 @@ fn an_advertisement_without_an_address_says_nothing_of_flags() {
     assert_eq!(c.neighbours().next().unwrap().address, b());
 }
 
+const NOT_THERE: CloseReason = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
+const LINUX: ServiceId = ServiceId(0x1000_0000_0000_004b);
+const RDMA_CM: ServiceId = ServiceId::rdma_cm(4755);
+const RFC4755: ServiceId = ServiceId(0x0100_0000_0000_004b);
+
+/// On a port whose communication management is the kernel's.
+fn over_rdma_cm() -> Ipoib {
+    let mut c = Ipoib::new(Config {
+        services: fabric::Services::RdmaCm,
+        ..connected().config
+    });
+    c.watch(true);
+    c
+}
+
+/// The services that are asked for, in order, until the peer has none.
+fn services_asked(c: &mut Ipoib, now: u64) -> Vec<ServiceId> {
+    let mut services = Vec::new();
+    loop {
+        let all = actions(c, now);
+        let [
+            ConnectionAction::Connect {
+                request, service, ..
+            },
+        ] = all[..]
+        else {
+            assert_eq!(all, []);
+            return services;
+        };
+        services.push(service);
+        let connection = ConnectionId(100 + services.len() as u32);
+        c.connecting(Time(now), request, Ok(connection));
+        closed(c, now, connection, NOT_THERE);
+    }
+}
+
 #[test]
-fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
+fn a_peer_that_does_not_know_a_service_is_asked_for_the_next_at_once() {
     let mut c = connected();
     let mac = teach(&mut c, b(), IP_B);
     way(&mut c, 0, mac);
-    begun(&mut c, 0, C1);
-    let unknown = CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID);
-    closed(&mut c, 0, C1, unknown);
-    let (request, service) = asked(&mut c, 0);
-    assert_eq!(service, ServiceId(0x0100_0000_0000_004b));
-    c.connecting(T0, request, Ok(C2));
-    closed(&mut c, 0, C2, unknown);
+    assert_eq!(services_asked(&mut c, 0), [LINUX, RDMA_CM, RFC4755]);
     assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
     assert_eq!(c.counters().connections_refused, 1);
     // Until the peer says anew that it takes connections, or a minute has gone.
@@ -580,13 +612,79 @@ fn a_service_that_nobody_knows_is_asked_for_as_the_rfc_has_it() {
     asked(&mut c, 1);
 }
 
+#[test]
+fn a_port_that_has_rdma_cm_alone_asks_for_nothing_else() {
+    let mut c = over_rdma_cm();
+    let mac = teach(&mut c, b(), IP_B);
+    way(&mut c, 0, mac);
+    let all = actions(&mut c, 0);
+    let connect = ConnectionAction::Connect {
+        request: 1,
+        peer: b().gid(),
+        to: b().qpn(),
+        service: RDMA_CM,
+        private_data: OURS,
+    };
+    assert_eq!(all, [connect]);
+    c.connecting(T0, 1, Ok(C1));
+    closed(&mut c, 0, C1, NOT_THERE);
+    assert_eq!((way(&mut c, 0, mac), actions(&mut c, 0)), (None, vec![]));
+    assert_eq!(c.counters().connections_refused, 1);
+    // Nor does it take anything else.
+    for service in [LINUX, RFC4755] {
+        let ours = ServiceId(service.0 & !0xff | 0x4a);
+        request_for(&mut c, 0, C2, b().gid(), &THEIRS, ours);
+        let reason = RejectReason::INVALID_SERVICE_ID;
+        assert_eq!(actions(&mut c, 0), [reject(C2, reason)]);
+    }
+    request_for(&mut c, 0, C2, b().gid(), &THEIRS, RDMA_CM);
+    assert_eq!(actions(&mut c, 0), [accept(C2)]);
+}
+
+/// What a peer took is what it is asked for first, as long as it is known.
+#[test]
+fn the_service_that_a_peer_took_is_asked_for_first() {
+    let mut c = connected();
+    let mac = teach(&mut c, b(), IP_B);
+    way(&mut c, 0, mac);
+    begun(&mut c, 0, C1);
+    closed(&mut c, 0, C1, NOT_THERE);
+    begun(&mut c, 0, C1);
+    replied(&mut c, 0, C1, &THEIRS);
+    assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
+    actions(&mut c, 0);
+    closed(&mut c, MINUTE / 2, C1, CloseReason::Disconnected);
+    way(&mut c, MINUTE / 2, mac);
+    // Once around, from there.
+    let asked = services_asked(&mut c, MINUTE / 2);
+    assert_eq!(asked, [RDMA_CM, RFC4755, LINUX]);
+    // It is another neighbour when it is there again: from the beginning.
+    teach(&mut c, address(0xb, 0x4b), IP_B);
+    let mac = teach(&mut c, b(), IP_B);
+    way(&mut c, MINUTE, mac);
+    let (_, service) = self::asked(&mut c, MINUTE);
+    assert_eq!(service, LINUX);
+}
+
+/// A port that serves the kernel's IPoIB by datagrams does not offer connections, and asks for them.
+#[test]
+fn who_offers_no_connections_may_ask_for_some() {
+    let mut c = over_rdma_cm();
+    assert_eq!(c.local().flags(), 0);
+    let mac = teach(&mut c, b(), IP_B);
+    assert_eq!(way(&mut c, 0, mac), None);
+    begun(&mut c, 0, C1);
+    replied(&mut c, 0, C1, &THEIRS);
+    assert_eq!(way(&mut c, 0, mac), Some((C1, 65520)));
+}
+
 /// A daemon that is restarted listens no more, is not there, then does not listen yet; "packet too
 /// big" in between would have the host send small packets for ten minutes. Likewise while underlays
 /// get another MTU.
 #[test]
 fn a_peer_that_had_a_connection_and_gives_none_for_now_is_soon_asked_again() {
     for (why, layouts) in [
-        (CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID), 2),
+        (CloseReason::Rejected(RejectReason::INVALID_SERVICE_ID), 3),
         (CloseReason::Rejected(RejectReason::INVALID_MTU), 1),
         (CloseReason::TimedOut, 1),
     ] {

@@ -25,6 +25,7 @@ fn vlan(vid: u16) -> VlanLane {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Datagram,
+        services: fabric::Services::Any,
         dhcp: DhcpMode::default(),
         limits: Limits::default(),
     });

@@ -1,0 +1,138 @@
+//! Connections without communication management: both sides tell each other their queue pairs in
+//! another way, as many example programs do over TCP.
+
+use super::connection::Stage;
+use super::verbs::Begin;
+use super::{Engine, Partition};
+use crate::cm::Remote;
+use crate::connection::{ConnectError, ConnectionId};
+use crate::port::EndpointId;
+use crate::time::Instant;
+use crate::types::{Gid, IbMtu, Psn, Qpn};
+
+/// Our side of a connection, to be told to the peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalQp {
+    /// Its name from now on.
+    pub connection: ConnectionId,
+    /// The RC queue pair.
+    pub qpn: Qpn,
+    /// The PSN of the first packet that we send.
+    pub psn: Psn,
+    /// Our GID.
+    pub gid: Gid,
+}
+
+/// The peer's side, as the peer has told it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RemoteQp {
+    /// The RC queue pair.
+    pub qpn: Qpn,
+    /// The PSN of the first packet that the peer sends.
+    pub psn: Psn,
+    /// Its GID.
+    pub gid: Gid,
+    /// Payload bytes of one packet, the same for both.
+    pub path_mtu: IbMtu,
+    /// How long to wait for an acknowledgement: 4.096 µs times two to the power of it, 0 to 31.
+    pub ack_timeout: u8,
+    /// How often to send again before giving up, 0 to 7.
+    pub retry_count: u8,
+    /// How often to send again after RNR NAKs; 7 is without end.
+    pub rnr_retry: u8,
+}
+
+impl Engine {
+    /// Makes a queue pair for a connection that is not managed, in INIT.
+    ///
+    /// # Errors
+    /// [`ConnectError::Full`]; [`ConnectError::Unreachable`] if the port has no address.
+    pub fn begin_unmanaged(
+        &mut self,
+        now: Instant,
+        endpoint: EndpointId,
+        partition: impl Into<Partition>,
+    ) -> Result<LocalQp, ConnectError> {
+        let partition = partition.into();
+        let gid = self.port.gid;
+        let path_mtu = self.port.path_mtu.filter(|_| gid != Gid::UNSPECIFIED);
+        let path_mtu = path_mtu.ok_or(ConnectError::Unreachable(gid))?;
+        let qpn = self.new_qpn();
+        let cm = self.cm.unmanaged(qpn, partition.pkey);
+        let begin = Begin {
+            id: self.new_id(),
+            cm: cm.map_err(|_| ConnectError::Full)?,
+            endpoint,
+            partition,
+            peer: Gid::UNSPECIFIED,
+            path_mtu,
+            qpn,
+            rq_psn: Psn::new(0),
+            wish: None,
+        };
+        let connection = begin.id;
+        self.begin(now, begin);
+        // What is sent first has a number that nobody foresees.
+        let psn = Psn::new(self.random.next() as u32);
+        let place = self.table.by_id(connection);
+        if let Some(c) = place.and_then(|p| self.table.get_mut(p)) {
+            c.stage = Stage::Unmanaged;
+            c.remote = Some(unknown(psn, partition));
+        }
+        Ok(LocalQp {
+            connection,
+            qpn,
+            psn,
+            gid,
+        })
+    }
+
+    /// Takes the queue pair to RTS with what the peer has told. Messages may go and come from now on.
+    ///
+    /// # Errors
+    /// [`ConnectError::Unreachable`] if the peer's GID is of another family, or none, or packets of the
+    /// path MTU do not fit; [`ConnectError::Os`] if the connection is not one that waits for this. It
+    /// is then as it was.
+    pub fn connect_unmanaged(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        remote: &RemoteQp,
+    ) -> Result<(), ConnectError> {
+        let place = self.in_stage(connection, Stage::Unmanaged);
+        let place = place.ok_or(std::io::Error::from(std::io::ErrorKind::NotConnected))?;
+        let fits = self.port.path_mtu.is_some_and(|own| remote.path_mtu <= own);
+        if !fits || !self.reaches(remote.gid) {
+            return Err(ConnectError::Unreachable(remote.gid));
+        }
+        if let Some(c) = self.table.get_mut(place) {
+            c.peer = remote.gid;
+            c.path_mtu = remote.path_mtu;
+            c.rq_psn = remote.psn;
+            let ours = c.remote.map_or(Psn::new(0), |r| r.starting_psn);
+            c.remote = Some(Remote {
+                qpn: remote.qpn,
+                path_mtu: remote.path_mtu,
+                retry_count: remote.retry_count,
+                rnr_retry: remote.rnr_retry,
+                ack_timeout: remote.ack_timeout,
+                ..unknown(ours, c.partition)
+            });
+        }
+        self.bring_up(now, place);
+        Ok(())
+    }
+}
+
+/// A peer of which nothing is known but the PSN that we told it.
+fn unknown(starting_psn: Psn, partition: Partition) -> Remote {
+    Remote {
+        qpn: Qpn::new(0),
+        starting_psn,
+        pkey: partition.pkey,
+        path_mtu: IbMtu::B256,
+        retry_count: 0,
+        rnr_retry: 0,
+        ack_timeout: 0,
+    }
+}

@@ -1,0 +1,267 @@
+//! Datagrams between two ports of a device.
+
+use std::time::{Duration, Instant};
+
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Sent, UdInit};
+
+use crate::device;
+use crate::node::{Node, PATIENCE, QKEY, payloads};
+
+/// One of IPoIB's, of link-local scope.
+const MGID: &str = "ff12:401b:ffff::1234";
+
+#[test]
+fn trains_arrive_whole_and_in_order_with_their_senders() {
+    let Some(d) = device::find("trains") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (from, to) = (a.endpoint(), b.endpoint());
+    assert_eq!(from.pkey, Some(PKey::DEFAULT));
+    let ah = a.ah(b.gid());
+    let max = a.payload_max();
+    let trains = [
+        payloads(0, 1, 1),
+        payloads(0, 60, 60),
+        payloads(7, 100, 3),
+        payloads(3, max, 5),
+        payloads(65536 / max.max(1024) - 1, max, max),
+    ];
+    for train in &trains {
+        assert!(matches!(a.send(&from, ah, to.qpn, train), Sent::Done));
+        let got = b.receive(train.len());
+        assert_eq!(got.len(), train.len(), "{:?}", b.worker.counters());
+        for ((r, payload), sent) in got.iter().zip(train) {
+            assert_eq!(payload, sent);
+            assert_eq!((r.endpoint, r.src_qpn), (to.id, from.qpn));
+            assert_eq!((r.src_gid, r.dst_gid), (a.gid(), b.gid()));
+            assert_eq!((r.multicast, r.pkey), (false, PKey::DEFAULT));
+        }
+    }
+    assert_eq!(a.counter("tx_trains"), trains.len() as u64);
+    assert_eq!(a.counter("tx_failed") + b.counter("rx_malformed"), 0);
+    assert!(b.counter("verbs_calls") > 0);
+}
+
+/// Many more than there are places to send from and to receive in: everything comes back.
+#[test]
+fn places_come_back() {
+    let Some(d) = device::find("places") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let ah = a.ah(b.gid());
+    let (mut sent, mut got) = (0, 0);
+    let begun = Instant::now();
+    while got < 6000 && begun.elapsed() < PATIENCE {
+        while sent < got + 256 && a.worker.has_room() {
+            let train: Vec<Vec<u8>> = (0..16).map(|i| vec![i as u8; 900]).collect();
+            a.send(&from, ah, to.qpn, &train);
+            sent += train.len();
+        }
+        a.round(Duration::ZERO);
+        while b.receive_one(Duration::from_millis(1)).is_some() {
+            got += 1;
+        }
+    }
+    assert!(got >= 6000, "{got} of {sent}: {:?}", b.worker.counters());
+}
+
+/// Without arming there is no wake-up, and with it none is lost, whoever is faster.
+#[test]
+fn no_wake_up_is_lost() {
+    let Some(d) = device::find("wake-ups") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (ea, eb) = (a.endpoint(), b.endpoint());
+    let (to_a, to_b) = (b.ah(a.gid()), a.ah(b.gid()));
+    let (gid_a, gid_b) = (a.gid(), b.gid());
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for k in 0..500u32 {
+                let got = b
+                    .receive_one(PATIENCE)
+                    .unwrap_or_else(|| panic!("ping {k}"));
+                assert_eq!(got.1, k.to_be_bytes());
+                assert_eq!(got.0.src_gid, gid_a);
+                b.send(&eb, to_a, ea.qpn, &[got.1]);
+            }
+        });
+        for k in 0..500u32 {
+            a.send(&ea, to_b, eb.qpn, &[k.to_be_bytes().to_vec()]);
+            let got = a
+                .receive_one(PATIENCE)
+                .unwrap_or_else(|| panic!("pong {k}"));
+            assert_eq!(got.1, k.to_be_bytes());
+            assert_eq!(got.0.src_gid, gid_b);
+        }
+    });
+    assert!(a.counter("cq_events") > 0 && a.counter("cq_arms") > 0);
+}
+
+#[test]
+fn a_group_reaches_all_who_are_attached_but_the_sender() {
+    let Some(d) = device::find("groups") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (from, sibling, to, outside) = (a.endpoint(), a.endpoint(), b.endpoint(), b.endpoint());
+    let mgid: Gid = MGID.parse().unwrap();
+    for id in [from.id, sibling.id, sibling.id] {
+        a.port.attach(id, mgid).unwrap();
+    }
+    b.port.attach(to.id, mgid).unwrap();
+    let groups = a.port.resources().groups;
+    assert_eq!(groups.len(), 2, "{groups:?}");
+    let ah = a.ah(mgid);
+    let message = vec![b"to all".to_vec()];
+    a.send(&from, ah, Qpn::MULTICAST, &message);
+    let (r, payload) = b
+        .receive_one(PATIENCE)
+        .expect("a group reaches another port");
+    assert_eq!((r.endpoint, r.multicast), (to.id, true));
+    assert_eq!((r.src_gid, r.dst_gid, r.src_qpn), (a.gid(), mgid, from.qpn));
+    assert_eq!(payload, message[0]);
+    let (r, _) = a.receive_one(PATIENCE).expect("a group reaches a sibling");
+    assert_eq!((r.endpoint, r.dst_gid), (sibling.id, mgid));
+    assert!(a.receive_one(Duration::from_millis(300)).is_none());
+    assert!(
+        b.receive_one(Duration::from_millis(300)).is_none(),
+        "{outside:?}"
+    );
+    assert_eq!(a.counter("rx_own_multicast"), 1);
+
+    b.port.detach(to.id, mgid).unwrap();
+    b.port.detach(to.id, mgid).unwrap();
+    a.send(&from, ah, Qpn::MULTICAST, &message);
+    assert!(
+        a.receive_one(PATIENCE).is_some(),
+        "the sibling is still attached"
+    );
+    assert!(b.receive_one(Duration::from_millis(300)).is_none());
+    // An endpoint that is attached can be ended.
+    a.port.destroy_ud(sibling.id).unwrap();
+    assert_eq!(a.port.resources().groups.len(), 1);
+}
+
+/// A peer that nobody has the address of holds up nobody else, and sends to it are dropped in the end.
+#[test]
+fn an_address_that_does_not_resolve_holds_up_nobody() {
+    let Some(d) = device::find("unreachable") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let nobody = a.ah("fe80::dead:beef".parse().unwrap());
+    let ah = a.ah(b.gid());
+    for _ in 0..40 {
+        a.begin_send(&from, nobody, to.qpn, &[vec![0; 10]]);
+    }
+    assert!(a.worker.has_room());
+    a.send(&from, ah, to.qpn, &[vec![1; 10]]);
+    let got = b.receive_one(PATIENCE).expect("others are reached");
+    assert_eq!(got.1, [1; 10]);
+    let begun = Instant::now();
+    while a.counter("ah_failed") == 0 && begun.elapsed() < PATIENCE {
+        a.round(Duration::from_millis(100));
+    }
+    assert!(a.counter("ah_failed") > 0);
+    assert!(a.counter("tx_no_ah") > 0, "{:?}", a.worker.counters());
+    a.worker.destroy_ah(nobody);
+    for k in 0..100 {
+        a.send(&from, ah, to.qpn, &[vec![k; 10]]);
+        a.round(Duration::ZERO);
+        assert_eq!(
+            b.receive_one(PATIENCE).expect("places came back").1,
+            [k; 10]
+        );
+    }
+}
+
+#[test]
+fn a_wrong_key_and_an_endpoint_that_is_gone_get_nothing() {
+    let Some(d) = device::find("keys") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let from = a.endpoint();
+    let other = UdInit {
+        pkey: PKey::DEFAULT,
+        qkey: QKey::new(QKEY.get() + 1),
+        qpn: None,
+    };
+    let (keyed, gone, to) = (b.port.create_ud(other).unwrap(), b.endpoint(), b.endpoint());
+    b.port.destroy_ud(gone.id).unwrap();
+    assert!(matches!(
+        b.port.destroy_ud(gone.id),
+        Err(FabricError::NoSuchEndpoint(_))
+    ));
+    let ah = a.ah(b.gid());
+    for qpn in [keyed.qpn, gone.qpn] {
+        a.send(&from, ah, qpn, &[vec![0; 8]]);
+    }
+    a.send(&from, ah, to.qpn, &[vec![1; 8]]);
+    assert_eq!(b.receive(1)[0].1, [1; 8]);
+    assert!(b.receive_one(Duration::from_millis(300)).is_none());
+    // Of a partition that the table lacks.
+    let waits = b.port.create_ud(UdInit {
+        pkey: PKey::new(0x8001),
+        ..other
+    });
+    let waits = waits.unwrap();
+    assert_eq!(waits.pkey, None);
+    let all = b.port.resources().queue_pairs;
+    let state = |qpn| all.iter().find(|q| q.qpn == qpn).map(|q| q.state);
+    assert_eq!(state(waits.qpn), Some("RESET"));
+    assert_eq!(state(to.qpn), Some("RTS"));
+    assert_eq!(state(gone.qpn), None);
+}
+
+#[test]
+fn what_a_port_cannot_is_refused_in_words() {
+    let Some(d) = device::find("refusals") else {
+        return;
+    };
+    let mut a = Node::open(&d.library, &d.name);
+    let e = a.endpoint();
+    let caps = a.port.capabilities();
+    assert_eq!((caps.lanes, caps.pkeys_settable), (1, false));
+    let text = a.port.set_pkeys(vec![PKey::new(0x8001)]).unwrap_err();
+    assert!(text.to_string().contains("subnet manager"));
+    assert!(a.port.set_peers(vec![]).is_err());
+    let unicast = a.gid();
+    assert!(matches!(
+        a.port.attach(e.id, unicast),
+        Err(FabricError::BadGroup(_))
+    ));
+    let config = fabric::verbs::VerbsConfig::new("nosuch0", 1);
+    let opened = fabric::verbs::VerbsPort::open_with(d.library.clone(), config);
+    assert!(matches!(opened, Err(FabricError::Unusable(text)) if text.contains("nosuch0")));
+    let config = fabric::verbs::VerbsConfig::new(&d.name, 9);
+    let opened = fabric::verbs::VerbsPort::open_with(d.library.clone(), config);
+    assert!(matches!(opened, Err(FabricError::Unusable(text)) if text.contains("no port 9")));
+    let train = a
+        .worker
+        .train(a.port.attributes().ud_payload_max as usize + 1);
+    assert_eq!(train.map(|t| t.room()), Some(0));
+}

@@ -1,0 +1,50 @@
+//! The device that the tests use.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fabric::verbs::ibv::{Context, LinkLayer, device_names};
+use fabric::verbs::sys::{Library, Real};
+
+/// A device with an active port 1 on Ethernet, and the library that it was found with. One test at a
+/// time has it.
+pub struct Device {
+    pub name: String,
+    pub library: Arc<dyn Library>,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// The device, or `None` with a loud reason.
+pub fn find(test: &str) -> Option<Device> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let library: Arc<dyn Library> = match Real::load() {
+        Ok(library) => library,
+        Err(error) => return skip(test, &error.to_string()),
+    };
+    let names = match device_names(&*library) {
+        Ok(names) => names,
+        Err(error) => return skip(test, &format!("no RDMA devices: {error}")),
+    };
+    let usable = |name: &String| {
+        let port = Context::open(&library, name).and_then(|c| c.query_port(1));
+        port.is_ok_and(|p| p.active && p.link_layer == LinkLayer::Ethernet)
+    };
+    match names.iter().find(|name| usable(name)) {
+        Some(name) => Some(Device {
+            name: name.clone(),
+            library,
+            _alone: alone,
+        }),
+        None => skip(
+            test,
+            &format!("no active device on Ethernet among {names:?}"),
+        ),
+    }
+}
+
+/// Past libtest, which keeps what a test prints to itself if the test passes.
+fn skip(test: &str, why: &str) -> Option<Device> {
+    let _ = writeln!(std::io::stderr(), "SKIPPED {test}: {why}");
+    None
+}

@@ -1,0 +1,134 @@
+//! What happens to a device, and how a port follows it. These tests change the device's interface, and
+//! take the device away: they run only where IBTAP_TEST_MAY_REMOVE says that nobody minds, as in a guest
+//! of its own, and where the device is an rdma_rxe.
+
+use std::fs;
+use std::process::Command;
+
+use fabric::{Gid, Port, PortEvent, PortState, Qpn};
+
+use crate::device::{self, Device};
+use crate::node::{Node, PATIENCE};
+
+fn run(command: &str) {
+    let status = Command::new("sh").args(["-c", command]).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// The device, and the interface below it.
+fn find(test: &str) -> Option<(Device, String)> {
+    if std::env::var_os("IBTAP_TEST_MAY_REMOVE").is_none() {
+        eprintln!("SKIPPED {test}: IBTAP_TEST_MAY_REMOVE is not set");
+        return None;
+    }
+    let d = device::find(test)?;
+    let parent = format!("/sys/class/infiniband/{}/parent", d.name);
+    match fs::read_to_string(parent) {
+        Ok(netdev) => Some((d, netdev.trim().to_owned())),
+        Err(_) => {
+            eprintln!("SKIPPED {test}: {} is no rdma_rxe", d.name);
+            None
+        }
+    }
+}
+
+fn exchange(a: &mut Node, b: &mut Node) {
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let ah = a.ah(b.gid());
+    a.send(&from, ah, to.qpn, &[b"hello".to_vec()]);
+    assert_eq!(b.receive(1)[0].1, b"hello");
+    a.worker.destroy_ah(ah);
+    a.port.destroy_ud(from.id).unwrap();
+    b.port.destroy_ud(to.id).unwrap();
+}
+
+#[test]
+fn the_interface_goes_down_and_up_and_changes_its_mtu() {
+    let Some((d, netdev)) = find("interface") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    exchange(&mut a, &mut b);
+    run(&format!("ip link set {netdev} down"));
+    a.wait_event("Down", |e| matches!(e, PortEvent::Down(_)));
+    assert_eq!(a.port.attributes().state, PortState::Down);
+    assert!(a.port.attributes().state_reason.is_some());
+    run(&format!("ip link set {netdev} up"));
+    a.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    b.wait_event("Active", |e| matches!(e, PortEvent::Active));
+    exchange(&mut a, &mut b);
+
+    let before = a.port.attributes().ud_payload_max;
+    let mtu = fs::read_to_string(format!("/sys/class/net/{netdev}/mtu")).unwrap();
+    run(&format!("ip link set {netdev} mtu 700"));
+    let changed = |e: &PortEvent| matches!(e, PortEvent::MtuChange(512));
+    a.wait_event("MtuChange", changed);
+    run(&format!("ip link set {netdev} mtu {mtu}"));
+    a.wait_event("MtuChange", |e| *e == PortEvent::MtuChange(before));
+}
+
+#[test]
+fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
+    let Some((d, netdev)) = find("removal") else {
+        return;
+    };
+    let (mut a, mut b) = (
+        Node::open(&d.library, &d.name),
+        Node::open(&d.library, &d.name),
+    );
+    let (from, to) = (a.endpoint(), b.endpoint());
+    let mgid: Gid = "ff12:401b:ffff::77".parse().unwrap();
+    b.port.attach(to.id, mgid).unwrap();
+    let ah = a.ah(b.gid());
+    a.send(&from, ah, to.qpn, &[b"before".to_vec()]);
+    assert_eq!(b.receive(1)[0].1, b"before");
+
+    // It waits for all who have the device open, so it must not hold up this thread.
+    let mut removal = Command::new("rdma")
+        .args(["link", "del", &d.name])
+        .spawn()
+        .unwrap();
+    for node in [&mut a, &mut b] {
+        node.wait_event("Removed", |e| matches!(e, PortEvent::Removed));
+        assert_eq!(node.port.attributes().state, PortState::Down);
+    }
+    // Sends meanwhile are dropped, and nobody minds.
+    assert!(a.worker.train(10).is_none() && a.worker.has_room());
+    a.round(std::time::Duration::ZERO);
+    assert!(removal.wait().unwrap().success());
+    assert!(
+        a.port
+            .create_ud(fabric::UdInit {
+                pkey: fabric::PKey::DEFAULT,
+                qkey: crate::node::QKEY,
+                qpn: None,
+            })
+            .is_err()
+    );
+    run(&format!(
+        "rdma link add {} type rxe netdev {netdev}",
+        d.name
+    ));
+    for node in [&mut a, &mut b] {
+        let events = node.wait_event("Active", |e| matches!(e, PortEvent::Active));
+        assert!(
+            events
+                .iter()
+                .any(|e| matches!(e, PortEvent::QpnChange(ids) if ids.len() == 1)),
+            "{events:?}"
+        );
+    }
+    // The same endpoints with other queue pairs, and the same handle.
+    let qpn = b.port.endpoint_qpn(to.id).unwrap();
+    a.send(&from, ah, qpn, &[b"after".to_vec()]);
+    let (r, payload) = b.receive_one(PATIENCE).expect("it works again");
+    assert_eq!(payload, b"after");
+    assert_eq!(r.src_qpn, a.port.endpoint_qpn(from.id).unwrap());
+    let group = a.ah(mgid);
+    a.send(&from, group, Qpn::MULTICAST, &[b"all".to_vec()]);
+    let (r, _) = b.receive_one(PATIENCE).expect("groups are attached again");
+    assert_eq!(r.dst_gid, mgid);
+}

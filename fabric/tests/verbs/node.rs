@@ -1,0 +1,192 @@
+//! A port with its worker, driven by hand.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric::port::UdEndpoint;
+use fabric::verbs::sys::Library;
+use fabric::verbs::{VerbsConfig, VerbsPort};
+use fabric::{
+    AddressHandle, AhAttributes, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination,
+    UdInit, UdReceived, Worker,
+};
+use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::AsFd;
+
+pub const QKEY: QKey = QKey::new(0x0b1b);
+
+/// Generous: the device may be emulated in an emulated machine.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub type Got = (UdReceived, Vec<u8>);
+
+pub struct Node {
+    pub port: VerbsPort,
+    pub worker: Box<dyn Worker>,
+    pub epoll: OwnedFd,
+    got: VecDeque<Got>,
+}
+
+impl Node {
+    pub fn open(library: &Arc<dyn Library>, device: &str) -> Node {
+        Node::open_as(library, VerbsConfig::new(device, 1))
+    }
+
+    pub fn open_as(library: &Arc<dyn Library>, config: VerbsConfig) -> Node {
+        let mut port = VerbsPort::open_with(Arc::clone(library), config).unwrap();
+        let mut worker = port.take_workers().pop().unwrap();
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        worker.register(epoll.as_fd(), 7).unwrap();
+        assert!(port.take_workers().is_empty());
+        Node {
+            port,
+            worker,
+            epoll,
+            got: VecDeque::new(),
+        }
+    }
+
+    pub fn gid(&self) -> Gid {
+        self.port.attributes().gid
+    }
+
+    pub fn payload_max(&self) -> usize {
+        self.port.attributes().ud_payload_max as usize
+    }
+
+    pub fn endpoint(&mut self) -> UdEndpoint {
+        let init = UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKEY,
+            qpn: None,
+        };
+        self.port.create_ud(init).unwrap()
+    }
+
+    pub fn ah(&mut self, to: Gid) -> AddressHandle {
+        self.worker.create_ah(&AhAttributes::to(to)).unwrap()
+    }
+
+    /// Sends one train, and waits until it has left: its address handle may have to be made first.
+    pub fn send(
+        &mut self,
+        from: &UdEndpoint,
+        ah: AddressHandle,
+        qpn: Qpn,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
+        let before = self.counter("tx_trains");
+        let sent = self.begin_send(from, ah, qpn, payloads);
+        let deadline = Instant::now() + PATIENCE;
+        while sent == Sent::Done && self.counter("tx_trains") == before {
+            assert!(Instant::now() < deadline, "{:?}", self.worker.counters());
+            self.round(Duration::from_secs(1));
+        }
+        sent
+    }
+
+    /// Sends one train; its payloads are of one size but the last.
+    pub fn begin_send(
+        &mut self,
+        from: &UdEndpoint,
+        ah: AddressHandle,
+        qpn: Qpn,
+        payloads: &[Vec<u8>],
+    ) -> Sent {
+        let mut train = self.worker.train(payloads[0].len()).unwrap();
+        for p in payloads {
+            train.next(p.len()).unwrap().copy_from_slice(p);
+        }
+        let ticket = train.finish();
+        let qkey = QKEY;
+        self.worker
+            .send(from.id, &UdDestination { ah, qpn, qkey }, ticket)
+    }
+
+    /// One round as a data thread makes it: arm, wait, poll.
+    pub fn round(&mut self, most: Duration) {
+        let timeout = match self.worker.arm().unwrap() {
+            true => Duration::ZERO,
+            false => most,
+        };
+        let timeout = Timespec::try_from(timeout).unwrap();
+        let mut events = Vec::with_capacity(8);
+        epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut events),
+            Some(&timeout),
+        )
+        .unwrap();
+        self.poll();
+    }
+
+    pub fn poll(&mut self) {
+        let batch = self.worker.poll(8).unwrap();
+        let got = batch.datagrams().map(|(r, p)| (r.clone(), p.to_vec()));
+        self.got.extend(got);
+    }
+
+    /// Whether there was something within `most`.
+    pub fn receive_one(&mut self, most: Duration) -> Option<Got> {
+        let deadline = Instant::now() + most;
+        while self.got.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            self.round(left.min(Duration::from_secs(1)));
+        }
+        self.got.pop_front()
+    }
+
+    /// `count` datagrams, or fewer when patience is over.
+    pub fn receive(&mut self, count: usize) -> Vec<Got> {
+        (0..count)
+            .map_while(|_| self.receive_one(PATIENCE))
+            .collect()
+    }
+
+    pub fn counter(&self, name: &str) -> u64 {
+        let all = self.worker.counters();
+        let found = all.iter().find(|(n, _)| *n == name);
+        found.unwrap_or_else(|| panic!("nobody counts {name}")).1
+    }
+
+    /// Processes events until one is as asked for.
+    pub fn wait_event(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&PortEvent) -> bool,
+    ) -> Vec<PortEvent> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut all = Vec::new();
+        while Instant::now() < deadline {
+            let second = Timespec {
+                tv_sec: 1,
+                tv_nsec: 0,
+            };
+            let fd = self.port.event_fd();
+            poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&second)).unwrap();
+            all.extend(self.port.process());
+            // The data thread goes on meanwhile.
+            self.poll();
+            if all.iter().any(&wanted) {
+                return all;
+            }
+        }
+        panic!("no {what} among {all:?}");
+    }
+}
+
+/// `count` payloads of `len` bytes and a last one of `last`, all different.
+pub fn payloads(count: usize, len: usize, last: usize) -> Vec<Vec<u8>> {
+    (0..=count)
+        .map(|k| {
+            let n = if k < count { len } else { last };
+            (0..n).map(|i| (k * 31 + i * 7 + i / 256) as u8).collect()
+        })
+        .collect()
+}

@@ -1,0 +1,228 @@
+//! A port over a library that fails and lies: the device is closed in order and opened again, and
+//! datagrams flow again; whatever happens, nothing is left behind.
+
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fabric::port::UdEndpoint;
+use fabric::verbs::sys::Library;
+use fabric::verbs::{VerbsConfig, VerbsPort};
+use fabric::{
+    AddressHandle, AhAttributes, FabricError, Gid, PKey, Port, PortEvent, PortState, QKey, Qpn,
+    Sent, UdDestination, UdInit, Worker,
+};
+
+use crate::device::{self, Device};
+use crate::shim::{Fails, Failure, Lie, Shim};
+
+const QKEY: QKey = QKey::new(0x0b1b);
+/// Enough for several attempts to open the device again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that sends to itself.
+struct Loop {
+    port: VerbsPort,
+    worker: Box<dyn Worker>,
+    endpoint: UdEndpoint,
+    ah: AddressHandle,
+    events: Vec<PortEvent>,
+}
+
+fn group() -> Gid {
+    "ff12:401b:ffff::77".parse().unwrap()
+}
+
+impl Loop {
+    fn open(shim: &Arc<Shim>, device: &Device) -> Result<Loop, FabricError> {
+        let mut config = VerbsConfig::new(device.name.clone(), 1);
+        config.gid_wait = Duration::from_millis(100);
+        let mut port = VerbsPort::open_with(shim.clone(), config)?;
+        let mut worker = port.take_workers().remove(0);
+        let endpoint = port.create_ud(UdInit {
+            pkey: PKey::DEFAULT,
+            qkey: QKEY,
+            qpn: None,
+        })?;
+        let joined = port.attach(endpoint.id, group());
+        if joined.is_ok() {
+            port.detach(endpoint.id, group())?;
+        }
+        let os = |source| FabricError::Os {
+            what: "address handle".to_owned(),
+            source,
+        };
+        let to = AhAttributes::to(port.attributes().gid);
+        let ah = worker.create_ah(&to).map_err(os)?;
+        Ok(Loop {
+            port,
+            worker,
+            endpoint,
+            ah,
+            events: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, text: &[u8]) -> Option<Sent> {
+        let qpn = self.port.endpoint_qpn(self.endpoint.id)?;
+        let mut train = self.worker.train(text.len())?;
+        train.next(text.len())?.copy_from_slice(text);
+        let train = train.finish();
+        let to = UdDestination {
+            ah: self.ah,
+            qpn,
+            qkey: QKEY,
+        };
+        Some(self.worker.send(self.endpoint.id, &to, train))
+    }
+
+    /// What a data thread and a control thread do, for a moment.
+    fn turn(&mut self) -> std::io::Result<Vec<Vec<u8>>> {
+        let mut got = Vec::new();
+        let batch = self.worker.poll(8)?;
+        got.extend(batch.datagrams().map(|(_, payload)| payload.to_vec()));
+        drop(batch);
+        self.worker.flush();
+        self.worker.handle_timeout();
+        self.worker.arm()?;
+        self.events.extend(self.port.process());
+        Ok(got)
+    }
+
+    /// Sends until it arrives, or time is up.
+    fn echo(&mut self, text: &[u8], patience: Duration) -> std::io::Result<bool> {
+        let until = Instant::now() + patience;
+        while Instant::now() < until {
+            if self.worker.has_room() {
+                self.send(text);
+            }
+            for _ in 0..20 {
+                if self.turn()?.iter().any(|payload| payload == text) {
+                    return Ok(true);
+                }
+                sleep(Duration::from_millis(2));
+            }
+        }
+        Ok(false)
+    }
+
+    /// A whole life; whether a datagram came back in the end.
+    fn live(shim: &Arc<Shim>, device: &Device, patience: Duration) -> Result<bool, String> {
+        let mut all = Loop::open(shim, device).map_err(|e| e.to_string())?;
+        let came = all
+            .echo(b"one", patience)
+            .and_then(|came| Ok(came && all.echo(b"another", patience)?))
+            .map_err(|e| format!("the worker: {e}"))?;
+        all.port.resources();
+        all.port
+            .destroy_ud(all.endpoint.id)
+            .map_err(|e| e.to_string())?;
+        Ok(came)
+    }
+}
+
+/// Threads that end address handles may be a moment behind.
+fn assert_clean(shim: &Shim, when: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !shim.leaks().is_empty() && Instant::now() < until {
+        sleep(Duration::from_millis(10));
+    }
+    assert_eq!(shim.leaks(), [""; 0], "{when}");
+}
+
+#[test]
+fn a_port_recovers_from_any_call_that_fails_once() {
+    let Some(device) = device::find("a_port_recovers_from_any_call_that_fails_once") else {
+        return;
+    };
+    let honest = Arc::new(Shim::honest(&device.library));
+    assert_eq!(Loop::live(&honest, &device, PATIENCE), Ok(true));
+    assert_clean(&honest, "without failures");
+    let (mut refused, mut recovered) = (0, 0);
+    for (function, times) in honest.functions() {
+        for number in 0..times.min(2) {
+            let failure = match number {
+                0 => Failure::Errno(libc::EIO),
+                _ => Failure::Silent,
+            };
+            let fails = Fails::Function(function, number);
+            let shim = Arc::new(Shim::failing(&device.library, fails, failure));
+            // Opening may fail, with an error; what is open has to recover.
+            match Loop::live(&shim, &device, PATIENCE) {
+                Ok(true) => recovered += 1,
+                Ok(false) => panic!("after {fails:?} nothing arrives any more"),
+                Err(_) => refused += 1,
+            }
+            assert_clean(&shim, &format!("after {fails:?}"));
+        }
+    }
+    assert!(refused > 5 && recovered > 5, "{refused} {recovered}");
+}
+
+#[test]
+fn a_device_that_fails_for_good_is_removed_and_found_again_when_it_works() {
+    const NAME: &str = "a_device_that_fails_for_good_is_removed_and_found_again_when_it_works";
+    let Some(device) = device::find(NAME) else {
+        return;
+    };
+    let failure = Failure::Errno(libc::EIO);
+    let shim = Arc::new(Shim::failing(&device.library, Fails::Always, failure));
+    let mut all = Loop::open(&shim, &device).unwrap();
+    assert!(all.echo(b"before", PATIENCE).unwrap());
+    let before = all.endpoint.qpn;
+
+    shim.set_broken(true);
+    let until = Instant::now() + PATIENCE;
+    while !all.events.contains(&PortEvent::Removed) {
+        assert!(Instant::now() < until, "{:?}", all.events);
+        all.send(b"lost");
+        all.turn().unwrap();
+        sleep(Duration::from_millis(5));
+    }
+    assert_eq!(all.port.attributes().state, PortState::Down);
+    assert_eq!(all.port.endpoint_qpn(all.endpoint.id), Some(before));
+    // Joined while there is nothing to join with.
+    all.port.attach(all.endpoint.id, group()).unwrap();
+
+    shim.set_broken(false);
+    assert!(all.echo(b"after", PATIENCE).unwrap(), "{:?}", all.events);
+    assert_eq!(all.port.attributes().state, PortState::Active);
+    let after = all.port.endpoint_qpn(all.endpoint.id).unwrap();
+    assert!(
+        all.events
+            .iter()
+            .any(|e| matches!(e, PortEvent::QpnChange(_))),
+        "{:?}",
+        all.events
+    );
+    assert_ne!(after, Qpn::new(0));
+    assert_eq!(all.port.resources().groups.len(), 1);
+    drop(all);
+    assert_clean(&shim, "in the end");
+}
+
+#[test]
+fn a_port_survives_whatever_it_is_told() {
+    let Some(device) = device::find("a_port_survives_whatever_it_is_told") else {
+        return;
+    };
+    for lie in Lie::ALL {
+        let shim = Arc::new(Shim::lying(&device.library, lie));
+        // Most lies never end, so nothing may ever arrive: it is enough that all goes on in order.
+        let came = Loop::live(&shim, &device, Duration::from_secs(2));
+        assert_clean(&shim, &format!("after {lie:?} ({came:?})"));
+        let harmless = matches!(
+            lie,
+            Lie::Twice
+                | Lie::CqEventTwice
+                | Lie::AsyncEvents
+                | Lie::CmEventTwice
+                | Lie::CmIdentifier
+                | Lie::CmKind
+        );
+        assert!(!harmless || came == Ok(true), "{lie:?}: {came:?}");
+    }
+    let library: Arc<dyn Library> = device.library.clone();
+    let honest = Arc::new(Shim::honest(&library));
+    assert_eq!(Loop::live(&honest, &device, PATIENCE), Ok(true));
+}

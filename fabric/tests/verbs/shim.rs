@@ -1,0 +1,751 @@
+//! A library between the provider and the real one: it counts, fails and lies.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fabric::verbs::sys::*;
+use fabric::verbs_functions;
+
+use crate::counting::{Counts, life_of};
+
+/// How a call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// With an errno, as its manual page says.
+    Errno(c_int),
+    /// With NULL or -1, and errno at 0.
+    Silent,
+}
+
+/// What is told that is not so. One at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lie {
+    /// Completions of work requests that there never were.
+    WrId,
+    /// Each completion twice.
+    Twice,
+    /// Completions of other queue pairs.
+    Qpn,
+    /// Longer than any place.
+    ByteLen,
+    /// A status that there is not.
+    Status,
+    /// More completions than asked for.
+    Count,
+    /// A negative number of completions.
+    Negative,
+    /// A port on InfiniBand.
+    InfiniBand,
+    /// A port without tables.
+    NoTables,
+    /// A port of an MTU that there is not.
+    Mtu,
+    /// A device that can do nothing, of negative limits.
+    Limits,
+    /// Queue pairs of the number 0xffffff.
+    QpNumber,
+    /// Completion queues that are smaller than asked for.
+    SmallQueue,
+    /// A refused work request that is not in the list.
+    BadRequest,
+    /// Completion events of another queue.
+    CqEvent,
+    /// Each completion event twice.
+    CqEventTwice,
+    /// Asynchronous events of all kinds, of queue pairs that there are not.
+    AsyncEvents,
+    /// Each event of a connection twice.
+    CmEventTwice,
+    /// Events of identifiers that there are not.
+    CmIdentifier,
+    /// Events of kinds that there are not.
+    CmKind,
+}
+
+impl Lie {
+    pub const ALL: [Lie; 20] = [
+        Lie::WrId,
+        Lie::Twice,
+        Lie::Qpn,
+        Lie::ByteLen,
+        Lie::Status,
+        Lie::Count,
+        Lie::Negative,
+        Lie::InfiniBand,
+        Lie::NoTables,
+        Lie::Mtu,
+        Lie::Limits,
+        Lie::QpNumber,
+        Lie::SmallQueue,
+        Lie::BadRequest,
+        Lie::CqEvent,
+        Lie::CqEventTwice,
+        Lie::AsyncEvents,
+        Lie::CmEventTwice,
+        Lie::CmIdentifier,
+        Lie::CmKind,
+    ];
+}
+
+/// Which call fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fails {
+    Never,
+    /// That with this number, counted from 0 over all that can fail.
+    Number(usize),
+    /// This function's call with this number, counted from 0.
+    Function(&'static str, usize),
+    /// All, from now on.
+    Always,
+}
+
+/// A result that a call may fail with.
+trait Fallible: Sized {
+    /// `None` if a call with this result cannot fail.
+    fn fail(failure: Failure) -> Option<Self>;
+    /// Of results that are objects, the address.
+    fn object(&self) -> usize {
+        0
+    }
+    /// Whether the call did its work.
+    fn good(&self) -> bool {
+        true
+    }
+}
+
+impl Fallible for () {
+    fn fail(_: Failure) -> Option<()> {
+        None
+    }
+}
+
+impl Fallible for u16 {
+    fn fail(_: Failure) -> Option<u16> {
+        None
+    }
+}
+
+impl Fallible for c_int {
+    fn fail(failure: Failure) -> Option<c_int> {
+        Some(match failure {
+            // Every other time in the one way, since the provider has to heed both.
+            Failure::Errno(errno) if next_is_odd() => errno,
+            Failure::Errno(errno) => Failing::failing(errno),
+            Failure::Silent => Failing::failing(0),
+        })
+    }
+    fn good(&self) -> bool {
+        *self == 0
+    }
+}
+
+impl<T> Fallible for *mut T {
+    fn fail(failure: Failure) -> Option<*mut T> {
+        Some(match failure {
+            Failure::Errno(errno) => Failing::failing(errno),
+            Failure::Silent => Failing::failing(0),
+        })
+    }
+    fn object(&self) -> usize {
+        *self as usize
+    }
+    fn good(&self) -> bool {
+        !self.is_null()
+    }
+}
+
+impl Fallible for *const c_char {
+    fn fail(_: Failure) -> Option<*const c_char> {
+        Some(ptr::null())
+    }
+}
+
+fn next_is_odd() -> bool {
+    thread_local!(static TURN: Cell<bool> = const { Cell::new(false) });
+    TURN.with(|turn| turn.replace(!turn.get()))
+}
+
+/// What the shim keeps.
+#[derive(Default)]
+struct State {
+    counts: Counts,
+    calls: Vec<&'static str>,
+    /// Completions told already, to be told again.
+    again: HashMap<usize, Vec<ibv_wc>>,
+    /// Completion events that the real library knows nothing of, by queue.
+    invented: HashMap<usize, c_uint>,
+    /// The number of the asynchronous event to be invented next.
+    next_event: u32,
+    /// Connections' events to be told again.
+    cm_again: Vec<Box<Retold>>,
+    cm_told: Vec<Box<Retold>>,
+    /// How often something was told that is not so.
+    lies: u32,
+}
+
+impl State {
+    /// How often a function was called.
+    fn times(&self, name: &str) -> usize {
+        self.calls.iter().filter(|call| **call == name).count()
+    }
+}
+
+/// A copy of a connection's event with its private data.
+struct Retold {
+    event: rdma_cm_event,
+    data: Vec<u8>,
+}
+
+// SAFETY: the pointers in it are handed out, not followed.
+unsafe impl Send for Retold {}
+
+/// The shim.
+pub struct Shim {
+    real: Arc<dyn Library>,
+    fails: Fails,
+    failure: Failure,
+    lie: Option<Lie>,
+    /// With [`Fails::Always`]: it has begun.
+    broken: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Shim {
+    pub fn honest(real: &Arc<dyn Library>) -> Shim {
+        Shim {
+            real: real.clone(),
+            fails: Fails::Never,
+            failure: Failure::Silent,
+            lie: None,
+            broken: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    pub fn failing(real: &Arc<dyn Library>, fails: Fails, failure: Failure) -> Shim {
+        Shim {
+            fails,
+            failure,
+            ..Shim::honest(real)
+        }
+    }
+
+    pub fn lying(real: &Arc<dyn Library>, lie: Lie) -> Shim {
+        Shim {
+            lie: Some(lie),
+            ..Shim::honest(real)
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// With [`Fails::Always`]: begins, or ends.
+    pub fn set_broken(&self, broken: bool) {
+        self.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// How often each function was called, those left out that cannot fail.
+    pub fn functions(&self) -> BTreeMap<&'static str, usize> {
+        let mut times = BTreeMap::new();
+        for call in self.state().calls.iter() {
+            *times.entry(*call).or_default() += 1;
+        }
+        times
+    }
+
+    /// The calls that were made, those that cannot fail left out.
+    pub fn calls(&self) -> Vec<&'static str> {
+        self.state().calls.clone()
+    }
+
+    pub fn made(&self, kind: &str) -> u32 {
+        self.state().counts.of(kind)
+    }
+
+    /// What was left behind, or was ended twice, or too early.
+    pub fn leaks(&self) -> Vec<String> {
+        let state = self.state();
+        let left = state.counts.left();
+        let left = left.iter().map(|kind| format!("{kind} left behind"));
+        left.chain(state.counts.wrong.iter().cloned()).collect()
+    }
+
+    fn tells(&self, lie: Lie) -> bool {
+        self.lie == Some(lie)
+    }
+
+    /// How often something was told that is not so.
+    pub fn lies(&self) -> u32 {
+        self.state().lies
+    }
+
+    fn lied(&self) {
+        self.state().lies += 1;
+    }
+
+    /// Makes a call, or fails it. `object` is the address of what the call ends, if it ends something.
+    fn call<R: Fallible>(&self, name: &'static str, object: usize, real: impl FnOnce() -> R) -> R {
+        let life = life_of(name);
+        let mut fails = false;
+        if let Some(failed) = R::fail(self.failure) {
+            let mut state = self.state();
+            fails = match self.fails {
+                Fails::Never => false,
+                Fails::Number(number) => state.calls.len() == number,
+                Fails::Function(function, number) => {
+                    function == name && state.times(name) == number
+                }
+                Fails::Always => self.broken.load(Ordering::Relaxed),
+            };
+            state.calls.push(name);
+            let ends = life.is_some_and(|(_, makes)| !makes) || name == "rdma_ack_cm_event";
+            if fails && !ends {
+                return failed;
+            }
+        }
+        if let Some((kind, false)) = life {
+            self.state().counts.ended(kind, object);
+        }
+        let result = real();
+        match life {
+            Some((kind, true)) if result.good() => {
+                self.state().counts.made(kind, result.object());
+            }
+            // An end that fails has ended the object all the same: otherwise this machine would run
+            // full of them, and there is nothing else that the provider could do about it.
+            Some((kind, false)) if !result.good() => {
+                self.state().counts.wrong.push(format!("{kind}: not ended"));
+            }
+            _ => {}
+        }
+        if fails {
+            return R::fail(self.failure).unwrap_or(result);
+        }
+        result
+    }
+}
+
+/// The address of the first argument, where that is a pointer.
+trait Address {
+    fn address(&self) -> usize;
+}
+impl<T> Address for *mut T {
+    fn address(&self) -> usize {
+        *self as usize
+    }
+}
+
+macro_rules! first {
+    () => {
+        0
+    };
+    ($first:ident $($rest:ident)*) => {
+        $first.address()
+    };
+}
+
+macro_rules! shim {
+    ($($group:ident { $(
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty;
+    )* })*) => {
+        impl Library for Shim {
+            $($(unsafe fn $name(&self, $($arg: $type),*) -> $result {
+                // SAFETY: the caller keeps to the manual page, and the real library gets what it gave.
+                let result = self.call(stringify!($name), first!($($arg)*), || unsafe {
+                    before::$name(self, $($arg),*)
+                });
+                // SAFETY: the same arguments again.
+                unsafe { after::$name(self, result, $($arg),*) }
+            })*)*
+        }
+
+        /// What is done instead of the real call.
+        #[allow(clippy::missing_safety_doc)]
+        mod before {
+            use super::*;
+            $($(shim!(@before $name ($($arg: $type),*) -> $result);)*)*
+        }
+        /// What becomes of the result.
+        #[allow(clippy::missing_safety_doc, unused_variables)]
+        mod after {
+            use super::*;
+            $($(shim!(@after $name ($($arg: $type),*) -> $result);)*)*
+        }
+    };
+    // Those that are done otherwise are below, in `otherwise`.
+    (@before ibv_ack_cq_events $($rest:tt)*) => { pub use super::otherwise::ibv_ack_cq_events; };
+    (@before ibv_ack_async_event $($rest:tt)*) => { pub use super::otherwise::ibv_ack_async_event; };
+    (@before ibv_get_async_event $($rest:tt)*) => { pub use super::otherwise::ibv_get_async_event; };
+    (@before rdma_get_cm_event $($rest:tt)*) => { pub use super::otherwise::rdma_get_cm_event; };
+    (@before rdma_ack_cm_event $($rest:tt)*) => { pub use super::otherwise::rdma_ack_cm_event; };
+    (@before ibv_get_cq_event $($rest:tt)*) => { pub use super::otherwise::ibv_get_cq_event; };
+    (@before ibv_destroy_qp $($rest:tt)*) => { pub use super::otherwise::ibv_destroy_qp; };
+    (@before $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
+        pub unsafe fn $name(shim: &Shim, $($arg: $type),*) -> $result {
+            // SAFETY: the caller keeps to the manual page.
+            unsafe { shim.real.$name($($arg),*) }
+        }
+    };
+    (@after ibv_poll_cq $($rest:tt)*) => { pub use super::changed::ibv_poll_cq; };
+    (@after ibv_query_port $($rest:tt)*) => { pub use super::changed::ibv_query_port; };
+    (@after ibv_query_device_ex $($rest:tt)*) => { pub use super::changed::ibv_query_device_ex; };
+    (@after ibv_create_qp $($rest:tt)*) => { pub use super::changed::ibv_create_qp; };
+    (@after ibv_create_cq $($rest:tt)*) => { pub use super::changed::ibv_create_cq; };
+    (@after ibv_post_send $($rest:tt)*) => { pub use super::changed::ibv_post_send; };
+    (@after rdma_create_id $($rest:tt)*) => { pub use super::changed::rdma_create_id; };
+    (@after $name:ident ($($arg:ident: $type:ty),*) -> $result:ty) => {
+        pub unsafe fn $name(_: &Shim, result: $result, $($arg: $type),*) -> $result {
+            result
+        }
+    };
+}
+verbs_functions!(shim);
+
+/// The number of a queue pair that lies about it.
+const WRONG_QPN: u32 = 0xff_ffff;
+
+/// Results that are changed.
+#[allow(clippy::missing_safety_doc)]
+mod changed {
+    use super::*;
+
+    pub unsafe fn ibv_poll_cq(
+        shim: &Shim,
+        result: c_int,
+        cq: *mut ibv_cq,
+        count: c_int,
+        wc: *mut ibv_wc,
+    ) -> c_int {
+        let Ok(found) = usize::try_from(result) else {
+            return result;
+        };
+        // SAFETY: the caller's array has `count` entries, of which the real library has filled in
+        // `found`.
+        let all = unsafe { std::slice::from_raw_parts_mut(wc, count.max(0) as usize) };
+        if shim.tells(Lie::Twice) {
+            let mut state = shim.state();
+            let again = state.again.entry(cq as usize).or_default();
+            let room = (all.len() - found).min(again.len());
+            for (place, old) in all[found..].iter_mut().zip(again.drain(..room)) {
+                *place = old;
+            }
+            again.extend_from_slice(&all[..found]);
+            state.lies += room as u32;
+            return (found + room) as c_int;
+        }
+        for (i, wc) in all[..found].iter_mut().enumerate() {
+            match shim.lie {
+                Some(Lie::WrId) => wc.wr_id ^= 0x1234_5678_0000_0000 << i,
+                Some(Lie::Qpn) => wc.qp_num ^= 0xff_fff0,
+                Some(Lie::ByteLen) => wc.byte_len = u32::MAX,
+                Some(Lie::Status) => wc.status = 77,
+                _ => continue,
+            }
+            shim.lied();
+        }
+        let changed = match shim.lie {
+            Some(Lie::Count) if found > 0 => count + 1,
+            Some(Lie::Negative) if found > 0 => -5,
+            _ => return result,
+        };
+        shim.lied();
+        changed
+    }
+
+    pub unsafe fn ibv_query_port(
+        shim: &Shim,
+        result: c_int,
+        _: *mut ibv_context,
+        _: u8,
+        attr: *mut ibv_port_attr,
+    ) -> c_int {
+        // SAFETY: the caller's structure.
+        let attr = unsafe { &mut *attr };
+        match shim.lie {
+            Some(Lie::InfiniBand) => attr.link_layer = IBV_LINK_LAYER_INFINIBAND as u8,
+            Some(Lie::NoTables) => {
+                attr.gid_tbl_len = -1;
+                attr.pkey_tbl_len = 0;
+            }
+            Some(Lie::Mtu) => attr.active_mtu = 9,
+            _ => return result,
+        }
+        shim.lied();
+        result
+    }
+
+    pub unsafe fn ibv_query_device_ex(
+        shim: &Shim,
+        result: c_int,
+        _: *mut ibv_context,
+        attr: *mut ibv_device_attr_ex,
+    ) -> c_int {
+        if shim.tells(Lie::Limits) {
+            // SAFETY: the caller's structure.
+            let attr = unsafe { &mut (*attr).orig_attr };
+            attr.max_qp = -1;
+            attr.max_qp_wr = -1;
+            attr.max_cqe = 0;
+            attr.max_srq = -7;
+            attr.max_mcast_grp = -1;
+            attr.phys_port_cnt = 0;
+            shim.lied();
+        }
+        result
+    }
+
+    pub unsafe fn ibv_create_qp(
+        shim: &Shim,
+        result: *mut ibv_qp,
+        _: *mut ibv_pd,
+        _: *mut ibv_qp_init_attr,
+    ) -> *mut ibv_qp {
+        if shim.tells(Lie::QpNumber) && !result.is_null() {
+            // SAFETY: the library made it just now. rdma-core keeps it in a table by its number, so
+            // the true one is put back before the end (`otherwise::ibv_destroy_qp`).
+            unsafe {
+                let number = (*result).qp_num;
+                shim.state().invented.insert(result as usize, number);
+                (*result).qp_num = WRONG_QPN;
+            }
+            shim.lied();
+        }
+        result
+    }
+
+    pub unsafe fn ibv_create_cq(
+        shim: &Shim,
+        result: *mut ibv_cq,
+        _: *mut ibv_context,
+        _: c_int,
+        _: *mut c_void,
+        _: *mut ibv_comp_channel,
+        _: c_int,
+    ) -> *mut ibv_cq {
+        if shim.tells(Lie::SmallQueue) && !result.is_null() {
+            // SAFETY: the library made it just now; nobody else looks at this field of it.
+            unsafe { (*result).cqe = 1 };
+            shim.lied();
+        }
+        result
+    }
+
+    pub unsafe fn ibv_post_send(
+        shim: &Shim,
+        result: c_int,
+        _: *mut ibv_qp,
+        wr: *mut ibv_send_wr,
+        bad: *mut *mut ibv_send_wr,
+    ) -> c_int {
+        if shim.tells(Lie::BadRequest) {
+            // SAFETY: the caller's pointer. What is put there is not to be followed.
+            unsafe { *bad = wr.wrapping_byte_add(3) };
+            shim.lied();
+            return libc::EIO;
+        }
+        result
+    }
+
+    pub unsafe fn rdma_create_id(
+        shim: &Shim,
+        result: c_int,
+        _: *mut rdma_event_channel,
+        id: *mut *mut rdma_cm_id,
+        _: *mut c_void,
+        _: rdma_port_space,
+    ) -> c_int {
+        // SAFETY: the caller's pointer, NULL before the call.
+        let id = unsafe { *id };
+        if result == 0 && !id.is_null() {
+            shim.state().counts.made("identifier", id as usize);
+        }
+        result
+    }
+}
+
+/// Calls that are made otherwise.
+#[allow(clippy::missing_safety_doc)]
+mod otherwise {
+    use super::*;
+
+    pub unsafe fn ibv_destroy_qp(shim: &Shim, qp: *mut ibv_qp) -> c_int {
+        if shim.tells(Lie::QpNumber)
+            && let Some(number) = shim.state().invented.remove(&(qp as usize))
+        {
+            // SAFETY: it is alive until the call below.
+            unsafe { (*qp).qp_num = number };
+        }
+        // SAFETY: the caller keeps to the manual page.
+        unsafe { shim.real.ibv_destroy_qp(qp) }
+    }
+
+    pub unsafe fn ibv_get_cq_event(
+        shim: &Shim,
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        context: *mut *mut c_void,
+    ) -> c_int {
+        // SAFETY: the caller keeps to the manual page.
+        unsafe {
+            if shim.tells(Lie::CqEventTwice) {
+                let mut state = shim.state();
+                let known = state.invented.keys().next().copied();
+                // Once for each real one.
+                if let Some(known) = known.filter(|k| state.invented[k] == 0) {
+                    state.invented.insert(known, 1);
+                    state.lies += 1;
+                    *cq = known as *mut ibv_cq;
+                    return 0;
+                }
+            }
+            let result = shim.real.ibv_get_cq_event(channel, cq, context);
+            if result == 0 && shim.tells(Lie::CqEventTwice) {
+                shim.state().invented.insert(*cq as usize, 0);
+            }
+            if result == 0 && shim.tells(Lie::CqEvent) {
+                // The real one is acknowledged here, since nobody else will.
+                shim.real.ibv_ack_cq_events(*cq, 1);
+                *cq = cq.wrapping_byte_add(5).cast();
+                shim.lied();
+            }
+            result
+        }
+    }
+
+    pub unsafe fn ibv_ack_cq_events(shim: &Shim, cq: *mut ibv_cq, count: c_uint) {
+        let invented = match shim.lie {
+            Some(Lie::CqEventTwice) => shim.state().invented.remove(&(cq as usize)).unwrap_or(0),
+            _ => 0,
+        };
+        assert!(
+            count >= invented,
+            "{count} events, of which {invented} were invented"
+        );
+        // SAFETY: the caller keeps to the manual page.
+        unsafe { shim.real.ibv_ack_cq_events(cq, count - invented) }
+    }
+
+    /// Codes and more that asynchronous events are invented with.
+    const EVENTS: u32 = 40;
+
+    pub unsafe fn ibv_get_async_event(
+        shim: &Shim,
+        context: *mut ibv_context,
+        event: *mut ibv_async_event,
+    ) -> c_int {
+        if shim.tells(Lie::AsyncEvents) {
+            let mut state = shim.state();
+            if state.next_event < EVENTS {
+                let code = state.next_event;
+                state.next_event += 1;
+                state.lies += 1;
+                // SAFETY: the caller's structure.
+                unsafe {
+                    (*event).event_type = code;
+                    (*event).element.qp = (0x1000 + code as usize * 8) as *mut ibv_qp;
+                }
+                return 0;
+            }
+        }
+        // SAFETY: the caller keeps to the manual page.
+        unsafe { shim.real.ibv_get_async_event(context, event) }
+    }
+
+    pub unsafe fn ibv_ack_async_event(shim: &Shim, event: *mut ibv_async_event) {
+        // SAFETY: the caller's structure; the real library gets what it gave.
+        unsafe {
+            if !shim.tells(Lie::AsyncEvents) {
+                shim.real.ibv_ack_async_event(event);
+            }
+        }
+    }
+
+    pub unsafe fn rdma_get_cm_event(
+        shim: &Shim,
+        channel: *mut rdma_event_channel,
+        event: *mut *mut rdma_cm_event,
+    ) -> c_int {
+        let mut state = shim.state();
+        if let Some(mut retold) = state.cm_again.pop() {
+            // SAFETY: the caller's pointer. The copy lives until it is acknowledged.
+            unsafe { *event = &mut retold.event };
+            state.cm_told.push(retold);
+            state.lies += 1;
+            return 0;
+        }
+        // SAFETY: the caller keeps to the manual page; the event is the library's until it is
+        // acknowledged.
+        unsafe {
+            let result = shim.real.rdma_get_cm_event(channel, event);
+            if result != 0 {
+                return result;
+            }
+            let real = &mut **event;
+            if real.event == RDMA_CM_EVENT_CONNECT_REQUEST {
+                state.counts.made("identifier", real.id as usize);
+            }
+            match shim.lie {
+                Some(Lie::CmEventTwice) => {
+                    let conn = real.param.conn;
+                    let mut copy = Box::new(Retold {
+                        event: *real,
+                        data: Vec::new(),
+                    });
+                    if !conn.private_data.is_null() {
+                        copy.data.extend_from_slice(std::slice::from_raw_parts(
+                            conn.private_data.cast(),
+                            conn.private_data_len.into(),
+                        ));
+                        copy.event.param.conn.private_data = copy.data.as_ptr().cast();
+                    }
+                    state.cm_again.push(copy);
+                }
+                // Of those that bring no identifier along, since that would be lost.
+                Some(Lie::CmIdentifier) if real.event != RDMA_CM_EVENT_CONNECT_REQUEST => {
+                    let mut copy = Box::new(Retold {
+                        event: *real,
+                        data: Vec::new(),
+                    });
+                    copy.event.id = real.id.wrapping_byte_add(8);
+                    state.lies += 1;
+                    shim.real.rdma_ack_cm_event(real);
+                    *event = &mut copy.event;
+                    state.cm_told.push(copy);
+                }
+                Some(Lie::CmKind) if real.event != RDMA_CM_EVENT_CONNECT_REQUEST => {
+                    let mut copy = Box::new(Retold {
+                        event: *real,
+                        data: Vec::new(),
+                    });
+                    copy.event.event = 99;
+                    state.lies += 1;
+                    copy.event.param.conn.private_data = 0x77 as *const c_void;
+                    copy.event.param.conn.private_data_len = 255;
+                    shim.real.rdma_ack_cm_event(real);
+                    *event = &mut copy.event;
+                    state.cm_told.push(copy);
+                }
+                _ => {}
+            }
+            0
+        }
+    }
+
+    pub unsafe fn rdma_ack_cm_event(shim: &Shim, event: *mut rdma_cm_event) -> c_int {
+        let mut state = shim.state();
+        let ours = |r: &Box<Retold>| ptr::eq(&r.event, event);
+        if let Some(at) = state.cm_told.iter().position(ours) {
+            state.cm_told.swap_remove(at);
+            return 0;
+        }
+        // SAFETY: the caller keeps to the manual page.
+        unsafe { shim.real.rdma_ack_cm_event(event) }
+    }
+}
