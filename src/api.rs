@@ -21,8 +21,8 @@ pub use ping::{
 };
 pub use reply::{
     CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GuestInfo, InterfaceInfo,
-    InterfaceStats, MemberInfo, NeighbourInfo, NeighbourState, PathInfo, PortState, QueuePairInfo,
-    ResourcesInfo, VersionInfo, WorkerStats,
+    InterfaceStats, LinkInfo, LinkLayer, MemberInfo, NeighbourInfo, NeighbourState, PathInfo,
+    PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
 };
 pub use scalar::{Counters, DhcpMode, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
 

@@ -6,15 +6,15 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use fabric::PKey;
 
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::{
-    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, QpnChoice,
-    check_underlay, values::CONNECTIONS, values::parse_connections, values::parse_interface,
+    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName,
+    QpnChoice, values::CONNECTIONS, values::parse_connections, values::parse_interface,
     values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
-    values::parse_queues,
+    values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
 use crate::reload::Source;
 pub use fs::FsArgs;
@@ -38,21 +38,55 @@ fabric refused.
 Several daemons may run on one machine, each with underlays of its own. Give
 each another --socket and another --name; `ibtap --socket PATH` finds them.";
 
-/// Carries IP over InfiniBand (IPoIB) for TAP interfaces, over a software RoCEv2 fabric.
+/// Where the fabric comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Provider {
+    /// Software RoCEv2 in this process, over an Ethernet interface.
+    #[default]
+    Soft,
+    /// An RDMA device of the kernel: InfiniBand, RoCE or `rdma_rxe`.
+    Verbs,
+}
+
+/// Carries IP over InfiniBand (IPoIB) for TAP interfaces, over a software RoCEv2 fabric or an RDMA
+/// device.
 ///
-/// Makes an interface (ib0) whose traffic travels as IPoIB, in datagrams or over connections, in
-/// RoCEv2 packets, UDP port 4791, on an Ethernet underlay. Runs in the foreground until SIGTERM or SIGINT. Describe one
-/// interface by options, or any number of them by --config FILE.
+/// Makes an interface (ib0) whose traffic travels as IPoIB, in datagrams or over connections: in
+/// RoCEv2 packets, UDP port 4791, on an Ethernet underlay, or over an InfiniBand or RoCE adapter.
+/// Runs in the foreground until SIGTERM or SIGINT. Describe one interface by options, or any number
+/// of them by --config FILE.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibtapd", version, max_term_width = 80, after_help = EXIT_STATUS)]
 #[command(override_usage = "ibtapd --underlay IF [OPTIONS]\n       \
+    ibtapd --provider verbs --device DEVICE [--port N] [OPTIONS]\n       \
     ibtapd --config FILE [OPTIONS]\n       ibtapd --check-config FILE")]
 pub struct Args {
-    /// Ethernet interface that carries the fabric's packets
+    /// Ethernet interface that carries the software fabric's packets
     #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
-    #[arg(required_unless_present_any = ["config", "check_config"])]
+    #[arg(required_unless_present_any = ["config", "check_config", "provider", "device", "port"])]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub underlay: Option<String>,
+
+    /// Where the fabric comes from: "soft" is RoCEv2 in this process on an --underlay, "verbs" an
+    /// RDMA device of the kernel, named by --device [default: soft]
+    #[arg(
+        long,
+        value_name = "soft|verbs",
+        value_enum,
+        hide_possible_values = true
+    )]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub provider: Option<Provider>,
+
+    /// RDMA device, as "rdma link" lists them: mlx5_0
+    #[arg(long, value_name = "DEVICE", value_parser = parse_rdma_device)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub device: Option<String>,
+
+    /// Port of the RDMA device [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_rdma_port)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub port: Option<u8>,
 
     /// Name of the interface to make
     #[arg(long, short, value_name = "NAME", default_value = "ib0", value_parser = parse_interface)]
@@ -87,14 +121,14 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub mtu: Option<u32>,
 
-    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4]
+    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4; on an RDMA device 1]
     #[arg(long, value_name = "N", value_parser = parse_queues)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub queues: Option<usize>,
 
     /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
-    /// address; or an address of the underlay
-    #[arg(long, value_name = "auto|ipv4|ADDRESS", default_value = "auto")]
+    /// address; or an address of the underlay; or the index of an RDMA device's GID table
+    #[arg(long, value_name = "auto|ipv4|ADDRESS|INDEX", default_value = "auto")]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub gid: GidChoice,
 
@@ -109,6 +143,12 @@ pub struct Args {
     #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub link_mtu: LinkMtu,
+
+    /// On an RDMA device: do not offer connections in the address, since peers may be the kernel's
+    /// IPoIB, whose requests do not reach ibtapd there [default: offered in connected mode]
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub kernel_peers: bool,
 
     /// How long a data thread looks for the next packet before it sleeps, while packets come close
     /// together; 0 saves CPU time and costs latency
@@ -213,18 +253,17 @@ impl Args {
 
     /// The configuration that the options describe: one device on one port.
     fn describe(self) -> Result<Config, ConfigError> {
-        let underlay = self
-            .underlay
-            .ok_or_else(|| ConfigError::options("--underlay IF is missing"))?;
+        let name = self.port_name().map_err(ConfigError::options)?;
         let port = PortConfig {
             gid: self.gid,
             peers: self.peers,
             link_mtu: self.link_mtu,
             busy_poll: self.busy_poll,
-            pkeys: None,
+            kernel_peers: self.kernel_peers,
+            ..PortConfig::default()
         };
-        port.check().map_err(ConfigError::options)?;
-        check_underlay(&self.name, &underlay).map_err(ConfigError::options)?;
+        port.check(&name)
+            .map_err(|fault| ConfigError::options(fault.what))?;
         let device = DeviceConfig {
             mode: self.mode,
             connections: self.connections,
@@ -238,15 +277,54 @@ impl Args {
             reflect: self.reflect,
             netns: self.netns,
             vlan_pkey: self.vlan_pkey,
-            ..DeviceConfig::new(&self.name, &underlay)
+            ..DeviceConfig::new(&self.name, name.clone())
         };
+        device
+            .check_port()
+            .and_then(|()| device.check_queues())
+            .and_then(|()| device.check_qpn())
+            .map_err(ConfigError::options)?;
         let devices = with_children(device, &self.child).map_err(ConfigError::options)?;
         Ok(Config {
             socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             log_level: self.log_level.unwrap_or_default(),
-            ports: [(underlay, port)].into(),
+            ports: [(name, port)].into(),
             devices,
         })
+    }
+
+    /// The port that the options name.
+    fn port_name(&self) -> Result<PortName, String> {
+        match (self.provider.unwrap_or_default(), &self.underlay) {
+            (Provider::Soft, Some(_)) if self.device.is_some() => Err(
+                "--underlay is for the software fabric and --device for RDMA devices (with \
+                 --provider verbs); leave one of them out"
+                    .into(),
+            ),
+            (Provider::Soft, _) if self.device.is_some() => Err(
+                "--device names an RDMA device, which takes --provider verbs; or name an Ethernet \
+                 interface with --underlay"
+                    .into(),
+            ),
+            (Provider::Soft, _) if self.port.is_some() => Err(
+                "--port is a port of an RDMA device; name that with --provider verbs --device DEVICE"
+                    .into(),
+            ),
+            (Provider::Soft, Some(underlay)) => Ok(PortName::Underlay(underlay.clone())),
+            (Provider::Soft, None) => Err(
+                "the software fabric needs an Ethernet interface; name it with --underlay IF".into(),
+            ),
+            (Provider::Verbs, Some(_)) => Err(
+                "an RDMA device needs no --underlay; leave it out, or name no --provider verbs".into(),
+            ),
+            (Provider::Verbs, None) => Ok(PortName::Rdma {
+                device: self.device.clone().ok_or(
+                    "--provider verbs needs an RDMA device; name it with --device (\"rdma link\" \
+                     lists them)",
+                )?,
+                port: self.port.unwrap_or(1),
+            }),
+        }
     }
 }
 

@@ -2,30 +2,30 @@
 //! or from the command line ([`crate::args::Args::action`]).
 
 mod file;
+mod port;
 pub mod values;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use fabric::{PKey, QKey};
 
 use crate::api::{DhcpMode, LogLevel, Mode};
+pub use port::{PortConfig, PortFault, PortName};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
-/// name in a network namespace, no two children of one device a partition, every device's underlay
-/// has an entry in `ports`.
+/// name in a network namespace, no two children of one device a partition, every device's port has
+/// an entry in `ports`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Path of the control socket.
     pub socket: PathBuf,
     /// What to log.
     pub log_level: LogLevel,
-    /// Fabric ports by underlay interface name; one for each underlay that a device names.
-    pub ports: BTreeMap<String, PortConfig>,
+    /// Fabric ports; one for each that a device names.
+    pub ports: BTreeMap<PortName, PortConfig>,
     /// Devices, in the order of the file, each with its children behind it; at least one.
     pub devices: Vec<DeviceConfig>,
 }
@@ -70,53 +70,6 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     (line, before[line_start..].chars().count() + 1)
 }
 
-/// Settings of the fabric port on one underlay.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PortConfig {
-    /// Which address is the port's GID.
-    pub gid: GidChoice,
-    /// Where multicast goes as unicast copies; empty: multicast on the underlay. Of the same
-    /// address family as the GID.
-    pub peers: Vec<IpAddr>,
-    /// The largest UD payload.
-    pub link_mtu: LinkMtu,
-    /// How long data threads look for the next packet before they sleep.
-    pub busy_poll: BusyPoll,
-    /// The P_Key table; `None`: what the devices ask for.
-    pub pkeys: Option<Vec<PKey>>,
-}
-
-impl PortConfig {
-    /// Checks what one value alone cannot show.
-    ///
-    /// # Errors
-    /// A sentence about it.
-    pub fn check(&self) -> Result<(), String> {
-        if self.gid.is_ipv4() && self.peers.is_empty() {
-            return Err(
-                "an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; \
-                list the other hosts' addresses in peers, or use an IPv6 GID"
-                    .into(),
-            );
-        }
-        match self
-            .peers
-            .iter()
-            .find(|p| p.is_ipv4() != self.gid.is_ipv4())
-        {
-            Some(peer) if peer.is_ipv4() => Err(format!(
-                "peer {peer} is an IPv4 address but the port's GID is an IPv6 one; \
-                use gid \"ipv4\", or the peer's IPv6 address"
-            )),
-            Some(peer) => Err(format!(
-                "peer {peer} is an IPv6 address but the port's GID is an IPv4 one; \
-                use gid \"auto\", or the peer's IPv4 address"
-            )),
-            None => Ok(()),
-        }
-    }
-}
-
 /// One IPoIB device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceConfig {
@@ -128,8 +81,8 @@ pub struct DeviceConfig {
     pub netns: Option<String>,
     /// 802.1Q tags on its frames select partitions: VLAN n is P_Key 0x8000 | n.
     pub vlan_pkey: bool,
-    /// Name of the interface below.
-    pub underlay: String,
+    /// The fabric port that it is on.
+    pub port: PortName,
     /// Transport mode.
     pub mode: Mode,
     /// How many connections it may have, asked for by it or by peers; 0: none.
@@ -142,7 +95,7 @@ pub struct DeviceConfig {
     pub qpn: QpnChoice,
     /// IP MTU in bytes; `None`: the largest of the mode.
     pub mtu: Option<u32>,
-    /// TAP queues; `None`: [`default_queues`].
+    /// TAP queues; `None`: [`PortName::default_queues`].
     pub queues: Option<usize>,
     /// Whether the TAP stays when the daemon ends.
     pub persist: bool,
@@ -156,13 +109,13 @@ pub struct DeviceConfig {
 
 impl DeviceConfig {
     /// A device with the defaults.
-    pub fn new(name: &str, underlay: &str) -> DeviceConfig {
+    pub fn new(name: &str, port: PortName) -> DeviceConfig {
         DeviceConfig {
             name: name.into(),
             parent: None,
             netns: None,
             vlan_pkey: false,
-            underlay: underlay.into(),
+            port,
             mode: Mode::Datagram,
             connections: values::CONNECTIONS,
             pkey: PKey::DEFAULT,
@@ -193,6 +146,44 @@ impl DeviceConfig {
             mtu: None,
             queues: Some(1),
             ..self.clone()
+        }
+    }
+
+    /// How many TAP queues it has.
+    pub fn queue_count(&self) -> usize {
+        self.queues.unwrap_or_else(|| self.port.default_queues())
+    }
+
+    /// A device cannot carry its own packets.
+    pub(crate) fn check_port(&self) -> Result<(), String> {
+        match &self.port {
+            PortName::Underlay(underlay) if *underlay == self.name => Err(format!(
+                "the device {:?} cannot be its own underlay",
+                self.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// An adapter draws queue pair numbers itself.
+    pub(crate) fn check_qpn(&self) -> Result<(), String> {
+        match (&self.port, self.qpn) {
+            (PortName::Rdma { .. }, QpnChoice::Number(qpn)) => Err(format!(
+                "an RDMA device draws queue pair numbers itself, and cannot be asked for {qpn}; \
+                 leave qpn out"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A queue pair of an adapter has one receive queue.
+    pub(crate) fn check_queues(&self) -> Result<(), String> {
+        match (&self.port, self.queues) {
+            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(format!(
+                "{queues} queues: an interface on an RDMA device has one queue pair, and so one \
+                 queue; leave queues out"
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -259,22 +250,6 @@ impl fmt::Display for DeviceKey {
             None => f.write_str(&self.name),
         }
     }
-}
-
-/// A device cannot carry its own packets.
-pub(crate) fn check_underlay(name: &str, underlay: &str) -> Result<(), String> {
-    if name == underlay {
-        return Err(format!("the device {name:?} cannot be its own underlay"));
-    }
-    Ok(())
-}
-
-/// One queue for each CPU, at most 4: beyond that, streams of one pair of hosts rarely spread
-/// further, while each queue costs a thread and its receive memory.
-pub fn default_queues() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, NonZeroUsize::get)
-        .min(4)
 }
 
 /// A configuration that cannot be used; one sentence for the user.

@@ -30,11 +30,12 @@ use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::config::PortName;
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
-use crate::port::PortRuntime;
+use crate::port::{PortRuntime, PortSettings};
 use crate::reload::Running;
 use crate::watch::Watchers;
 use children::Strangers;
@@ -72,10 +73,10 @@ pub enum DaemonError {
 pub struct PortSpec {
     /// The fabric port.
     pub fabric: ProviderConfig,
-    /// The P_Key table holds what its devices ask for, no less and no more.
-    pub automatic_pkeys: bool,
-    /// How long data threads look for the next packet before they sleep.
-    pub busy_poll: Duration,
+    /// What the configuration calls it.
+    pub name: PortName,
+    /// How it is served.
+    pub settings: PortSettings,
     /// Devices to make.
     pub devices: Vec<DeviceSpec>,
 }

@@ -99,7 +99,7 @@ pub enum DeviceError {
     #[error("{0}")]
     Mtu(String),
     /// It is to be a child of a device that is not there; with the configured name of that.
-    #[error("there is no interface {0} on its underlay to be a child of")]
+    #[error("there is no interface {0} on its port to be a child of")]
     NoParent(String),
     /// The port's P_Key table could not take its partition in; the text is a whole sentence.
     #[error("{0}")]
@@ -145,6 +145,10 @@ pub struct Device {
     pub mode: Mode,
     /// How many connections it may have; 0 where the port makes none.
     pub connections: usize,
+    /// Peers may ask for some: its address says so in connected mode.
+    pub offers: bool,
+    /// Groups that its port may be attached to, for all its devices.
+    pub groups_max: usize,
     /// Which services requests for connections may name on its port.
     pub services: Services,
     /// The 20-byte address.
@@ -161,8 +165,8 @@ pub struct Device {
     pub up: bool,
     /// Devices of this daemon that it reaches without the wire, as last told.
     pub siblings: Arc<[Sibling]>,
-    /// What `umcast` was set to. Without effect: a software fabric has no group that only a program
-    /// of the user's could join.
+    /// What `umcast` was set to. Without effect: a program of the user's that joins groups itself is
+    /// attached to them beside us.
     pub umcast: bool,
     /// Carrier as last set.
     pub carrier: bool,
@@ -204,6 +208,8 @@ pub struct Site<'a> {
     pub found: Option<Stray<'a>>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
+    /// Peers may be the kernel's IPoIB.
+    pub kernel_peers: bool,
     /// The port's data threads.
     pub threads: &'a [Mailbox],
     /// The kernel.
@@ -214,6 +220,17 @@ pub struct Site<'a> {
     pub namespace: Option<Namespace>,
     /// Its interface, which a daemon has left behind under another name or in another namespace.
     pub(crate) left: Option<Left>,
+}
+
+impl Site<'_> {
+    /// Whether all peers' requests for connections arrive. The kernel's IPoIB, whose do not over
+    /// rdma_cm's services, would ask for ever whoever offers some, and send nothing meanwhile.
+    fn takes_requests(&self, services: Services) -> bool {
+        match services {
+            Services::Any => true,
+            Services::RdmaCm => !self.kernel_peers,
+        }
+    }
 }
 
 impl Device {
@@ -253,7 +270,9 @@ impl Device {
             true => spec.connections,
             false => 0,
         };
-        let address = hardware_address(spec.mode, connections, endpoint.qpn, attributes.gid);
+        let capabilities = site.port.capabilities();
+        let offers = connections != 0 && site.takes_requests(capabilities.services);
+        let address = hardware_address(spec.mode, offers, endpoint.qpn, attributes.gid);
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.identity());
         let mut device = Device {
             id,
@@ -270,7 +289,9 @@ impl Device {
             endpoint,
             mode: spec.mode,
             connections,
-            services: site.port.capabilities().services,
+            offers,
+            groups_max: capabilities.groups_max,
+            services: capabilities.services,
             address,
             mac,
             mtu,
@@ -426,7 +447,7 @@ impl Device {
 
     /// Its address on a port with this GID, in the mode that it has now.
     pub fn address_at(&self, gid: Gid) -> HardwareAddress {
-        hardware_address(self.mode, self.connections, self.endpoint.qpn, gid)
+        hardware_address(self.mode, self.offers, self.endpoint.qpn, gid)
     }
 
     /// Sets the largest send that the host gives to the interface at once. What guests send was cut
@@ -511,23 +532,26 @@ impl Device {
     /// interface have.
     /// True if there are more than it may have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
-        groups_of(self.spec.pkey, self.spec.scope, host, &self.behind)
+        let most = groups_with_behind_max(self.groups_max);
+        groups_of(self.spec.pkey, self.spec.scope, host, &self.behind, most)
     }
 }
 
-/// As [`Device::wanted_groups`], for a link of this partition and scope.
+/// As [`Device::wanted_groups`], for a link of this partition and scope, where those of hosts behind it
+/// end at `most`.
 pub fn groups_of(
     pkey: PKey,
     scope: u8,
     host: &BTreeSet<IpAddr>,
     behind: &Behind,
+    most: usize,
 ) -> (BTreeSet<Gid>, bool) {
     let mgid = |ip| ipoib::mgid(ip, pkey, scope);
     let own = host.iter().chain(&ALL_HOSTS).copied();
     let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
     wanted.insert(ipoib::broadcast_mgid(pkey, scope));
     for group in behind.groups().filter_map(mgid) {
-        if wanted.len() >= GROUPS_WITH_BEHIND_MAX && !wanted.contains(&group) {
+        if wanted.len() >= most && !wanted.contains(&group) {
             return (wanted, true);
         }
         wanted.insert(group);
@@ -535,10 +559,12 @@ pub fn groups_of(
     (wanted, behind.turned_away() != 0)
 }
 
-/// A port attaches to 8192 groups. Hosts behind an interface may ask for any number; they get no
-/// more than this together with its own host, whose groups come first, so that those always find
-/// room.
-const GROUPS_WITH_BEHIND_MAX: usize = 6144;
+/// Hosts behind an interface may ask for any number of groups; of those that a port may be attached to
+/// they get no more than this together with its own host, whose groups come first, so that those
+/// always find room.
+pub fn groups_with_behind_max(of_port: usize) -> usize {
+    of_port / 4 * 3
+}
 
 /// 224.0.0.1 and ff02::1.
 const ALL_HOSTS: [IpAddr; 2] = [
@@ -547,7 +573,7 @@ const ALL_HOSTS: [IpAddr; 2] = [
 ];
 
 /// The largest frame that the host gives us at once: with all packet headers it stays under the
-/// underlay's own limit of 64 KiB for one send (see `docs/performance.md`).
+/// limit of 64 KiB for one send of a software fabric's underlay (see `docs/performance.md`).
 const GSO_MAX: u32 = 60_000;
 
 /// The largest frame that guests may send, and the largest packet of connected mode with its
@@ -560,10 +586,10 @@ const GSO_MAX_WHOLE: u32 = 65_536;
 const FLAG_RC: u8 = 0x80;
 
 /// The 20-byte address of an interface, which says that it accepts connections only while it is in
-/// connected mode and may have some.
-pub fn hardware_address(mode: Mode, connections: usize, qpn: Qpn, gid: Gid) -> HardwareAddress {
+/// connected mode and peers may ask for some.
+pub fn hardware_address(mode: Mode, offers: bool, qpn: Qpn, gid: Gid) -> HardwareAddress {
     let flags = match mode {
-        Mode::Connected if connections != 0 => FLAG_RC,
+        Mode::Connected if offers => FLAG_RC,
         _ => 0,
     };
     HardwareAddress::new(flags, qpn, gid)
@@ -613,14 +639,14 @@ mod tests {
     #[test]
     fn c106_the_address_offers_connections_only_where_there_are_some() {
         let gid: Gid = "fe80::1".parse().unwrap();
-        let first = |mode, connections| {
-            let address = hardware_address(mode, connections, Qpn::new(0x4a), gid);
+        let first = |mode, offers| {
+            let address = hardware_address(mode, offers, Qpn::new(0x4a), gid);
             assert_eq!((address.qpn(), address.gid()), (Qpn::new(0x4a), gid));
             address.0[0]
         };
-        assert_eq!(first(Mode::Connected, 4096), 0x80);
-        assert_eq!(first(Mode::Connected, 0), 0);
-        assert_eq!(first(Mode::Datagram, 4096), 0);
+        assert_eq!(first(Mode::Connected, true), 0x80);
+        assert_eq!(first(Mode::Connected, false), 0);
+        assert_eq!(first(Mode::Datagram, true), 0);
     }
 
     #[test]
@@ -634,9 +660,9 @@ mod tests {
 
     #[test]
     fn equal_names_in_other_namespaces_are_other_interfaces() {
-        use crate::config::DeviceConfig;
+        use crate::config::{DeviceConfig, PortName};
         use crate::run::device_spec;
-        let mut config = DeviceConfig::new("ib0", "eth0");
+        let mut config = DeviceConfig::new("ib0", PortName::Underlay("eth0".into()));
         let at_home = device_spec(&config).identity();
         config.netns = Some("blue".into());
         let in_blue = device_spec(&config).identity();

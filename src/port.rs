@@ -10,6 +10,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use fabric::Port;
 
 use crate::api::Moderation;
+use crate::config::PortName;
 use crate::datapath::{
     Command, DataThread, DeviceId, Mailbox, Parts, Report, Snapshot, ThreadHandle, mailbox,
 };
@@ -17,14 +18,27 @@ use crate::datapath::{
 /// How long the control thread waits for a data thread's answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// How a port is served.
+#[derive(Clone, Copy, Debug)]
+pub struct PortSettings {
+    /// The P_Key table is to hold what the devices ask for, no less and no more, if it is ours.
+    pub automatic_pkeys: bool,
+    /// Peers may be the kernel's IPoIB.
+    pub kernel_peers: bool,
+    /// How long data threads look for the next packet before they sleep.
+    pub busy_poll: Duration,
+}
+
 /// A port and its data threads.
 pub struct PortRuntime {
-    /// The interface that it runs on.
-    pub underlay: String,
+    /// What the configuration calls it.
+    pub name: PortName,
     /// The provider's control side.
     pub port: Box<dyn Port>,
     /// The P_Key table holds what the devices ask for, no less and no more.
     pub automatic_pkeys: bool,
+    /// Peers may be the kernel's IPoIB.
+    pub kernel_peers: bool,
     /// Completion moderation of its data threads.
     pub moderation: Moderation,
     threads: Vec<ThreadHandle>,
@@ -36,10 +50,9 @@ impl PortRuntime {
     /// # Errors
     /// What the operating system says.
     pub fn start(
-        underlay: String,
+        name: PortName,
         mut port: Box<dyn Port>,
-        automatic_pkeys: bool,
-        busy_poll: Duration,
+        settings: PortSettings,
         reports: &Sender<Report>,
         reports_wake: &Arc<OwnedFd>,
     ) -> io::Result<PortRuntime> {
@@ -60,21 +73,23 @@ impl PortRuntime {
             let data = DataThread::new(Parts {
                 index,
                 fabric,
-                busy_poll,
+                busy_poll: settings.busy_poll,
                 inbox,
                 siblings,
                 reports: reports.clone(),
                 reports_wake: reports_wake.clone(),
             })?;
             let join = thread::Builder::new()
-                .name(format!("{underlay}/{index}"))
+                .name(format!("{name}/{index}"))
                 .spawn(move || data.run())?;
             threads.push(ThreadHandle { mailbox: own, join });
         }
         Ok(PortRuntime {
-            underlay,
+            name,
+            // Another's table follows nobody.
+            automatic_pkeys: settings.automatic_pkeys && port.capabilities().pkeys_settable,
+            kernel_peers: settings.kernel_peers,
             port,
-            automatic_pkeys,
             moderation: Moderation::default(),
             threads,
         })

@@ -7,19 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::soft::{self, SoftConfig};
+use fabric::verbs::{self, VerbsConfig};
 use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{EXIT_OK, EXIT_REFUSED};
-use crate::config::{Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, default_queues};
+use crate::config::{Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName};
 use crate::control::ControlServer;
 use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
 use crate::logging;
+use crate::port::PortSettings;
 use crate::reload::{Running, Source};
 use crate::starting;
 
-/// How long to wait at the start for the underlay to have a usable GID.
+/// How long to wait at the start for a port to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
 
 /// The scope nibble of the broadcast group: link-local, as the kernel has it
@@ -130,13 +132,9 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
     config
         .ports
         .iter()
-        .map(|(underlay, port)| {
-            let devices: Vec<&DeviceConfig> = config
-                .devices
-                .iter()
-                .filter(|d| d.underlay == *underlay)
-                .collect();
-            port_spec(underlay, port, &devices, Some(give_up))
+        .map(|(name, port)| {
+            let on_it = config.devices.iter().filter(|d| d.port == *name);
+            port_spec(name, port, &on_it.collect::<Vec<_>>(), Some(give_up))
         })
         .collect()
 }
@@ -144,7 +142,7 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
 /// What a configuration asks of a port and of its devices. Waiting for a GID ends when `give_up` is
 /// readable.
 pub(crate) fn port_spec(
-    underlay: &str,
+    name: &PortName,
     port: &PortConfig,
     devices: &[&DeviceConfig],
     give_up: Option<&Arc<OwnedFd>>,
@@ -154,9 +152,8 @@ pub(crate) fn port_spec(
         .clone()
         .unwrap_or_else(|| devices.iter().map(|d| d.pkey).collect());
     let devices: Vec<DeviceSpec> = devices.iter().map(|d| device_spec(d)).collect();
-    PortSpec {
-        fabric: ProviderConfig::Soft(SoftConfig {
-            underlay: underlay.to_owned(),
+    let fabric = match name {
+        PortName::Underlay(underlay) => ProviderConfig::Soft(SoftConfig {
             gid: gid_choice(port.gid),
             peers: port.peers.clone(),
             pkeys,
@@ -166,8 +163,23 @@ pub(crate) fn port_spec(
             give_up: give_up.cloned(),
             ..SoftConfig::new(underlay)
         }),
-        automatic_pkeys: port.pkeys.is_none(),
-        busy_poll: port.busy_poll.duration(),
+        PortName::Rdma {
+            device,
+            port: number,
+        } => ProviderConfig::Verbs(VerbsConfig {
+            gid_wait: GID_WAIT,
+            give_up: give_up.cloned(),
+            ..rdma_port(device, *number, port)
+        }),
+    };
+    PortSpec {
+        fabric,
+        name: name.clone(),
+        settings: PortSettings {
+            automatic_pkeys: port.pkeys.is_none(),
+            kernel_peers: port.kernel_peers,
+            busy_poll: port.busy_poll.duration(),
+        },
         devices,
     }
 }
@@ -187,7 +199,7 @@ pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
         qpn: device.qpn,
         scope: SCOPE,
         mtu: device.mtu,
-        queues: device.queues.unwrap_or_else(default_queues),
+        queues: device.queue_count(),
         persist: device.persist,
         up: device.up,
         dhcp: device.dhcp.into(),
@@ -195,16 +207,35 @@ pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
     }
 }
 
-/// The choice of a GID in the fabric's words.
+/// The choice of a GID in the software fabric's words.
 pub fn gid_choice(gid: GidChoice) -> soft::GidChoice {
     match gid {
-        GidChoice::Auto => soft::GidChoice::Auto,
+        // No address has an index, as `PortConfig::check` has said.
+        GidChoice::Auto | GidChoice::Index(_) => soft::GidChoice::Auto,
         GidChoice::Ipv4 => soft::GidChoice::Ipv4,
         GidChoice::Address(address) => soft::GidChoice::Address(address),
     }
 }
 
-/// The link MTU in the fabric's words.
+/// The settings of a port of an RDMA device in the fabric's words.
+pub fn rdma_port(device: &str, number: u8, port: &PortConfig) -> VerbsConfig {
+    VerbsConfig {
+        gid: match port.gid {
+            GidChoice::Auto => verbs::GidChoice::Auto,
+            GidChoice::Ipv4 => verbs::GidChoice::Ipv4,
+            GidChoice::Address(address) => verbs::GidChoice::Address(address),
+            GidChoice::Index(index) => verbs::GidChoice::Index(index),
+        },
+        link_mtu: match port.link_mtu {
+            LinkMtu::Bytes(bytes) => Some(bytes),
+            LinkMtu::Auto | LinkMtu::Exact => None,
+        },
+        lids: port.lids.clone(),
+        ..VerbsConfig::new(device, number)
+    }
+}
+
+/// The link MTU in the software fabric's words.
 pub fn link_mtu(mtu: LinkMtu) -> soft::LinkMtu {
     match mtu {
         LinkMtu::Auto => soft::LinkMtu::Auto,

@@ -1,4 +1,4 @@
-//! Answers on the control socket while the daemon starts: ports may wait for their underlays, and
+//! Answers on the control socket while the daemon starts: ports may wait for what they run on, and
 //! whoever asks meanwhile should hear so and not nothing.
 
 use std::io;
@@ -55,8 +55,7 @@ struct Starting;
 fn refused() -> ApiError {
     ApiError::Errno {
         errno: rustix::io::Errno::BUSY.raw_os_error(),
-        message: "ibtapd is starting, and waits for its underlays; try again, or see its log"
-            .into(),
+        message: "ibtapd is starting, and waits for its ports; try again, or see its log".into(),
     }
 }
 

@@ -10,7 +10,7 @@ use std::process;
 use ipoib::NeighbourInfo;
 
 use crate::api::{
-    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
+    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LinkInfo, LogLevel,
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
 use crate::control::{Handler, StreamId, Streamed};
@@ -104,11 +104,14 @@ impl Daemon {
 
     fn interface(&self, at: usize, d: &Device, connections: Option<u32>) -> InterfaceInfo {
         let port = self.ports[at].port.attributes();
+        let runs_on = self.ports[at].port.device();
         InterfaceInfo {
             name: d.name.clone(),
             ifindex: d.ifindex,
             port: port.name,
-            underlay: Some(self.ports[at].underlay.clone()),
+            underlay: runs_on.netdev,
+            link_layer: runs_on.link_layer.into(),
+            lid: port.lid.map(|lid| lid.0),
             state: port.state.into(),
             reason: self.no_carrier(at, d),
             up: d.up,
@@ -301,6 +304,7 @@ impl Daemon {
                             Some(self.vlan_name(trunk, vid))
                         })
                 });
+                info.link = Some(LinkInfo::of(&p.port.attributes(), &p.port.device()));
                 self.add_queue_pairs(at, &mut info);
                 info
             })

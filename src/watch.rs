@@ -205,7 +205,7 @@ mod tests {
         for (subject, what) in [
             (Subject::Interface("ib1", None), Happening::Up),
             (Subject::Port("soft/eth1"), Happening::PortActive),
-            (Subject::Port("soft/eth0"), Happening::PortGone),
+            (Subject::Port("soft/eth0"), Happening::PortActive),
             (Subject::Interface("st0", None), renamed.clone()),
             (Subject::Interface("ib0", None), Happening::Up),
             (Subject::Interface("st0", None), Happening::Down),
@@ -214,7 +214,7 @@ mod tests {
         }
         assert_eq!(
             all(&mut watchers, A),
-            [Happening::PortGone, renamed, Happening::Down]
+            [Happening::PortActive, renamed, Happening::Down]
         );
     }
 

@@ -33,8 +33,8 @@ pub use connection::{
 pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{
-    Capabilities, EndpointId, FabricError, Port, PortAttributes, PortEvent, PortState, Resources,
-    Services, UdInit,
+    Capabilities, DeviceAttributes, EndpointId, FabricError, LinkLayer, Port, PortAttributes,
+    PortEvent, PortState, Resources, Services, UdInit,
 };
 pub use provider::{ProviderConfig, open};
 pub use time::Instant;

@@ -60,6 +60,39 @@ pub struct PortAttributes {
     pub underlay_mtu: Option<u32>,
 }
 
+/// What carries a port's packets (IBA vol. 1, annex A16: `rdma_port_get_link_layer`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LinkLayer {
+    /// RoCE: ports are found by MAC, and have no LID.
+    #[default]
+    Ethernet,
+    /// InfiniBand: ports are found by LID.
+    InfiniBand,
+}
+
+impl fmt::Display for LinkLayer {
+    /// As `ibv_devinfo` and /sys/class/infiniband/*/ports/*/link_layer have it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkLayer::Ethernet => "Ethernet",
+            LinkLayer::InfiniBand => "InfiniBand",
+        })
+    }
+}
+
+/// What a port runs on, for people. Nothing depends on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceAttributes {
+    /// What carries its packets.
+    pub link_layer: LinkLayer,
+    /// The Ethernet interface below, where there is one.
+    pub netdev: Option<String>,
+    /// Where its GID is in the device's GID table, where there is one.
+    pub gid_index: Option<u32>,
+    /// The device's firmware, where it has some.
+    pub firmware: Option<String>,
+}
+
 /// What a provider can do; asked, never guessed.
 #[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
@@ -239,6 +272,9 @@ pub trait Port: Send {
 
     /// What the provider can do.
     fn capabilities(&self) -> Capabilities;
+
+    /// What the port runs on.
+    fn device(&self) -> DeviceAttributes;
 
     /// Readable when [`Port::process`] has something to do.
     fn event_fd(&self) -> BorrowedFd<'_>;

@@ -1,7 +1,7 @@
 //! Interfaces for tests.
 
 use fabric::{Gid, PKey, QKey, Qpn};
-use ibtap::api::{DhcpMode, InterfaceInfo, LinkAddress, Mode, PortState};
+use ibtap::api::{DhcpMode, InterfaceInfo, LinkAddress, LinkLayer, Mode, PortState};
 
 /// A parent in the default partition, in the daemon's network namespace.
 pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
@@ -14,6 +14,8 @@ pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {
         ifindex: 7,
         port: "soft/eth0".to_owned(),
         underlay: Some("eth0".to_owned()),
+        link_layer: LinkLayer::Ethernet,
+        lid: None,
         state: PortState::Active,
         reason: None,
         up: true,

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import carriers
+import guests
 import measures
 import report
 from lab import Failure, Lab
@@ -21,9 +22,16 @@ from lab import Failure, Lab
 class Suite:
     """What is measured together, over which underlay."""
 
-    def __init__(self, what, only, measure, forwarder=False, others=""):
+    def __init__(self, what, only, measure, forwarder=False, others="", guests=False):
         self.what, self.only, self.measure = what, only, measure
         self.forwarder, self.others = forwarder, others
+        self.guests = guests
+
+    def carriers(self):
+        return guests.ALL if self.guests else carriers.ALL
+
+    def measures(self):
+        return guests.MEASURES if self.guests else measures.ALL
 
 
 SUITES = {
@@ -47,6 +55,12 @@ SUITES = {
         "siblings,siblings-connected,tap-tap",
         "tcp1,tcp4,rr",
     ),
+    "verbs": Suite(
+        "verbs over rdma_rxe in two guests, against the software fabric and plain TCP there",
+        "verbs,verbs-connected,soft,soft-connected,plain",
+        "guest-tcp1,guest-rr,guest-calls",
+        guests=True,
+    ),
 }
 
 
@@ -64,12 +78,14 @@ def parse():
     parser.add_argument(
         "--only",
         metavar="NAME,...",
-        help=f"carriers to measure, of {', '.join(carriers.ALL)} (default: the suite's)",
+        help=f"carriers to measure, of {', '.join(carriers.ALL)}; in guests of {', '.join(guests.ALL)} "
+        "(default: the suite's)",
     )
     parser.add_argument(
         "--measure",
         metavar="NAME,...",
-        help=f"what to measure, of {', '.join(measures.ALL)} (default: the suite's)",
+        help=f"what to measure, of {', '.join(measures.ALL)}; in guests of {', '.join(guests.MEASURES)} "
+        "(default: the suite's)",
     )
     parser.add_argument("--underlay-mtu", type=int, default=9000, help="of the veth (default 9000)")
     parser.add_argument("--record", action="store_true", help="keep the results in docs/")
@@ -78,8 +94,10 @@ def parse():
     parser.add_argument("--root", type=Path, default=Path("."), help=argparse.SUPPRESS)
     args = parser.parse_args()
     suite = SUITES[args.suite]
-    args.only = choice(parser, "--only", args.only or suite.only, carriers.ALL)
-    args.measure = choice(parser, "--measure", args.measure or suite.measure, measures.ALL)
+    if suite.guests:
+        args.underlay_mtu = guests.UNDERLAY_MTU
+    args.only = choice(parser, "--only", args.only or suite.only, suite.carriers())
+    args.measure = choice(parser, "--measure", args.measure or suite.measure, suite.measures())
     for measure in ("loss", "connections", "children"):
         if measure in args.measure and measure not in suite.measure:
             parser.error(f"--measure {measure} needs --suite {measure}")
@@ -122,6 +140,9 @@ def machine(args):
 def run(args, results):
     samples = results["samples"]
     suite = SUITES[args.suite]
+    if suite.guests:
+        guests.run(args, results)
+        return
     with Lab(args.underlay_mtu, args.only, suite.forwarder, suite.others) as lab:
         running = {name: carriers.ALL[name](lab, args.programs) for name in args.only}
         context = measures.Context(lab, args.programs, args.seconds)

@@ -38,7 +38,16 @@ FIGURES |= {
     "child_kept": ("the child's part of the parent's", "{:.2f}", None, True),
 }
 
-# What is to be reached: (title, figure, carrier, reference or None for the figure itself, bound,
+FIGURES |= {
+    "guest_tcp1_mbps": ("TCP, 1 stream, Mbit/s", "{:.1f}", None, True),
+    "guest_rr_p50_us": ("TCP request/response p50, us", "{:,.0f}", None, False),
+    "guest_rr_p99_us": ("TCP request/response p99, us", "{:,.0f}", None, False),
+    "verbs_calls_per_gb": ("verbs calls of both sides, each GB", "{:,.0f}", None, False),
+    "post_lists_per_gb": ("post lists of both sides, each GB", "{:,.0f}", None, False),
+    "system_calls_per_gb": ("system calls of both sides, each GB", "{:,.0f}", None, False),
+}
+
+# What is to be reached, or only told, where there is no bound: (title, figure, carrier, reference or None for the figure itself, bound,
 # whether more is better). A ratio is the median over rounds of the ratio within the round.
 GOALS = [
     ("TCP, 1 stream, to the copier", "tcp1_gbps", "connected", "tap-udp", 0.65, True),
@@ -53,6 +62,13 @@ GOALS = [
     ("a child to its parent alone", "child_kept", "ib0", None, 0.95, True),
     ("siblings to the TAP-to-TAP copier, 1 stream", "tcp1_gbps", "siblings", "tap-tap", 0.8, True),
     ("in connected mode", "tcp1_gbps", "siblings-connected", "tap-tap", 0.8, True),
+    ("verbs to the software fabric, 1 stream", "guest_tcp1_mbps", "verbs", "soft", None, True),
+    ("in connected mode", "guest_tcp1_mbps", "verbs-connected", "soft-connected", None, True),
+    ("verbs to plain TCP, 1 stream", "guest_tcp1_mbps", "verbs", "plain", None, True),
+    ("in connected mode", "guest_tcp1_mbps", "verbs-connected", "plain", None, True),
+    ("verbs to the software fabric, p50", "guest_rr_p50_us", "verbs", "soft", None, False),
+    ("verbs to plain TCP, p50", "guest_rr_p50_us", "verbs", "plain", None, False),
+    ("system calls, verbs to the software fabric", "system_calls_per_gb", "verbs", "soft", None, False),
 ]
 
 # carrier: mode, MTU, and what InfiniBand hardware of its day reached with the kernel's IPoIB, where known:
@@ -72,6 +88,7 @@ KEPT = {
     "connections": ("connections", ("docs/performance.md",)),
     "children": ("children", ("docs/performance.md",)),
     "siblings": ("siblings", ("docs/performance.md",)),
+    "verbs": ("verbs", ("docs/performance.md",)),
 }
 
 
@@ -191,7 +208,7 @@ def goal_rows(results):
 def order(name):
     known = [
         "ib0-2044", "ib0", "connected-2044", "connected", "siblings", "siblings-connected", "bridge", "tap-udp",
-        "vxlan", "tap-tap", "veth",
+        "vxlan", "tap-tap", "veth", "verbs", "verbs-connected", "soft", "soft-connected", "plain",
     ]  # fmt: skip
     return known.index(name)
 

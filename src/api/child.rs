@@ -74,7 +74,7 @@ pub struct ChildInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PkeysRequest {
-    /// Only this port: its name (`soft/eth0`) or its underlay. Needed to change one.
+    /// Only this port: its name (`soft/eth0`, `mlx5_0/1`) or its underlay. Needed to change one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
     /// The table that it is to have; empty: what its interfaces ask for.
@@ -91,6 +91,14 @@ pub struct PkeyTable {
     pub pkeys: Vec<PKey>,
     /// Whether it follows what the interfaces ask for; else it was given.
     pub automatic: bool,
+    /// Whether it can be replaced; else it is the device's, and a subnet manager's.
+    #[serde(default = "yes")]
+    pub settable: bool,
+}
+
+/// All tables could be, once.
+fn yes() -> bool {
+    true
 }
 
 /// Parameters of [`super::Request::Mtu`].

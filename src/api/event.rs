@@ -56,8 +56,12 @@ pub enum Happening {
         /// Why.
         reason: String,
     },
-    /// The port's underlay is gone; it may come back.
-    PortGone,
+    /// What the port runs on is gone; it may come back.
+    PortGone {
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// The port has another GID.
     GidChanged {
         /// This one.
@@ -255,7 +259,8 @@ impl fmt::Display for Happening {
             }
             Happening::PortActive => f.write_str("port active"),
             Happening::PortDown { reason } => write!(f, "port down: {reason}"),
-            Happening::PortGone => f.write_str("port down: the underlay is gone"),
+            Happening::PortGone { reason: Some(why) } => write!(f, "port gone: {why}"),
+            Happening::PortGone { reason: None } => f.write_str("port gone"),
             Happening::GidChanged { gid } => write!(f, "port GID {gid}"),
             Happening::LinkMtuChanged { link_mtu } => write!(f, "link MTU {link_mtu}"),
             Happening::PkeysChanged => f.write_str("P_Key table changed"),

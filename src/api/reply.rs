@@ -49,6 +49,34 @@ impl fmt::Display for PortState {
     }
 }
 
+/// What carries a port's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LinkLayer {
+    /// RoCE.
+    #[default]
+    Ethernet,
+    /// InfiniBand.
+    InfiniBand,
+}
+
+impl From<fabric::LinkLayer> for LinkLayer {
+    fn from(layer: fabric::LinkLayer) -> LinkLayer {
+        match layer {
+            fabric::LinkLayer::Ethernet => LinkLayer::Ethernet,
+            fabric::LinkLayer::InfiniBand => LinkLayer::InfiniBand,
+        }
+    }
+}
+
+impl fmt::Display for LinkLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkLayer::Ethernet => "Ethernet",
+            LinkLayer::InfiniBand => "InfiniBand",
+        })
+    }
+}
+
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InterfaceInfo {
@@ -61,6 +89,12 @@ pub struct InterfaceInfo {
     /// The Ethernet interface below the port, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub underlay: Option<String>,
+    /// What carries the port's packets.
+    #[serde(default)]
+    pub link_layer: LinkLayer,
+    /// The port's LID, on an InfiniBand link layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lid: Option<u16>,
     /// The port's state.
     pub state: PortState,
     /// Why the state is not active, or the carrier off.
@@ -382,12 +416,59 @@ pub struct ConnectionInfo {
 pub struct ResourcesInfo {
     /// The port.
     pub port: String,
+    /// What the port is like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkInfo>,
     /// Queue pairs.
     pub queue_pairs: Vec<QueuePairInfo>,
     /// Completion queues.
     pub completion_queues: Vec<CompletionQueueInfo>,
     /// Attachments to multicast groups.
     pub groups: Vec<MemberInfo>,
+}
+
+/// What a port is like, and what it runs on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkInfo {
+    /// Its state.
+    pub state: PortState,
+    /// What carries its packets.
+    pub link_layer: LinkLayer,
+    /// Its LID, on an InfiniBand link layer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lid: Option<u16>,
+    /// Its GID.
+    pub gid: Gid,
+    /// Where that is in the device's GID table, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid_index: Option<u32>,
+    /// The port GUID: 16 hexadecimal digits in fours, as `ibstat` and sysfs have it.
+    pub guid: String,
+    /// The largest UD payload in bytes.
+    pub link_mtu: u32,
+    /// The device's firmware, where it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// The Ethernet interface below, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netdev: Option<String>,
+}
+
+impl LinkInfo {
+    /// From what the provider says.
+    pub fn of(port: &fabric::PortAttributes, device: &fabric::DeviceAttributes) -> LinkInfo {
+        LinkInfo {
+            state: port.state.into(),
+            link_layer: device.link_layer.into(),
+            lid: port.lid.map(|lid| lid.0),
+            gid: port.gid,
+            gid_index: device.gid_index,
+            guid: port.guid.to_string(),
+            link_mtu: port.ud_payload_max,
+            firmware: device.firmware.clone(),
+            netdev: device.netdev.clone(),
+        }
+    }
 }
 
 /// A queue pair.
@@ -444,6 +525,7 @@ impl ResourcesInfo {
     ) -> ResourcesInfo {
         ResourcesInfo {
             port: port.to_owned(),
+            link: None,
             queue_pairs: resources
                 .queue_pairs
                 .iter()

@@ -4,6 +4,10 @@ use clap::CommandFactory;
 
 use super::*;
 
+fn eth0() -> PortName {
+    PortName::Underlay("eth0".into())
+}
+
 fn parse(line: &str) -> Result<Args, clap::Error> {
     Args::try_parse_from(std::iter::once("ibtapd").chain(line.split_whitespace()))
 }
@@ -35,11 +39,8 @@ fn an_underlay_alone_is_enough() {
     let config = run("--underlay eth0");
     assert_eq!(config.socket, PathBuf::from(DEFAULT_SOCKET));
     assert_eq!(config.log_level, LogLevel::Info);
-    assert_eq!(
-        config.ports,
-        [("eth0".into(), PortConfig::default())].into()
-    );
-    assert_eq!(config.devices, [DeviceConfig::new("ib0", "eth0")]);
+    assert_eq!(config.ports, [(eth0(), PortConfig::default())].into());
+    assert_eq!(config.devices, [DeviceConfig::new("ib0", eth0())]);
 }
 
 #[test]
@@ -79,11 +80,37 @@ fn the_options_say_what_a_file_can_say() {
 }
 
 #[test]
+fn an_rdma_device_is_a_port() {
+    let config = run(
+        "--provider verbs --device mlx5_0 --port 2 --gid 3 --link-mtu 2048 --kernel-peers \
+         --mode connected",
+    );
+    let file = r#"
+        [port."mlx5_0/2"]
+        gid = 3
+        link_mtu = 2048
+        kernel_peers = true
+        [[device]]
+        name = "ib0"
+        rdma = "mlx5_0/2"
+        mode = "connected"
+    "#;
+    assert_eq!(config, Config::parse(file, "file").unwrap());
+    let first = run("--provider verbs --device mlx5_0");
+    let name = first.ports.keys().next().unwrap().to_string();
+    assert_eq!(name, "mlx5_0/1");
+    assert_eq!(
+        run("--provider soft --underlay eth0"),
+        run("--underlay eth0")
+    );
+}
+
+#[test]
 fn explicit_addresses_are_gids() {
     let config = run("--underlay eth0 --gid 2001:db8::1 --link-mtu 2048");
     let address: IpAddr = "2001:db8::1".parse().unwrap();
-    assert_eq!(config.ports["eth0"].gid, GidChoice::Address(address));
-    assert_eq!(config.ports["eth0"].link_mtu, LinkMtu::Bytes(2048));
+    assert_eq!(config.ports[&eth0()].gid, GidChoice::Address(address));
+    assert_eq!(config.ports[&eth0()].link_mtu, LinkMtu::Bytes(2048));
 }
 
 #[test]
@@ -165,6 +192,66 @@ fn refusals_are_sentences() {
              namespace",
         ),
         (
+            "--provider verbs",
+            "--provider verbs needs an RDMA device; name it with --device (\"rdma link\" lists them)",
+        ),
+        (
+            "--provider verbs --device mlx5_0 --underlay eth0",
+            "an RDMA device needs no --underlay; leave it out, or name no --provider verbs",
+        ),
+        (
+            "--device mlx5_0",
+            "--device names an RDMA device, which takes --provider verbs; or name an Ethernet \
+             interface with --underlay",
+        ),
+        (
+            "--underlay eth0 --device mlx5_0",
+            "--underlay is for the software fabric and --device for RDMA devices (with --provider \
+             verbs); leave one of them out",
+        ),
+        (
+            "--underlay eth0 --port 1",
+            "--port is a port of an RDMA device; name that with --provider verbs --device DEVICE",
+        ),
+        (
+            "--provider soft",
+            "the software fabric needs an Ethernet interface; name it with --underlay IF",
+        ),
+        (
+            "--provider verbs --device mlx5_0/1",
+            "invalid value 'mlx5_0/1' for '--device <DEVICE>': \"mlx5_0/1\" cannot be the name of an \
+             RDMA device; rdma link lists them, such as mlx5_0",
+        ),
+        (
+            "--provider verbs --device mlx5_0 --port 0",
+            "invalid value '0' for '--port <N>': \"0\" is not a port of an RDMA device; they are \
+             numbered from 1",
+        ),
+        (
+            "--provider verbs --device mlx5_0 --queues 2",
+            "2 queues: an interface on an RDMA device has one queue pair, and so one queue; leave \
+             queues out",
+        ),
+        (
+            "--provider verbs --device mlx5_0 --qpn 0x4a",
+            "an RDMA device draws queue pair numbers itself, and cannot be asked for 0x00004a; leave \
+             qpn out",
+        ),
+        (
+            "--provider verbs --device mlx5_0 --peers fe80::2",
+            "an RDMA device sends multicast to groups, and no copies to peers; leave peers out",
+        ),
+        (
+            "--underlay eth0 --gid 3",
+            "GID index 3: only the GID table of an RDMA device has indexes; name an address of the \
+             underlay",
+        ),
+        (
+            "--underlay eth0 --kernel-peers",
+            "an underlay takes the kernel's requests for connections as any others; leave \
+             kernel_peers out",
+        ),
+        (
             "--underlay ib0",
             "the device \"ib0\" cannot be its own underlay",
         ),
@@ -205,7 +292,7 @@ fn help_fits_80_columns_and_gives_each_default() {
         let shown = text.contains("[default: ")
             || !option.get_default_values().is_empty()
             // What must be named has no default; a check is an action.
-            || ["underlay", "check_config"].contains(&option.get_id().as_str());
+            || ["underlay", "device", "check_config"].contains(&option.get_id().as_str());
         assert!(shown, "--{} does not tell its default", option.get_id());
     }
 }

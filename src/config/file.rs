@@ -6,15 +6,15 @@ mod scalar;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fabric::{PKey, QKey};
+use fabric::{Gid, Lid, PKey, QKey};
 use toml::Spanned;
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
-use super::{Config, DeviceConfig, PortConfig, check_underlay};
+use super::{Config, DeviceConfig, PortConfig, PortFault, PortName};
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
 use children::Child;
-use scalar::{Connections, Mtu, Name, Netns, Peer, Queues, Value};
+use scalar::{Connections, Mtu, Name, Netns, Peer, Queues, RdmaName, Value};
 
 /// What is wrong, and at which byte of the text.
 #[derive(Debug)]
@@ -63,23 +63,26 @@ struct File {
 struct Port {
     gid: Option<Spanned<Value<GidChoice>>>,
     peers: Option<Spanned<Vec<Value<Peer>>>>,
-    link_mtu: Option<Value<LinkMtu>>,
+    link_mtu: Option<Spanned<Value<LinkMtu>>>,
     busy_poll: Option<Value<BusyPoll>>,
     pkeys: Option<Spanned<Vec<Value<PKey>>>>,
+    lids: Option<Spanned<BTreeMap<Spanned<String>, Value<Lid>>>>,
+    kernel_peers: Option<Spanned<bool>>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Device {
     name: Spanned<Value<Name>>,
-    underlay: Spanned<Value<Name>>,
+    underlay: Option<Spanned<Value<Name>>>,
+    rdma: Option<Spanned<Value<RdmaName>>>,
     mode: Option<Mode>,
     connections: Option<Value<Connections>>,
     pkey: Option<Spanned<Value<PKey>>>,
     qkey: Option<Value<QKey>>,
     qpn: Option<Spanned<Value<QpnChoice>>>,
     mtu: Option<Value<Mtu>>,
-    queues: Option<Value<Queues>>,
+    queues: Option<Spanned<Value<Queues>>>,
     #[serde(default)]
     persist: bool,
     up: Option<bool>,
@@ -97,23 +100,25 @@ struct Device {
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text)?;
     let mut ports = BTreeMap::new();
-    for (underlay, port) in &file.port {
-        ports.insert(underlay.get_ref().clone(), check_port(underlay, port)?);
+    let mut named = Vec::new();
+    for (written, port) in &file.port {
+        let name = PortName::parse(written.get_ref()).map_err(|what| Fault::at(written, what))?;
+        let settings = check_port(written, &name, port)?;
+        if ports.insert(name.clone(), settings).is_some() {
+            let what = format!("{} is there twice", name.table());
+            return Err(Fault::at(written, what));
+        }
+        named.push((written, name));
     }
     let devices = check_devices(&file.device)?;
-    if let Some(unused) = file
-        .port
-        .keys()
-        .find(|p| !devices.iter().any(|d| d.underlay == *p.get_ref()))
+    if let Some((written, name)) = named
+        .iter()
+        .find(|(_, name)| !devices.iter().any(|d| d.port == *name))
     {
-        let what = format!(
-            "no device has the underlay {0:?}; add one, or take [port.{0}] out",
-            unused.get_ref()
-        );
-        return Err(Fault::at(unused, what));
+        return Err(Fault::at(written, unused(name, &devices)));
     }
     for device in &devices {
-        ports.entry(device.underlay.clone()).or_default();
+        ports.entry(device.port.clone()).or_default();
     }
     Ok(Config {
         socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
@@ -123,8 +128,24 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     })
 }
 
-fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Fault> {
-    values::parse_interface(underlay.get_ref()).map_err(|what| Fault::at(underlay, what))?;
+/// Settings of a port that no device is on.
+fn unused(name: &PortName, devices: &[DeviceConfig]) -> String {
+    let (key, table) = (name.key(), name.table());
+    // `[port.mlx5_0]` is an interface's table.
+    let meant = devices.iter().find(|d| match (&d.port, name) {
+        (PortName::Rdma { device, .. }, PortName::Underlay(name)) => device == name,
+        _ => false,
+    });
+    match meant {
+        Some(device) => format!(
+            "no device has the {key} \"{name}\"; for the RDMA device of that name write {}",
+            device.port.table()
+        ),
+        None => format!("no device has the {key} \"{name}\"; add one, or take {table} out"),
+    }
+}
+
+fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<PortConfig, Fault> {
     let port = PortConfig {
         gid: raw.gid.as_ref().map(|g| g.get_ref().0).unwrap_or_default(),
         peers: raw
@@ -133,26 +154,59 @@ fn check_port(underlay: &Spanned<String>, raw: &Port) -> Result<PortConfig, Faul
             .flat_map(|peers| peers.get_ref())
             .map(|peer| peer.0.0)
             .collect(),
-        link_mtu: raw.link_mtu.as_ref().map(|m| m.0).unwrap_or_default(),
+        link_mtu: raw
+            .link_mtu
+            .as_ref()
+            .map(|m| m.get_ref().0)
+            .unwrap_or_default(),
         busy_poll: raw.busy_poll.as_ref().map(|b| b.0).unwrap_or_default(),
         pkeys: raw
             .pkeys
             .as_ref()
             .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
+        lids: check_lids(raw)?,
+        kernel_peers: raw.kernel_peers.as_ref().is_some_and(|k| *k.get_ref()),
     };
     if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
         let what = "pkeys is empty; list some, or leave it out to have what the devices ask for";
         return Err(Fault::at(pkeys, what));
     }
-    port.check().map_err(|what| {
-        // A bad mix of families is the list's fault, a missing list is the GID's.
-        match (&raw.peers, &raw.gid) {
-            (Some(peers), _) if !port.peers.is_empty() => Fault::at(peers, what),
-            (_, Some(gid)) => Fault::at(gid, what),
-            _ => Fault::at(underlay, what),
-        }
+    port.check(name).map_err(|fault| Fault {
+        at: place(raw, &fault).or(Some(written.span().start)),
+        what: fault.what,
     })?;
     Ok(port)
+}
+
+/// Where a port's setting is written.
+fn place(raw: &Port, fault: &PortFault) -> Option<usize> {
+    let span = match fault.key {
+        "gid" => raw.gid.as_ref().map(Spanned::span),
+        "peers" => raw.peers.as_ref().map(Spanned::span),
+        "link_mtu" => raw.link_mtu.as_ref().map(Spanned::span),
+        "pkeys" => raw.pkeys.as_ref().map(Spanned::span),
+        "lids" => raw.lids.as_ref().map(Spanned::span),
+        "kernel_peers" => raw.kernel_peers.as_ref().map(Spanned::span),
+        _ => None,
+    };
+    span.map(|span| span.start)
+}
+
+/// Where ports and groups are.
+fn check_lids(raw: &Port) -> Result<BTreeMap<Gid, Lid>, Fault> {
+    let mut lids = BTreeMap::new();
+    for (written, lid) in raw.lids.iter().flat_map(|lids| lids.get_ref()) {
+        let gid: Gid = written.get_ref().parse().map_err(|_| {
+            let what = format!(
+                "{:?} is not a GID, as IPv6 addresses are written",
+                written.get_ref()
+            );
+            Fault::at(written, what)
+        })?;
+        values::check_lid(gid, lid.0).map_err(|what| Fault::at(written, what))?;
+        lids.insert(gid, lid.0);
+    }
+    Ok(lids)
 }
 
 fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<DeviceConfig>, Fault> {
@@ -165,19 +219,51 @@ fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<DeviceConfig>, Fault> {
     }
     let mut devices: Vec<DeviceConfig> = Vec::with_capacity(raw.len());
     for place in raw {
-        let device = to_device(place.get_ref());
-        let written = &place.get_ref().name;
-        device
-            .check_name(&devices)
-            .map_err(|what| Fault::at(written, what))?;
-        check_underlay(&device.name, &device.underlay)
-            .map_err(|what| Fault::at(&place.get_ref().underlay, what))?;
-        check_qpn(place, &device, &devices)?;
+        let device = to_device(place.get_ref(), port_of(place)?);
+        check_device(place.get_ref(), &device, &devices)?;
         devices.push(device.clone());
         children::check(&place.get_ref().children, &device, &mut devices)?;
     }
     check_parents(raw, &devices)?;
     Ok(devices)
+}
+
+/// What a device is on.
+fn port_of(place: &Spanned<Device>) -> Result<PortName, Fault> {
+    let raw = place.get_ref();
+    match (&raw.underlay, &raw.rdma) {
+        (Some(underlay), None) => Ok(PortName::Underlay(underlay.get_ref().0.0.clone())),
+        (None, Some(rdma)) => Ok(rdma.get_ref().0.0.clone()),
+        (Some(_), Some(rdma)) => Err(Fault::at(
+            rdma,
+            "a device is on an underlay or on an RDMA device, not on both; leave one out",
+        )),
+        (None, None) => Err(Fault::at(
+            place,
+            "the device has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA device \
+             such as \"mlx5_0\"; add one of them",
+        )),
+    }
+}
+
+/// What one value of a device alone cannot show.
+fn check_device(raw: &Device, device: &DeviceConfig, others: &[DeviceConfig]) -> Result<(), Fault> {
+    let at_name = |what| Fault::at(&raw.name, what);
+    device.check_name(others).map_err(at_name)?;
+    device.check_port().map_err(|what| match &raw.underlay {
+        Some(underlay) => Fault::at(underlay, what),
+        None => at_name(what),
+    })?;
+    if let Some(queues) = &raw.queues {
+        device
+            .check_queues()
+            .map_err(|what| Fault::at(queues, what))?;
+    }
+    if let Some(qpn) = &raw.qpn {
+        device.check_qpn().map_err(|what| Fault::at(qpn, what))?;
+        check_qpn(qpn, device, others)?;
+    }
+    Ok(())
 }
 
 /// Children find their parent by its name.
@@ -198,8 +284,8 @@ fn check_parents(raw: &[Spanned<Device>], devices: &[DeviceConfig]) -> Result<()
     Ok(())
 }
 
-fn to_device(raw: &Device) -> DeviceConfig {
-    let mut device = DeviceConfig::new(&raw.name.get_ref().0.0, &raw.underlay.get_ref().0.0);
+fn to_device(raw: &Device, port: PortName) -> DeviceConfig {
+    let mut device = DeviceConfig::new(&raw.name.get_ref().0.0, port);
     device.mode = raw.mode.unwrap_or_default();
     if let Some(connections) = &raw.connections {
         device.connections = connections.0.0;
@@ -214,7 +300,7 @@ fn to_device(raw: &Device) -> DeviceConfig {
         device.qpn = qpn.get_ref().0;
     }
     device.mtu = raw.mtu.as_ref().map(|mtu| mtu.0.0);
-    device.queues = raw.queues.as_ref().map(|queues| queues.0.0);
+    device.queues = raw.queues.as_ref().map(|queues| queues.get_ref().0.0);
     device.persist = raw.persist;
     if let Some(up) = raw.up {
         device.up = up;
@@ -228,16 +314,16 @@ fn to_device(raw: &Device) -> DeviceConfig {
 
 /// A queue pair number that the user chose belongs to one device of a port.
 fn check_qpn(
-    place: &Spanned<Device>,
+    written: &Spanned<Value<QpnChoice>>,
     device: &DeviceConfig,
     others: &[DeviceConfig],
 ) -> Result<(), Fault> {
-    let (QpnChoice::Number(qpn), Some(written)) = (device.qpn, &place.get_ref().qpn) else {
+    let QpnChoice::Number(qpn) = device.qpn else {
         return Ok(());
     };
     match others
         .iter()
-        .find(|o| o.underlay == device.underlay && o.qpn == device.qpn)
+        .find(|o| o.port == device.port && o.qpn == device.qpn)
     {
         Some(other) => Err(Fault::at(
             written,

@@ -4,6 +4,10 @@ use super::*;
 
 const DEVICE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
+fn on(underlay: &str) -> PortName {
+    PortName::Underlay(underlay.into())
+}
+
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, "t.toml").map_err(|error| error.to_string())
 }
@@ -32,8 +36,11 @@ fn the_example_is_valid_and_shows_every_key() {
         "link_mtu",
         "busy_poll",
         "pkeys",
+        "kernel_peers",
+        "lids",
         "name",
         "underlay",
+        "rdma",
         "mode",
         "pkey",
         "qkey",
@@ -55,8 +62,8 @@ fn the_example_is_valid_and_shows_every_key() {
 #[test]
 fn the_shortest_file_has_the_defaults() {
     let config = parse(DEVICE).unwrap();
-    assert_eq!(config.devices, [DeviceConfig::new("ib0", "eth0")]);
-    assert_eq!(config.ports["eth0"], PortConfig::default());
+    assert_eq!(config.devices, [DeviceConfig::new("ib0", on("eth0"))]);
+    assert_eq!(config.ports[&on("eth0")], PortConfig::default());
     assert_eq!(config.socket, PathBuf::from("/run/ibtap/ibtapd.sock"));
     assert_eq!(config.log_level, LogLevel::Info);
 }
@@ -115,7 +122,7 @@ fn several_devices_share_a_port() {
     .unwrap();
     assert_eq!(config.devices.len(), 3);
     assert_eq!(config.ports.len(), 2);
-    let port = &config.ports["eth0"];
+    let port = &config.ports[&on("eth0")];
     assert_eq!(port.pkeys, Some(vec![PKey::new(0xffff), PKey::new(1)]));
     assert_eq!(port.gid, GidChoice::Ipv4);
 }
@@ -124,13 +131,14 @@ fn several_devices_share_a_port() {
 fn unknown_keys() {
     assert_eq!(
         device_fault("mtuu = 2044"),
-        "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `mode`, \
+        "t.toml:4:1: unknown key `mtuu`, expected one of `name`, `underlay`, `rdma`, `mode`, \
          `connections`, `pkey`, `qkey`, `qpn`, `mtu`, `queues`, `persist`, `up`, `dhcp`, `reflect`, \
          `netns`, `vlan_pkey`, `children`"
     );
     assert_eq!(
         port_fault("gids = 1"),
-        "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, `pkeys`"
+        "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
+         `pkeys`, `lids`, `kernel_peers`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
@@ -158,8 +166,9 @@ fn wrong_types() {
         "t.toml:4:8: unknown variant `turbo`, expected `datagram` or `connected`"
     );
     assert_eq!(
-        port_fault("gid = 4"),
-        "t.toml:2:7: invalid type: number 4, expected \"auto\", \"ipv4\" or an address"
+        port_fault("gid = 4.5"),
+        "t.toml:2:7: invalid type: floating point `4.5`, expected \"auto\", \"ipv4\", an address or \
+         an index"
     );
     assert_eq!(
         port_fault("peers = \"192.0.2.2\""),
@@ -167,7 +176,8 @@ fn wrong_types() {
     );
     assert_eq!(
         parse("[[device]]\nname = \"ib0\"").unwrap_err(),
-        "t.toml:1:1: missing key `underlay`"
+        "t.toml:1:1: the device has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
+         device such as \"mlx5_0\"; add one of them"
     );
     assert_eq!(
         parse("[[device]\n").unwrap_err(),
@@ -231,8 +241,7 @@ fn names() {
     );
     assert_eq!(
         parse(&format!("[port.\"a/b\"]\n{DEVICE}")).unwrap_err(),
-        "t.toml:1:7: the interface name \"a/b\" holds '/'; the kernel takes no \"/\", \":\", \
-         \"%\" or space"
+        "t.toml:1:7: \"b\" is not a port of an RDMA device; they are numbered from 1"
     );
 }
 
@@ -327,7 +336,7 @@ fn children_are_devices_behind_their_parent() {
         up: false,
         dhcp: DhcpMode::Off,
         reflect: true,
-        ..DeviceConfig::new("ib0.8001", "eth0")
+        ..DeviceConfig::new("ib0.8001", on("eth0"))
     };
     assert_eq!(*plain, expected);
     let full = &config.devices[3];
@@ -494,8 +503,189 @@ fn gids_and_peers() {
     );
     assert_eq!(
         port_fault("gid = \"eui64\""),
-        "t.toml:2:7: \"eui64\" is not a GID; use \"auto\", \"ipv4\" or an IPv6 or IPv4 address"
+        "t.toml:2:7: \"eui64\" is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an \
+         index"
     );
+}
+
+const RDMA: &str = "[[device]]\nname = \"ib0\"\nrdma = \"mlx5_0\"\n";
+
+fn rdma(device: &str, port: u8) -> PortName {
+    let device = device.into();
+    PortName::Rdma { device, port }
+}
+
+/// What a file with this `[port."mlx5_0/1"]` is refused for.
+fn rdma_fault(settings: &str) -> String {
+    parse(&format!("[port.\"mlx5_0/1\"]\n{settings}\n{RDMA}")).unwrap_err()
+}
+
+#[test]
+fn rdma_devices() {
+    let config = parse(&format!(
+        "[port.\"mlx5_0/1\"]\ngid = 3\nlink_mtu = 2048\nbusy_poll = 7\nkernel_peers = true\n\
+         [port.\"mlx5_0/1\".lids]\n\"fe80::2\" = 7\n\"ff12:401b:ffff::ffff:ffff\" = \"0xc000\"\n\
+         {RDMA}[[device]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
+    ))
+    .unwrap();
+    let gid = |text: &str| text.parse::<fabric::Gid>().unwrap();
+    let expected = PortConfig {
+        gid: GidChoice::Index(3),
+        link_mtu: LinkMtu::Bytes(2048),
+        busy_poll: BusyPoll::from_micros(7).unwrap(),
+        kernel_peers: true,
+        lids: [
+            (gid("fe80::2"), fabric::Lid(7)),
+            (gid("ff12:401b:ffff::ffff:ffff"), fabric::Lid(0xc000)),
+        ]
+        .into(),
+        ..PortConfig::default()
+    };
+    assert_eq!(config.ports[&rdma("mlx5_0", 1)], expected);
+    assert_eq!(config.ports[&rdma("mlx5_0", 2)], PortConfig::default());
+    let [ib0, ib1] = &config.devices[..] else {
+        panic!("{:?}", config.devices);
+    };
+    assert_eq!(*ib0, DeviceConfig::new("ib0", rdma("mlx5_0", 1)));
+    assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 1));
+    // A device of any name: the interface's own is another's.
+    assert!(parse("[[device]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
+}
+
+#[test]
+fn what_an_rdma_device_does_not_have() {
+    let fault = |tail: &str| parse(&format!("{RDMA}{tail}")).unwrap_err();
+    assert_eq!(
+        fault("queues = 2"),
+        "t.toml:4:10: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+         queue; leave queues out"
+    );
+    assert_eq!(
+        fault("children = [{ pkey = 1, queues = 2 }]"),
+        "t.toml:4:34: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+         queue; leave queues out"
+    );
+    assert_eq!(
+        fault("qpn = 0x4a"),
+        "t.toml:4:7: an RDMA device draws queue pair numbers itself, and cannot be asked for \
+         0x00004a; leave qpn out"
+    );
+    assert_eq!(
+        fault("underlay = \"eth0\""),
+        "t.toml:3:8: a device is on an underlay or on an RDMA device, not on both; leave one out"
+    );
+    for (settings, expected) in [
+        (
+            "gid = \"ipv4\"",
+            "t.toml:2:7: an RDMA device cannot have an IPv4 GID here, since IPoIB's multicast GIDs \
+             are IPv6 addresses; use \"auto\", an IPv6 address or an index",
+        ),
+        (
+            "peers = [\"fe80::2\"]",
+            "t.toml:2:9: an RDMA device sends multicast to groups, and no copies to peers; leave \
+             peers out",
+        ),
+        (
+            "pkeys = [0xffff]",
+            "t.toml:2:9: the P_Key table of an RDMA device is its subnet manager's, or fixed; leave \
+             pkeys out",
+        ),
+        (
+            "link_mtu = \"exact\"",
+            "t.toml:2:12: the packets of an RDMA device have IB MTUs: use \"auto\" or a number of \
+             bytes",
+        ),
+        (
+            "link_mtu = 4097",
+            "t.toml:2:12: a link MTU of 4097 bytes is over the largest IB MTU; use 76 to 4096",
+        ),
+        (
+            "gid = 256",
+            "t.toml:2:7: the GID index 256 is out of range; use 0 to 255",
+        ),
+        (
+            "lids = { \"fe80::2\" = 0 }",
+            "t.toml:2:22: the LID 0x0 is out of range; use 0x0001 to 0xfffe",
+        ),
+        (
+            "lids = { \"fe80::2\" = 0xc000 }",
+            "t.toml:2:10: fe80::2 is the GID of a port, whose LID is 0x0001 to 0xbfff, not 0xc000",
+        ),
+        (
+            "lids = { \"ff12::1\" = 3 }",
+            "t.toml:2:10: ff12::1 is a multicast GID, whose LID is 0xc000 to 0xfffe, not 0x0003",
+        ),
+        (
+            "lids = { mlx5_1 = 3 }",
+            "t.toml:2:10: \"mlx5_1\" is not a GID, as IPv6 addresses are written",
+        ),
+    ] {
+        assert_eq!(rdma_fault(settings), expected, "{settings}");
+    }
+}
+
+#[test]
+fn what_an_underlay_does_not_have() {
+    assert_eq!(
+        port_fault("gid = 1"),
+        "t.toml:2:7: GID index 1: only the GID table of an RDMA device has indexes; name an address \
+         of the underlay"
+    );
+    assert_eq!(
+        port_fault("lids = { \"fe80::2\" = 3 }"),
+        "t.toml:2:8: there are LIDs on InfiniBand only; leave lids out for an underlay"
+    );
+    assert_eq!(
+        port_fault("kernel_peers = true"),
+        "t.toml:2:16: an underlay takes the kernel's requests for connections as any others; leave \
+         kernel_peers out"
+    );
+}
+
+#[test]
+fn names_of_rdma_devices() {
+    let fault =
+        |name: &str| parse(&format!("[[device]]\nname = \"ib0\"\nrdma = {name:?}\n")).unwrap_err();
+    let listed = "rdma link lists them";
+    assert_eq!(
+        fault(""),
+        format!("t.toml:3:8: the name of an RDMA device cannot be empty; {listed}")
+    );
+    assert_eq!(
+        fault("mlx5 0"),
+        format!(
+            "t.toml:3:8: \"mlx5 0\" cannot be the name of an RDMA device; {listed}, such as mlx5_0"
+        )
+    );
+    for port in ["0", "255", "one", "1/1", ""] {
+        assert_eq!(
+            fault(&format!("mlx5_0/{port}")),
+            format!(
+                "t.toml:3:8: {port:?} is not a port of an RDMA device; they are numbered from 1"
+            )
+        );
+    }
+    assert_eq!(
+        parse(&format!("[port.\"mlx5_0/2\"]\n{RDMA}")).unwrap_err(),
+        "t.toml:1:7: no device has the rdma \"mlx5_0/2\"; add one, or take [port.\"mlx5_0/2\"] out"
+    );
+    assert_eq!(
+        parse(&format!("[port.mlx5_0]\n{RDMA}")).unwrap_err(),
+        "t.toml:1:7: no device has the underlay \"mlx5_0\"; for the RDMA device of that name write \
+         [port.\"mlx5_0/1\"]"
+    );
+    assert_eq!(
+        parse(&format!(
+            "[port.\"mlx5_0/1\"]\n[port.\"mlx5_0/0x1\"]\n{RDMA}"
+        ))
+        .unwrap_err(),
+        "t.toml:1:7: [port.\"mlx5_0/1\"] is there twice"
+    );
+    for name in ["eth0", "mlx5_0/1"] {
+        assert_eq!(PortName::parse(name).unwrap().to_string(), name);
+    }
+    assert_eq!(PortName::of_running("soft/eth0"), Some(on("eth0")));
+    assert_eq!(PortName::of_running("rxe0/1"), Some(rdma("rxe0", 1)));
 }
 
 #[test]

@@ -5,24 +5,41 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use fabric::{PKey, QKey, Qpn};
+use fabric::{Gid, Lid, PKey, QKey, Qpn};
 
-/// Which address of the underlay is the port's GID.
+/// Which of the underlay's addresses, or of an RDMA device's GIDs, is the port's GID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GidChoice {
-    /// The IPv6 link-local address.
+    /// The IPv6 link-local address; of an RDMA device what has one, or on InfiniBand its first GID.
     #[default]
     Auto,
     /// The first IPv4 address, as `::ffff:a.b.c.d`.
     Ipv4,
     /// This address.
     Address(IpAddr),
+    /// The entry of an RDMA device's GID table at this index.
+    Index(u32),
 }
+
+/// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
+const GID_INDEX_MAX: u32 = 255;
 
 impl GidChoice {
     /// Whether the GID is an IPv4-mapped one.
     pub fn is_ipv4(self) -> bool {
         matches!(self, GidChoice::Ipv4 | GidChoice::Address(IpAddr::V4(_)))
+    }
+
+    /// The entry at an index.
+    ///
+    /// # Errors
+    /// A sentence if no GID table is so long.
+    pub fn from_index(index: u64) -> Result<GidChoice, String> {
+        in_range(index, 0..=GID_INDEX_MAX)
+            .map(GidChoice::Index)
+            .ok_or_else(|| {
+                format!("the GID index {index} is out of range; use 0 to {GID_INDEX_MAX}")
+            })
     }
 }
 
@@ -38,9 +55,12 @@ impl FromStr for GidChoice {
                 Ok(address) => Err(format!(
                     "{address} is not a unicast address of one interface"
                 )),
-                Err(_) => Err(format!(
-                    "{text:?} is not a GID; use \"auto\", \"ipv4\" or an IPv6 or IPv4 address"
-                )),
+                Err(_) => match parse_number(text) {
+                    Some(index) => GidChoice::from_index(index),
+                    None => Err(format!(
+                        "{text:?} is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an index"
+                    )),
+                },
             },
         }
     }
@@ -52,6 +72,7 @@ impl fmt::Display for GidChoice {
             GidChoice::Auto => f.write_str("auto"),
             GidChoice::Ipv4 => f.write_str("ipv4"),
             GidChoice::Address(address) => address.fmt(f),
+            GidChoice::Index(index) => index.fmt(f),
         }
     }
 }
@@ -255,6 +276,86 @@ pub fn parse_interface(name: &str) -> Result<String, String> {
         ))
     } else {
         Ok(name.into())
+    }
+}
+
+/// The name of an RDMA device, as the kernel has them (drivers/infiniband/core/device.c,
+/// `ib_device_rename`: IB_DEVICE_NAME_MAX, 64 with the zero at its end).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_rdma_device(name: &str) -> Result<String, String> {
+    let bad = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+    if name.is_empty() {
+        Err("the name of an RDMA device cannot be empty; rdma link lists them".into())
+    } else if name.len() > 63 {
+        Err(format!(
+            "the name of an RDMA device has {} bytes; the kernel takes at most 63",
+            name.len()
+        ))
+    } else if matches!(name, "." | "..") || name.contains(bad) {
+        Err(format!(
+            "{name:?} cannot be the name of an RDMA device; rdma link lists them, such as mlx5_0"
+        ))
+    } else {
+        Ok(name.into())
+    }
+}
+
+/// A port of an RDMA device, 1 to 254 (IBA vol. 1, 14.2.5.1: NumPorts has eight bits, and port 255
+/// is none).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_rdma_port(text: &str) -> Result<u8, String> {
+    match parse_number(text).and_then(|n| in_range(n, 1..=254)) {
+        Some(port) => Ok(port as u8),
+        None => Err(format!(
+            "{text:?} is not a port of an RDMA device; they are numbered from 1"
+        )),
+    }
+}
+
+/// The LID of a port, 0x0001 to 0xbfff, or of a multicast group, 0xc000 to 0xfffe (IBA vol. 1,
+/// 4.1.3).
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn lid_from_number(number: u64) -> Result<Lid, String> {
+    in_range(number, 1..=0xfffe)
+        .map(|lid| Lid(lid as u16))
+        .ok_or_else(|| format!("the LID {number:#x} is out of range; use 0x0001 to 0xfffe"))
+}
+
+/// A group has a multicast LID, a port another one.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn check_lid(gid: Gid, lid: Lid) -> Result<(), String> {
+    let of_group = lid.0 >= 0xc000;
+    match (gid.is_multicast(), of_group) {
+        (true, false) => Err(format!(
+            "{gid} is a multicast GID, whose LID is 0xc000 to 0xfffe, not {:#06x}",
+            lid.0
+        )),
+        (false, true) => Err(format!(
+            "{gid} is the GID of a port, whose LID is 0x0001 to 0xbfff, not {:#06x}",
+            lid.0
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A LID from text; see [`lid_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_lid(text: &str) -> Result<Lid, String> {
+    match parse_number(text) {
+        Some(number) => lid_from_number(number),
+        None => Err(format!(
+            "{text:?} is not a LID; use a number such as 0x0003"
+        )),
     }
 }
 

@@ -71,8 +71,10 @@ impl Daemon {
     }
 
     pub(super) fn port_event(&mut self, at: usize, event: PortEvent) {
-        let name = self.ports[at].port.attributes().name;
-        self.watchers.tell(Subject::Port(&name), told(&event));
+        let attributes = self.ports[at].port.attributes();
+        let name = attributes.name;
+        let what = told(&event, &attributes.state_reason);
+        self.watchers.tell(Subject::Port(&name), what);
         match event {
             PortEvent::Active => {
                 log::info!("{name}: port active");
@@ -84,7 +86,8 @@ impl Daemon {
                 self.set_carriers(at);
             }
             PortEvent::Removed => {
-                log::warn!("{name}: the underlay is gone; waiting for it to come back");
+                let why = attributes.state_reason.unwrap_or_default();
+                log::warn!("{name}: port gone, waiting for it to come back: {why}");
                 self.set_carriers(at);
             }
             PortEvent::GidChange(gid) => {
@@ -105,16 +108,19 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// The queue pairs of these endpoints have other numbers now, and so their devices other addresses.
+    /// The queue pairs of these endpoints have other numbers now, and so their devices other addresses:
+    /// peers hear of them. What VLANs have, `tend_vlans` follows.
     fn qpns_changed(&mut self, at: usize, changed: &[EndpointId]) {
+        let port = &self.ports[at];
         for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
             let endpoint = device.endpoint.id;
-            let qpn = self.ports[at].port.endpoint_qpn(endpoint);
+            let qpn = port.port.endpoint_qpn(endpoint);
             if let (true, Some(qpn)) = (changed.contains(&endpoint), qpn) {
+                log::info!("{}: its queue pair is now {qpn}", device.name);
                 device.endpoint.qpn = qpn;
                 device.address = device.address_at(device.address.gid());
                 let address = device.address;
-                self.ports[at].tell(|| Command::SetLocal(*id, address));
+                port.tell(|| Command::SetLocal(*id, address));
             }
         }
         self.sync_siblings();
@@ -122,14 +128,16 @@ impl Daemon {
     }
 }
 
-/// What a port's event is to those who watch.
-fn told(event: &PortEvent) -> Happening {
+/// What a port's event is to those who watch. `reason` is why the port is not active.
+fn told(event: &PortEvent, reason: &Option<String>) -> Happening {
     match event {
         PortEvent::Active => Happening::PortActive,
         PortEvent::Down(reason) => Happening::PortDown {
             reason: reason.clone(),
         },
-        PortEvent::Removed => Happening::PortGone,
+        PortEvent::Removed => Happening::PortGone {
+            reason: reason.clone(),
+        },
         PortEvent::GidChange(gid) => Happening::GidChanged { gid: *gid },
         PortEvent::MtuChange(link_mtu) => Happening::LinkMtuChanged {
             link_mtu: *link_mtu,

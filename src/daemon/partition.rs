@@ -34,6 +34,7 @@ impl Daemon {
                     port: attributes.name,
                     pkeys: attributes.pkeys,
                     automatic: port.automatic_pkeys,
+                    settable: port.port.capabilities().pkeys_settable,
                 }
             })
             .collect();
@@ -42,7 +43,7 @@ impl Daemon {
 
     fn port_called(&self, name: &str) -> Result<usize, ApiError> {
         let called = |port: &crate::port::PortRuntime| {
-            port.underlay == name || port.port.attributes().name == name
+            port.name.to_string() == name || port.port.attributes().name == name
         };
         let at = self.ports.iter().position(called);
         at.ok_or_else(|| ApiError::BadArgument {
@@ -110,6 +111,12 @@ impl Daemon {
     fn replace_pkeys(&mut self, at: usize, table: Vec<PKey>) -> Result<(), String> {
         let port = &mut self.ports[at].port;
         let name = port.attributes().name;
+        if !port.capabilities().pkeys_settable {
+            return Err(format!(
+                "the P_Key table of {name} is its device's: a subnet manager sets it, and a device \
+                 without one has the default partition alone"
+            ));
+        }
         let changed = port
             .set_pkeys(table)
             .map_err(|e| format!("{name}: the P_Key table cannot change: {e}"))?;

@@ -10,13 +10,11 @@ use crate::port::PortRuntime;
 impl Daemon {
     /// Opens a port and makes its devices.
     pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
-        let name = spec.fabric.name();
         let port = fabric::open(spec.fabric)?;
         let runtime = PortRuntime::start(
-            name,
+            spec.name,
             port,
-            spec.automatic_pkeys,
-            spec.busy_poll,
+            spec.settings,
             &self.reports_sender,
             &self.reports_wake,
         )
@@ -160,6 +158,7 @@ impl Daemon {
         let mut site = Site {
             parent: parent.and_then(name_of),
             found,
+            kernel_peers: port.kernel_peers,
             threads: &port.mailboxes(),
             port: &mut *port.port,
             netlink: &mut self.netlink,

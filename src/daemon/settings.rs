@@ -34,8 +34,8 @@ impl Daemon {
     /// Tells an interface's flag `umcast`, after a change where one is asked for.
     ///
     /// The kernel's driver leaves groups alone that a program of the user's has joined with a queue
-    /// pair of its own (kernel ipoib_multicast.c, `ipoib_mcast_restart_task`). On a fabric that lives
-    /// in this process there are none, so the flag is kept and changes nothing.
+    /// pair of its own (kernel ipoib_multicast.c, `ipoib_mcast_restart_task`). Here those are attached to
+    /// groups beside ours, so the flag is kept and changes nothing.
     ///
     /// # Errors
     /// [`ApiError::NoSuchInterface`].

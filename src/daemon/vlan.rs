@@ -320,8 +320,12 @@ impl Daemon {
         let mut regroup = Vec::new();
         for id in trunk.partitions.values() {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
-                let entry = port.port.endpoint_pkey(partition.endpoint.id);
-                let changed = partition.follow(&wanted, gid, entry, |c| port.tell(c));
+                let id_there = partition.endpoint.id;
+                let endpoint = (
+                    port.port.endpoint_pkey(id_there),
+                    port.port.endpoint_qpn(id_there),
+                );
+                let changed = partition.follow(&wanted, gid, endpoint, |c| port.tell(c));
                 if changed.groups {
                     regroup.push(*id);
                 }

@@ -81,7 +81,7 @@ impl MtuLimits {
         Err(DeviceError::Mtu(match mode {
             Mode::Datagram => format!(
                 "the MTU {mtu} asked for {name} is over the link's {most}; ask for at most {most}, \
-                 raise the underlay's MTU, or use mode \"connected\""
+                 raise the MTU of the network below, or use mode \"connected\""
             ),
             Mode::Connected => format!(
                 "the MTU {mtu} asked for {name} is over connected mode's {most}; ask for at most {most}"
@@ -117,7 +117,7 @@ impl MtuLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::DeviceConfig;
+    use crate::config::{DeviceConfig, PortName};
     use crate::run::device_spec;
 
     const LIMITS: MtuLimits = MtuLimits {
@@ -128,7 +128,7 @@ mod tests {
     fn spec(mtu: Option<u32>) -> DeviceSpec {
         DeviceSpec {
             mtu,
-            ..device_spec(&DeviceConfig::new("ib0", "eth0"))
+            ..device_spec(&DeviceConfig::new("ib0", PortName::Underlay("eth0".into())))
         }
     }
 
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(
             refused(LIMITS, Mode::Datagram, Some(9000)),
             "the MTU 9000 asked for ib0 is over the link's 4092; ask for at most 4092, raise the \
-             underlay's MTU, or use mode \"connected\""
+             MTU of the network below, or use mode \"connected\""
         );
         let short = MtuLimits {
             connected: 8188,

@@ -7,14 +7,14 @@ use fabric::PKey;
 
 use super::plan::Step;
 use crate::api::{Mode, PkeysRequest};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
 use crate::logging;
 use crate::run;
 
-/// How long an underlay that is new may take to have a usable GID. Nothing else is answered
+/// How long a port that is new may take to have a usable GID. Nothing else is answered
 /// meanwhile, so it is shorter than at the start; packets go on.
 const GID_WAIT: Duration = Duration::from_secs(2);
 
@@ -34,13 +34,13 @@ impl Daemon {
                 running.devices.retain(|d| d.key() != *name);
                 self.remove_device(name)
             }
-            Step::RemovePort(underlay) => {
-                running.ports.remove(underlay);
-                self.remove_port(underlay)
+            Step::RemovePort(name) => {
+                running.ports.remove(name);
+                self.remove_port(name)
             }
-            Step::AddPort(underlay, port, devices) => {
-                let done = self.open_port(underlay, port, devices)?;
-                running.ports.insert(underlay.clone(), port.clone());
+            Step::AddPort(name, port, devices) => {
+                let done = self.open_port(name, port, devices)?;
+                running.ports.insert(name.clone(), port.clone());
                 Ok(done)
             }
             Step::AddDevice(device) => {
@@ -48,19 +48,19 @@ impl Daemon {
                 running.devices.push(device.clone());
                 Ok(done)
             }
-            Step::BusyPoll(underlay, busy_poll) => {
-                let done = self.set_busy_poll(underlay, *busy_poll)?;
-                note_port(running, underlay, |p| p.busy_poll = *busy_poll);
+            Step::BusyPoll(name, busy_poll) => {
+                let done = self.set_busy_poll(name, *busy_poll)?;
+                note_port(running, name, |p| p.busy_poll = *busy_poll);
                 Ok(done)
             }
-            Step::Peers(underlay, peers) => {
-                let done = self.set_peers(underlay, peers)?;
-                note_port(running, underlay, |p| p.peers.clone_from(peers));
+            Step::Peers(name, peers) => {
+                let done = self.set_peers(name, peers)?;
+                note_port(running, name, |p| p.peers.clone_from(peers));
                 Ok(done)
             }
-            Step::Pkeys(underlay, pkeys) => {
-                let done = self.set_configured_pkeys(underlay, pkeys.as_deref())?;
-                note_port(running, underlay, |p| p.pkeys.clone_from(pkeys));
+            Step::Pkeys(name, pkeys) => {
+                let done = self.set_configured_pkeys(name, pkeys.as_deref())?;
+                note_port(running, name, |p| p.pkeys.clone_from(pkeys));
                 Ok(done)
             }
             Step::Mode(name, mode, mtu) => {
@@ -116,11 +116,11 @@ impl Daemon {
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
-    fn port_at(&self, underlay: &str) -> Result<usize, String> {
+    fn port_at(&self, name: &PortName) -> Result<usize, String> {
         self.ports
             .iter()
-            .position(|p| p.underlay == underlay)
-            .ok_or_else(|| format!("{underlay}: there is no port on it"))
+            .position(|p| p.name == *name)
+            .ok_or_else(|| format!("{name}: there is no port on it"))
     }
 
     fn remove_device(&mut self, name: &DeviceKey) -> Outcome {
@@ -140,35 +140,34 @@ impl Daemon {
         })
     }
 
-    fn remove_port(&mut self, underlay: &str) -> Outcome {
-        let at = self.port_at(underlay)?;
+    fn remove_port(&mut self, name: &PortName) -> Outcome {
+        let at = self.port_at(name)?;
         self.ports.remove(at).stop();
         for (port, _) in self.devices.values_mut().filter(|(port, _)| *port > at) {
             *port -= 1;
         }
         self.vlans.port_closed(at);
-        Ok(format!("{underlay}: port closed"))
+        Ok(format!("{name}: port closed"))
     }
 
     fn open_port(
         &mut self,
-        underlay: &str,
+        name: &PortName,
         port: &PortConfig,
         devices: &[DeviceConfig],
     ) -> Outcome {
         let devices: Vec<&DeviceConfig> = devices.iter().collect();
-        let mut spec = run::port_spec(underlay, port, &devices, None);
+        let mut spec = run::port_spec(name, port, &devices, None);
         spec.fabric.set_gid_wait(GID_WAIT);
         // They are made one by one, so that one that fails does not fail them all.
         spec.devices.clear();
-        self.add_port(spec)
-            .map_err(|e| format!("{underlay}: {e}"))?;
-        Ok(format!("{underlay}: port opened"))
+        self.add_port(spec).map_err(|e| format!("{name}: {e}"))?;
+        Ok(format!("{name}: port opened"))
     }
 
     fn make_device(&mut self, device: &DeviceConfig) -> Outcome {
         let name = &device.key();
-        let at = self.port_at(&device.underlay)?;
+        let at = self.port_at(&device.port)?;
         if let Some(done) = self.made_by_hand(device) {
             return done;
         }
@@ -201,30 +200,29 @@ impl Daemon {
         })
     }
 
-    fn set_configured_pkeys(&mut self, underlay: &str, pkeys: Option<&[PKey]>) -> Outcome {
+    fn set_configured_pkeys(&mut self, name: &PortName, pkeys: Option<&[PKey]>) -> Outcome {
         let request = PkeysRequest {
-            port: Some(underlay.to_owned()),
+            port: Some(name.to_string()),
             pkeys: Some(pkeys.unwrap_or_default().to_vec()),
         };
-        self.pkeys(&request)
-            .map_err(|e| format!("{underlay}: {e}"))?;
+        self.pkeys(&request).map_err(|e| format!("{name}: {e}"))?;
         Ok(match pkeys {
-            Some(pkeys) => format!("{underlay}: pkeys, {} of them", pkeys.len()),
-            None => format!("{underlay}: pkeys as the interfaces ask for them"),
+            Some(pkeys) => format!("{name}: pkeys, {} of them", pkeys.len()),
+            None => format!("{name}: pkeys as the interfaces ask for them"),
         })
     }
 
-    fn set_busy_poll(&mut self, underlay: &str, busy_poll: BusyPoll) -> Outcome {
-        let at = self.port_at(underlay)?;
+    fn set_busy_poll(&mut self, name: &PortName, busy_poll: BusyPoll) -> Outcome {
+        let at = self.port_at(name)?;
         self.ports[at].tell(|| Command::SetBusyPoll(busy_poll.duration()));
-        Ok(format!("{underlay}: busy_poll {busy_poll}"))
+        Ok(format!("{name}: busy_poll {busy_poll}"))
     }
 
-    fn set_peers(&mut self, underlay: &str, peers: &[IpAddr]) -> Outcome {
-        let at = self.port_at(underlay)?;
+    fn set_peers(&mut self, name: &PortName, peers: &[IpAddr]) -> Outcome {
+        let at = self.port_at(name)?;
         let changed = self.ports[at].port.set_peers(peers.to_vec());
-        changed.map_err(|e| format!("{underlay}: {e}"))?;
-        Ok(format!("{underlay}: peers, {} of them", peers.len()))
+        changed.map_err(|e| format!("{name}: {e}"))?;
+        Ok(format!("{name}: peers, {} of them", peers.len()))
     }
 
     fn set_configured_mtu(&mut self, name: &DeviceKey, mtu: Option<u32>) -> Outcome {
@@ -290,8 +288,8 @@ fn note_device(running: &mut Config, name: &DeviceKey, change: impl FnOnce(&mut 
     }
 }
 
-fn note_port(running: &mut Config, underlay: &str, change: impl FnOnce(&mut PortConfig)) {
-    if let Some(port) = running.ports.get_mut(underlay) {
+fn note_port(running: &mut Config, name: &PortName, change: impl FnOnce(&mut PortConfig)) {
+    if let Some(port) = running.ports.get_mut(name) {
         change(port);
     }
 }

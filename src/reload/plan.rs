@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use fabric::PKey;
 
 use crate::api::{DhcpMode, LogLevel, Mode};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, default_queues};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName};
 
-/// One change. Devices are named as in the configuration, ports by their underlay.
+/// One change. Devices are named as in the configuration, ports by what they are on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     LogLevel(LogLevel),
     RemoveDevice(DeviceKey),
-    RemovePort(String),
-    BusyPoll(String, BusyPoll),
-    Peers(String, Vec<IpAddr>),
+    RemovePort(PortName),
+    BusyPoll(PortName, BusyPoll),
+    Peers(PortName, Vec<IpAddr>),
     /// The P_Key table; `None`: what the devices ask for.
-    Pkeys(String, Option<Vec<PKey>>),
+    Pkeys(PortName, Option<Vec<PKey>>),
     /// With the MTU that is asked for in that mode.
     Mode(DeviceKey, Mode, Option<u32>),
     Mtu(DeviceKey, Option<u32>),
@@ -26,7 +26,7 @@ pub enum Step {
     Reflect(DeviceKey, bool),
     VlanPkey(DeviceKey, bool),
     /// A port, and the devices that will be made on it.
-    AddPort(String, PortConfig, Vec<DeviceConfig>),
+    AddPort(PortName, PortConfig, Vec<DeviceConfig>),
     AddDevice(DeviceConfig),
 }
 
@@ -61,14 +61,14 @@ impl Plan {
         // Children go before their parent, which would take them with it.
         let gone = gone.iter().rev().map(|d| Step::RemoveDevice(d.key()));
         plan.steps.extend(gone);
-        let is_used = |underlay: &String| {
+        let is_used = |name: &PortName| {
             let mut all = kept.iter().chain(&added);
-            all.any(|device| device.underlay == *underlay)
+            all.any(|device| device.port == *name)
         };
-        for (underlay, port) in &old.ports {
-            match new.ports.get(underlay) {
-                _ if !is_used(underlay) => plan.steps.push(Step::RemovePort(underlay.clone())),
-                Some(wanted) => plan.port(underlay, port, wanted),
+        for (name, port) in &old.ports {
+            match new.ports.get(name) {
+                _ if !is_used(name) => plan.steps.push(Step::RemovePort(name.clone())),
+                Some(wanted) => plan.port(name, port, wanted),
                 // Devices stay here that were to move, which they cannot.
                 None => {}
             }
@@ -83,33 +83,36 @@ impl Plan {
     }
 
     fn add(&mut self, old: &Config, new: &Config, added: &[&DeviceConfig]) {
-        for (underlay, port) in &new.ports {
-            let here = || added.iter().filter(|d| d.underlay == *underlay);
-            if !old.ports.contains_key(underlay) && here().next().is_some() {
+        for (name, port) in &new.ports {
+            let here = || added.iter().filter(|d| d.port == *name);
+            if !old.ports.contains_key(name) && here().next().is_some() {
                 let devices = here().map(|d| (*d).clone()).collect();
                 self.steps
-                    .push(Step::AddPort(underlay.clone(), port.clone(), devices));
+                    .push(Step::AddPort(name.clone(), port.clone(), devices));
             }
         }
         let devices = added.iter().map(|d| Step::AddDevice((*d).clone()));
         self.steps.extend(devices);
     }
 
-    fn port(&mut self, name: &str, old: &PortConfig, new: &PortConfig) {
+    fn port(&mut self, name: &PortName, old: &PortConfig, new: &PortConfig) {
         if old.busy_poll != new.busy_poll {
-            self.steps
-                .push(Step::BusyPoll(name.to_owned(), new.busy_poll));
+            self.steps.push(Step::BusyPoll(name.clone(), new.busy_poll));
         }
         if old.peers != new.peers {
             self.steps
-                .push(Step::Peers(name.to_owned(), new.peers.clone()));
+                .push(Step::Peers(name.clone(), new.peers.clone()));
         }
         if old.pkeys != new.pkeys {
             self.steps
-                .push(Step::Pkeys(name.to_owned(), new.pkeys.clone()));
+                .push(Step::Pkeys(name.clone(), new.pkeys.clone()));
         }
+        let name = &name.to_string();
         self.refuse(name, "gid", old.gid != new.gid);
         self.refuse(name, "link_mtu", old.link_mtu != new.link_mtu);
+        self.refuse(name, "lids", old.lids != new.lids);
+        let kernel_peers = old.kernel_peers != new.kernel_peers;
+        self.refuse(name, "kernel_peers", kernel_peers);
     }
 
     fn device(&mut self, old: &DeviceConfig, new: &DeviceConfig) {
@@ -135,7 +138,6 @@ impl Plan {
         step(old.vlan_pkey != new.vlan_pkey, |n, d| {
             Step::VlanPkey(n, d.vlan_pkey)
         });
-        let queues = |d: &DeviceConfig| d.queues.unwrap_or_else(default_queues);
         let name = &key.to_string();
         if old.netns != new.netns {
             let to = new.netns.as_deref().unwrap_or("the daemon's");
@@ -146,12 +148,13 @@ impl Plan {
             ));
         }
         self.refuse(name, "parent", old.parent != new.parent);
-        self.refuse(name, "underlay", old.underlay != new.underlay);
+        // From an underlay to an RDMA device is a change of the new key, whichever the file had.
+        self.refuse(name, new.port.key(), old.port != new.port);
         self.refuse(name, "connections", old.connections != new.connections);
         self.refuse(name, "pkey", old.pkey != new.pkey);
         self.refuse(name, "qkey", old.qkey != new.qkey);
         self.refuse(name, "qpn", old.qpn != new.qpn);
-        self.refuse(name, "queues", queues(old) != queues(new));
+        self.refuse(name, "queues", old.queue_count() != new.queue_count());
     }
 
     fn refuse(&mut self, name: &str, key: &str, differs: bool) {

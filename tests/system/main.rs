@@ -32,6 +32,7 @@ mod namespaces;
 mod neighbours;
 mod netns_lab;
 mod offloads;
+mod peer;
 mod ping;
 mod readme;
 mod reload;

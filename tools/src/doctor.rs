@@ -13,6 +13,7 @@ mod modules;
 mod multicast;
 mod namespace;
 mod port;
+mod rdma;
 mod rights;
 mod target;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use std::time::Duration;
 use clap::Args;
 use ibtap::api::InterfaceInfo;
 use ibtap::args::{EXIT_OK, EXIT_REFUSED};
-use ibtap::config::{Config, values::parse_interface};
+use ibtap::config::{Config, PortName, values::parse_interface};
 use ibtap::control::ClientError;
 use ibtap::run::SCOPE;
 use netdev::netns::Namespace;
@@ -42,7 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Find out why it does not work, and what to do
 ///
-/// Looks at rights, underlay, GID, port, firewall and multicast, and asks the daemon if one runs.
+/// Looks at rights, underlay or RDMA device, GID, port, firewall and multicast, and asks the daemon if
+/// one runs.
 /// Changes nothing; sends a ping or an echo to all hosts on each interface.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
@@ -54,9 +56,22 @@ pub struct DoctorArgs {
     #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
     pub underlay: Option<String>,
 
-    /// Check this configuration file and its underlays
-    #[arg(long, short, value_name = "FILE", conflicts_with = "underlay")]
+    /// Check this RDMA device, or its port N [default: likewise; its port 1]
+    #[arg(long, short, value_name = "DEVICE[/N]", value_parser = PortName::parse_rdma)]
+    #[arg(conflicts_with = "underlay")]
+    pub device: Option<PortName>,
+
+    /// Check this configuration file and its ports
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["underlay", "device"])]
     pub config: Option<PathBuf>,
+}
+
+impl DoctorArgs {
+    /// The port that is named.
+    fn port(&self) -> Option<PortName> {
+        let underlay = || self.underlay.clone().map(PortName::Underlay);
+        self.device.clone().or_else(underlay)
+    }
 }
 
 /// Checks everything, prints what was found, and gives the exit status: refused if something keeps
@@ -77,7 +92,7 @@ pub fn run(args: &DoctorArgs, socket: &Path, format: Format) -> Result<u8, Failu
 
 fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     let mut findings = Vec::new();
-    let rehearsal = args.underlay.is_some() || args.config.is_some();
+    let rehearsal = args.port().is_some() || args.config.is_some();
     let view = match daemon::gather(socket, TIMEOUT, args.interface.as_deref()) {
         Ok(view) => Some(view),
         Err(error @ ClientError::NoSuchInterface { .. }) if !rehearsal => return Err(error.into()),
@@ -88,7 +103,8 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
     };
     let process = view.as_ref().and_then(|v| v.pid);
     findings.extend(view.iter().flat_map(daemon::judge));
-    findings.extend(rights::judge(&rights::gather(process)));
+    let rights = rights::gather(process);
+    findings.extend(rights::judge(&rights));
     findings.extend(modules::judge(modules::gather()));
     findings.extend(process.and_then(namespace::enter));
     if any_failed_in(&findings, namespace::CHECK) {
@@ -99,6 +115,7 @@ fn examine(args: &DoctorArgs, socket: &Path) -> Result<Vec<Finding>, Failure> {
             view,
             requests,
             socket,
+            locking: rights.locking(),
         }
         .examine(args, &mut findings),
         Err(error) => findings.push(unreadable(&error)),
@@ -121,6 +138,8 @@ struct Site<'a> {
     view: Option<View>,
     requests: Requests,
     socket: &'a Path,
+    /// How much memory the daemon may lock.
+    locking: rights::Locking,
 }
 
 impl Site<'_> {
@@ -128,9 +147,16 @@ impl Site<'_> {
         let targets = self.targets(args, findings);
         let mut walls = Vec::new();
         for target in &targets {
-            match self.underlay(target, findings) {
-                Ok(wall) => walls.extend(wall),
-                Err(error) => findings.push(unreadable(&error)),
+            match &target.name {
+                PortName::Underlay(name) => match self.underlay(name, target, findings) {
+                    Ok(wall) => walls.extend(wall),
+                    Err(error) => findings.push(unreadable(&error)),
+                },
+                PortName::Rdma { device, port } => {
+                    let config = ibtap::run::rdma_port(device, *port, &target.port);
+                    let facts = rdma::gather(&config, &mut self.requests);
+                    findings.extend(rdma::judge(&facts, &config, self.locking));
+                }
             }
         }
         if !walls.is_empty() {
@@ -154,9 +180,9 @@ impl Site<'_> {
         let started = || self.view.as_ref().and_then(|v| target::of_process(v.pid?));
         let started = started();
         let of_daemon = target::of_daemon(served, file.as_ref().or(started.as_ref()));
-        if let Some(underlay) = &args.underlay {
-            let known = of_daemon.into_iter().find(|t| t.underlay == *underlay);
-            return vec![known.unwrap_or_else(|| target::of_name(underlay))];
+        if let Some(port) = args.port() {
+            let known = of_daemon.into_iter().find(|t| t.name == port);
+            return vec![known.unwrap_or_else(|| target::of_name(port))];
         }
         if args.config.is_some() {
             let of_file = file.map(|c| target::of_config(&c, args.interface.as_deref()));
@@ -185,9 +211,9 @@ impl Site<'_> {
                         &link.name,
                         "taken for the underlay",
                     )
-                    .advise("if it is another: --underlay IF, or --config FILE"),
+                    .advise("if it is another: --underlay IF, --device DEVICE, or --config FILE"),
                 );
-                vec![target::of_name(&link.name)]
+                vec![target::of_name(PortName::Underlay(link.name.clone()))]
             }
             None => {
                 findings.push(
@@ -197,7 +223,7 @@ impl Site<'_> {
                         "",
                         "no Ethernet interface was found",
                     )
-                    .advise("name one: --underlay IF, or --config FILE"),
+                    .advise("name one: --underlay IF, --device DEVICE, or --config FILE"),
                 );
                 Vec::new()
             }
@@ -207,12 +233,12 @@ impl Site<'_> {
     /// Checks an underlay; gives what its firewall has to let through, if it is there.
     fn underlay(
         &mut self,
+        name: &str,
         target: &Target,
         findings: &mut Vec<Finding>,
     ) -> Result<Option<firewall::Site>, rtnl::Error> {
-        let name = target.underlay.as_str();
         let facts = underlay::gather(name, &mut self.requests)?;
-        findings.extend(underlay::judge(&facts, target));
+        findings.extend(underlay::judge(name, &facts, &target.port));
         findings.extend(gid::judge(name, &facts.seen, target.port.gid));
         let Some(link) = &facts.seen.link else {
             return Ok(None);
@@ -224,13 +250,12 @@ impl Site<'_> {
             rxe: modules::gather().rdma_rxe,
         };
         findings.push(port::judge(name, &port));
-        let multicast = self.multicast(target);
+        let multicast = self.multicast(name, target);
         findings.extend(multicast::judge(name, &multicast));
-        Ok(wall(target, &facts, multicast.peers.is_some()))
+        Ok(wall(name, target, &facts, multicast.peers.is_some()))
     }
 
-    fn multicast(&mut self, target: &Target) -> multicast::Facts {
-        let name = &target.underlay;
+    fn multicast(&mut self, name: &str, target: &Target) -> multicast::Facts {
         let peers = target.port.peers.len();
         // One that is down has left its groups, and is complained of already.
         let groups = target.interfaces.iter().filter(|i| i.up && i.carrier);
@@ -314,12 +339,12 @@ fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     }
 }
 
-/// The file's underlays, with the interfaces that a daemon serves on them.
+/// The file's ports, with the interfaces that a daemon serves on them.
 fn merge(of_file: Vec<Target>, of_daemon: Vec<Target>) -> Vec<Target> {
     of_file
         .into_iter()
         .map(|mut target| {
-            let served = of_daemon.iter().find(|t| t.underlay == target.underlay);
+            let served = of_daemon.iter().find(|t| t.name == target.name);
             target.interfaces = served.map(|t| t.interfaces.clone()).unwrap_or_default();
             target
         })
@@ -327,16 +352,21 @@ fn merge(of_file: Vec<Target>, of_daemon: Vec<Target>) -> Vec<Target> {
 }
 
 /// What a firewall sees of a port; nothing while it has no address.
-fn wall(target: &Target, facts: &underlay::Facts, copies: bool) -> Option<firewall::Site> {
+fn wall(
+    name: &str,
+    target: &Target,
+    facts: &underlay::Facts,
+    copies: bool,
+) -> Option<firewall::Site> {
     let choice = ibtap::run::gid_choice(target.port.gid);
     let mtu = fabric::soft::LinkMtu::Exact;
-    let usable = fabric::soft::evaluate(&target.underlay, &facts.seen, choice, mtu, None).ok()?;
+    let usable = fabric::soft::evaluate(name, &facts.seen, choice, mtu, None).ok()?;
     let address = usable.address;
     let own = facts.seen.addresses.iter().find(|a| a.ip == address)?;
     let served = target.interfaces.first().map(|i| i.broadcast);
     let broadcast = served.unwrap_or_else(|| ipoib::broadcast_mgid(fabric::PKey::DEFAULT, SCOPE));
     Some(firewall::Site {
-        interface: target.underlay.clone(),
+        interface: name.to_owned(),
         address,
         prefix_len: own.prefix_len,
         broadcast: (!copies).then(|| broadcast.to_ip()),

@@ -1,4 +1,4 @@
-//! Man pages and shell completions of `ibtap`, `ibtapd` and `ibtap-fs`, made from their command lines.
+//! Man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-fs` and `ibtap-peer`, made from their command lines.
 
 use std::fs;
 use std::io;
@@ -8,6 +8,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh, generate_to};
 use clap_mangen::Man;
 use ibtap::args::{Args, FsArgs};
+use tools::peer::cli::Cli as PeerCli;
 
 use crate::cli::Cli;
 use crate::output::Failure;
@@ -139,6 +140,37 @@ Makes ib0.8001.
 .BR ip\-link (8)
 "#;
 
+const PEER_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Every message came as it was sent.
+.TP
+.B 1
+The command line is wrong.
+.TP
+.B 2
+A message came otherwise or not at all, or the underlay cannot be used; the one line on the standard
+error says which.
+.SH EXAMPLES
+.TP
+.B ibtap\-peer rc\-pingpong \-\-underlay eth0 \-\-gid ipv4 \-\-size 65536 \-\-connect 192.0.2.2
+With
+.B ibv_rc_pingpong \-d rxe0 \-g 1 \-s 65536 \-n 10
+on the host 192.0.2.2.
+.TP
+.B ibtap\-peer mckey \-\-underlay eth0 \-\-gid ipv4 \-\-group 239.1.2.3
+Receives what
+.B mckey \-m 239.1.2.3 \-b 192.0.2.2 \-s \-C 10 \-S 100
+sends on the host 192.0.2.2.
+.SH "SEE ALSO"
+.BR ibtap (8),
+.BR ibv_rc_pingpong (1),
+.BR ibv_ud_pingpong (1),
+.BR ucmatose (1),
+.BR udaddy (1),
+.BR mckey (1)
+"#;
+
 const DECODE_SECTIONS: &str = r#".SH "EXIT STATUS"
 .TP
 .B 0
@@ -185,6 +217,7 @@ fn try_write(directory: &Path) -> io::Result<()> {
         (Cli::command(), TOOL_SECTIONS),
         (Args::command(), DAEMON_SECTIONS),
         (FsArgs::command(), FS_SECTIONS),
+        (PeerCli::command(), PEER_SECTIONS),
     ];
     for (mut command, sections) in programs {
         command.build();
@@ -279,6 +312,8 @@ mod tests {
             "ibtap-coalesce.8",
             "ibtap-decode.8",
             "ibtap-doctor.8",
+            "ibtap-peer.8",
+            "ibtap-peer-rc-pingpong.8",
         ] {
             assert!(names.iter().any(|n| n == expected), "{expected}: {names:?}");
         }
@@ -305,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn completions_for_three_shells_and_three_programs() {
+    fn completions_for_three_shells_and_all_programs() {
         let directory = tempfile::tempdir().unwrap();
         try_write(directory.path()).unwrap();
         for (file, word) in [
@@ -318,6 +353,7 @@ mod tests {
             ("bash-completion/completions/ibtap-fs.bash", "--private"),
             ("fish/vendor_completions.d/ibtap.fish", "mcg"),
             ("fish/vendor_completions.d/ibtapd.fish", "pkey"),
+            ("fish/vendor_completions.d/ibtap-peer.fish", "rc-pingpong"),
         ] {
             let text = fs::read_to_string(directory.path().join(file)).unwrap();
             assert!(text.contains(word), "{file} lacks {word}");

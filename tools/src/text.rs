@@ -6,7 +6,8 @@ mod follow;
 mod table;
 
 use ibtap::api::{
-    Counters, GuestInfo, InterfaceInfo, InterfaceStats, NeighbourInfo, Reloaded, ResourcesInfo,
+    Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
+    ResourcesInfo,
 };
 
 pub use children::{children, moderation, pkeys};
@@ -53,6 +54,12 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
         ("Q_Key", i.qkey.to_string()),
         ("QPN", i.qpn.to_string()),
         ("Port", port),
+        ("Link layer", i.link_layer.to_string()),
+    ]);
+    if let Some(lid) = i.lid {
+        lines.push(("Port LID", format!("{lid:#06x}")));
+    }
+    lines.extend([
         ("Port GID", i.gid.to_string()),
         ("Address", i.address.to_string()),
         ("Broadcast", i.broadcast.to_string()),
@@ -162,6 +169,9 @@ pub fn resources(ports: &[ResourcesInfo]) -> String {
     let mut text = String::new();
     for port in ports {
         let link = &port.port;
+        if let Some(info) = &port.link {
+            text += &format!("link {link} {}\n", link_line(info));
+        }
         for qp in &port.queue_pairs {
             text += &format!(
                 "link {link} qpn {} type {} state {} pkey {}",
@@ -188,6 +198,21 @@ pub fn resources(ports: &[ResourcesInfo]) -> String {
         }
     }
     text
+}
+
+/// A port, as `rdma link show` prints it.
+fn link_line(link: &LinkInfo) -> String {
+    let mut words = vec![format!(
+        "state {} link_layer {}",
+        link.state, link.link_layer
+    )];
+    words.extend(link.lid.map(|lid| format!("lid {lid:#06x}")));
+    words.push(format!("guid {} gid {}", link.guid, link.gid));
+    words.extend(link.gid_index.map(|index| format!("gid_index {index}")));
+    words.push(format!("mtu {}", link.link_mtu));
+    words.extend(link.firmware.as_ref().map(|fw| format!("fw {fw}")));
+    words.extend(link.netdev.as_ref().map(|dev| format!("netdev {dev}")));
+    words.join(" ")
 }
 
 /// `ibtap reload`: a line for each change that was made or was not.

@@ -122,7 +122,7 @@ pub fn sentence(underlay: &str) -> String {
             format!("{port} by process {pid} ({name}); stop it or choose another underlay")
         }
         None => format!(
-            "{port}, and by no process that can be seen from here: probably by the kernel's rdma_rxe, or else in another container; remove the rdma_rxe device (rdma link show; rdma link delete NAME), stop the other program, or use another network namespace"
+            "{port}, and by no process that can be seen from here: probably by the kernel's rdma_rxe, or else in another container; remove the rdma_rxe devices and then the module, which keeps the port (rdma link show; rdma link delete NAME; modprobe -r rdma_rxe), stop the other program, or use another network namespace"
         ),
     }
 }

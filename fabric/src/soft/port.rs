@@ -25,8 +25,8 @@ use super::worker::{SoftWorker, WorkerInit};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
-    PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+    Capabilities, CompletionQueueInfo, DeviceAttributes, EndpointId, FabricError, GroupInfo, Port,
+    PortAttributes, PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
 };
 use crate::types::{Gid, Guid, PKey, Psn, QKey, Qpn};
 use crate::worker::Worker;
@@ -373,6 +373,13 @@ impl Port for SoftPort {
             message_max: self.config.message_max,
             services: Services::Any,
             pkeys_settable: true,
+        }
+    }
+
+    fn device(&self) -> DeviceAttributes {
+        DeviceAttributes {
+            netdev: Some(self.config.underlay.clone()),
+            ..DeviceAttributes::default()
         }
     }
 

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};
 
 use super::icrc::Prefix;
-use super::wire::{Bth, Deth, ICRC_LEN, ROCE_V2_PORT, opcode, pad_count};
+use super::wire::{Bth, Deth, ICRC_LEN, ROCE_V2_PORT, pad_count};
 use crate::types::{PKey, Psn, QKey, Qpn};
 use crate::worker::TrainTicket;
 
@@ -50,6 +50,9 @@ pub const fn capacity(payload: usize, send_max: usize) -> usize {
 /// What all packets of a train have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Header {
+    /// SEND Only, or SEND Only with Immediate ([`super::wire::opcode`]): then the first four bytes of each
+    /// payload are the immediate data, which follow the DETH as a payload does.
+    pub opcode: u8,
     /// The sender's P_Key.
     pub pkey: PKey,
     /// The destination queue pair.
@@ -61,11 +64,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// The bytes of the wire, SEND Only, without padding.
+    /// The bytes of the wire, without padding.
     pub fn to_bytes(self, psn: Psn) -> [u8; HEAD] {
         let [_, p0, p1, p2] = psn.get().to_be_bytes();
         let bth = Bth {
-            opcode: opcode::UD_SEND_ONLY,
+            opcode: self.opcode,
             flags: 0,
             pkey: U16::new(self.pkey.get()),
             fecn_becn: 0,

@@ -49,6 +49,7 @@ fn one() -> Table {
 
 fn header() -> Header {
     Header {
+        opcode: opcode::UD_SEND_ONLY,
         pkey: PKey::DEFAULT,
         dest_qp: OWN,
         qkey: QKEY,
@@ -249,6 +250,48 @@ fn a_known_packet() {
     covered.extend(&known);
     covered[8 + 48 + 4] = 0xff;
     assert_eq!(memory[28..], crc32fast::hash(&covered).to_le_bytes());
+}
+
+/// Frame 3 of the capture cm_udaddy_v4: `udaddy` of rdma-core tells its queue pair's number so.
+#[test]
+fn immediate_data_go_in_front_of_the_payload() {
+    let r = Route {
+        source: "192.168.77.11:49500".parse().unwrap(),
+        destination: "192.168.77.10".parse().unwrap(),
+        ids: Ipv4Id::Zero,
+    };
+    let h = Header {
+        opcode: opcode::UD_SEND_ONLY_IMM,
+        qkey: QKey::new(0x0123_4567),
+        src_qp: Qpn::new(0x15),
+        dest_qp: Qpn::new(0x14),
+        ..header()
+    };
+    let immediate = [0, 0, 0, 0x15];
+    let ticket = TrainTicket {
+        count: 1,
+        payload: 104,
+        last: 104,
+    };
+    let mut memory = [0; packet_len(104)];
+    memory[HEAD..HEAD + 4].copy_from_slice(&immediate);
+    train::seal(&mut memory, &ticket, &h, Psn::new(0), &r).unwrap();
+    let captured = "65 00 ff ff 00 00 00 14 00 00 00 00 01 23 45 67 00 00 00 15 00 00 00 15 00";
+    let captured: Vec<u8> = captured
+        .split(' ')
+        .map(|b| u8::from_str_radix(b, 16).unwrap())
+        .collect();
+    assert_eq!(memory[..captured.len()], captured);
+
+    let own = endpoint(1, h.dest_qp, 0xffff, h.qkey);
+    let table = table("::ffff:192.168.77.10", vec![own]);
+    let mut got = None;
+    let mut icrc = IcrcCheck::default();
+    receive(&table, &path(&r), &mut icrc, &memory, |d| {
+        got = Some(d.payload)
+    })
+    .unwrap();
+    assert_eq!(got, Some(HEAD + 4..HEAD + 104));
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::table::{Shared, Sockets, Table};
 use super::train::{self, HEAD, Header, Route, packet_len};
 use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
+use super::wire::opcode;
 use crate::connection::Connections;
 use crate::port::EndpointId;
 use crate::time::Instant;
@@ -38,6 +39,8 @@ const TRANSMIT_LEN: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     from: EndpointId,
+    /// That of all its packets.
+    opcode: u8,
     /// Which start of its queue pair it was posted to: the next one has nothing of it.
     starts: u32,
     to: UdDestination,
@@ -338,6 +341,53 @@ impl SoftWorker {
         }
     }
 
+    /// Sends a filled train whose packets carry immediate data: the first four bytes of each payload,
+    /// which are none of the payload that is received. (Programs of rdma_cm tell their queue pair's
+    /// number so.)
+    pub fn send_with_immediate(
+        &mut self,
+        from: EndpointId,
+        to: &UdDestination,
+        train: TrainTicket,
+    ) -> Sent {
+        let shortest = train.last.min(train.payload);
+        if train.count > 0 && shortest < size_of::<u32>() {
+            return self.failed();
+        }
+        self.post_send(from, opcode::UD_SEND_ONLY_IMM, to, train)
+    }
+
+    fn post_send(
+        &mut self,
+        from: EndpointId,
+        opcode: u8,
+        to: &UdDestination,
+        train: TrainTicket,
+    ) -> Sent {
+        self.follow();
+        if train.count == 0 {
+            return Sent::Done;
+        }
+        // An MTU that shrank since the train was begun, too.
+        let too_big = train.payload.max(train.last) > self.table.payload_max;
+        self.counts.tx_too_big += u64::from(too_big);
+        let lane = self.lanes.take(from, train.count);
+        let address = self.handles.get(to.ah);
+        let (false, Some((starts, psn)), Some(address)) = (too_big, lane, address) else {
+            return self.failed();
+        };
+        self.transmit(Pending {
+            from,
+            opcode,
+            starts,
+            to: *to,
+            address,
+            train,
+            psn,
+            progress: Progress::default(),
+        })
+    }
+
     /// Sends a train, or what is left of it, to everyone it is for.
     fn transmit(&mut self, mut p: Pending) -> Sent {
         let table = Arc::clone(&self.table);
@@ -403,6 +453,7 @@ fn header(table: &Table, p: &Pending) -> Option<Header> {
     let endpoint = table.endpoint(p.from)?;
     let sends = endpoint.qp.post_send() == Posted::Processed && endpoint.starts == p.starts;
     sends.then(|| Header {
+        opcode: p.opcode,
         pkey: endpoint.pkey,
         dest_qp: p.to.qpn,
         qkey: endpoint.qp.qkey_to_send(p.to.qkey),
@@ -503,27 +554,7 @@ impl Worker for SoftWorker {
     }
 
     fn send(&mut self, from: EndpointId, to: &UdDestination, train: TrainTicket) -> Sent {
-        self.follow();
-        if train.count == 0 {
-            return Sent::Done;
-        }
-        // An MTU that shrank since the train was begun, too.
-        let too_big = train.payload.max(train.last) > self.table.payload_max;
-        self.counts.tx_too_big += u64::from(too_big);
-        let lane = self.lanes.take(from, train.count);
-        let address = self.handles.get(to.ah);
-        let (false, Some((starts, psn)), Some(address)) = (too_big, lane, address) else {
-            return self.failed();
-        };
-        self.transmit(Pending {
-            from,
-            starts,
-            to: *to,
-            address,
-            train,
-            psn,
-            progress: Progress::default(),
-        })
+        self.post_send(from, opcode::UD_SEND_ONLY, to, train)
     }
 
     fn has_room(&self) -> bool {

@@ -123,6 +123,7 @@ fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
     let train = train.finish();
     worker.pending = Some(Pending {
         from: from.id,
+        opcode: opcode::UD_SEND_ONLY,
         starts: worker.table.endpoint(from.id).unwrap().starts,
         to: UdDestination {
             ah,
@@ -140,6 +141,38 @@ fn blocked() -> (SoftPort, SoftWorker, AddressHandle) {
 fn polled(worker: &mut SoftWorker) -> Vec<(u8, usize)> {
     let batch = worker.poll(8).unwrap();
     batch.datagrams().map(|(_, p)| (p[0], p.len())).collect()
+}
+
+/// The immediate data of each packet are the first four bytes of its place, and no payload.
+fn with_immediate() {
+    let _ns = Loopback::enter("imm");
+    let (port, mut worker, ah) = blocked();
+    assert_eq!(polled(&mut worker).len(), 1);
+    let pairs = port.resources().queue_pairs;
+    let ud = |n| pairs.iter().filter(|qp| qp.kind == "UD").nth(n).unwrap();
+    let to = UdDestination {
+        ah,
+        qpn: ud(1).qpn,
+        qkey: QKey::IPOIB_DEFAULT,
+    };
+    let mut send = |lengths: &[usize]| {
+        let mut train = worker.train(12).unwrap();
+        for (&len, k) in lengths.iter().zip(7..) {
+            train.next(len).unwrap().fill(k);
+        }
+        let ticket = train.finish();
+        worker.send_with_immediate(ud(0).endpoint, &to, ticket)
+    };
+    assert_eq!(send(&[12, 12, 3]), Sent::Failed, "no room for the word");
+    assert_eq!(send(&[12, 12, 5]), Sent::Done);
+    assert_eq!(send(&[]), Sent::Done);
+    let got = polled(&mut worker);
+    assert_eq!(got, [(7, 8), (8, 8), (9, 1)], "{:?}", worker.counters());
+}
+
+#[test]
+fn immediate_data_are_no_payload() {
+    thread::spawn(with_immediate).join().unwrap();
 }
 
 /// A blocked train goes where it was meant to go, whatever has become of its address handle.

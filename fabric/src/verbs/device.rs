@@ -38,6 +38,10 @@ const DATAGRAMS: usize = 1024;
 /// datagram's cache line.
 const DATAGRAM_LEN: usize = (GRH_LEN + IbMtu::B4096.bytes() as usize).next_multiple_of(64);
 
+/// Bytes of all places, where the device allows as many.
+pub const BUFFERS: usize =
+    TRANSMITS * TRANSMIT_LEN + DATAGRAMS * DATAGRAM_LEN + MESSAGES * MESSAGE_LEN;
+
 /// Packets of a train.
 const TRAIN_PACKETS: usize = 64;
 

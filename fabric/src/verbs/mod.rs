@@ -13,6 +13,7 @@ mod groups;
 mod handles;
 pub mod ibv;
 mod lane;
+pub mod look;
 mod maker;
 mod open;
 mod port;

@@ -16,21 +16,22 @@ use rustix::time::{
 
 use super::backoff::Backoff;
 use super::config::VerbsConfig;
-use super::device::{Device, TRANSMIT_LEN};
+use super::device::{Device, Limits, TRANSMIT_LEN};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
 use super::ibv::{AsyncEvent, ElementId, LinkLayer};
 use super::open;
 use super::presence::Presence;
 use super::sys::Library;
+use super::sysfs;
 use super::table::{Endpoints, Shared, Table};
 use super::watch::{Seen, Unusable, Usable, evaluate, see};
 use super::worker::{VerbsWorker, clock};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, EndpointId, FabricError, GroupInfo, Port, PortAttributes,
-    PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+    Capabilities, CompletionQueueInfo, DeviceAttributes, EndpointId, FabricError, GroupInfo, Port,
+    PortAttributes, PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
 };
 use crate::types::{Gid, Lid, PKey, Qpn};
 use crate::worker::Worker;
@@ -61,6 +62,8 @@ pub struct VerbsPort {
     timer: OwnedFd,
     shared: Arc<Shared>,
     worker: Option<Box<dyn Worker>>,
+    /// What the device can do, or could when it was last there.
+    limits: Limits,
     /// The device, and where it is to be seen; none while it is away.
     device: Option<(Arc<Device>, Presence)>,
     backoff: Backoff,
@@ -124,6 +127,7 @@ impl VerbsPort {
             timer,
             shared,
             worker: None,
+            limits: device.limits,
             device: None,
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             usable,
@@ -160,6 +164,7 @@ impl VerbsPort {
             EventFlags::IN,
         )?;
         let presence = Presence::of(&self.config.device);
+        self.limits = device.limits;
         self.device = Some((device, presence));
         Ok(())
     }
@@ -536,20 +541,28 @@ impl Port for VerbsPort {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let limits = self.device.as_ref().map(|(device, _)| device.limits);
-        let groups = limits.map_or(0, |l| l.groups);
+        let limits = self.limits;
         Capabilities {
             lanes: 1,
             train_bytes: TRANSMIT_LEN,
-            train_packets: limits.map_or(1, |l| l.train_packets),
+            train_packets: limits.train_packets,
             multicast: true,
-            groups_max: groups,
-            message_max: match limits {
-                Some(l) if l.messages > 0 => self.config.message_max,
-                _ => 0,
+            groups_max: limits.groups,
+            message_max: match limits.messages {
+                0 => 0,
+                _ => self.config.message_max,
             },
             services: Services::RdmaCm,
             pkeys_settable: false,
+        }
+    }
+
+    fn device(&self) -> DeviceAttributes {
+        DeviceAttributes {
+            link_layer: self.usable.link_layer,
+            netdev: self.usable.gid.netdev.and_then(sysfs::interface_name),
+            gid_index: Some(self.usable.gid.index),
+            firmware: sysfs::firmware(&self.config.device),
         }
     }
 
@@ -767,7 +780,11 @@ fn wait_usable(
     let mut told = String::new();
     loop {
         monitor.drain();
-        while let Ok(Some(_)) = device.context.next_event() {}
+        for _ in 0..EVENTS_MAX {
+            if !matches!(device.context.next_event(), Ok(Some(_))) {
+                break;
+            }
+        }
         let seen = see(&device.context, config.port, requests)
             .map_err(failed("the port cannot be asked what it is like"))?;
         let why = match evaluate(config, &seen, None) {

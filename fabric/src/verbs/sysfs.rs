@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::ibv::GidKind;
@@ -53,6 +53,18 @@ pub fn gid_netdev(device: &str, port_number: u8, index: u32) -> Option<u32> {
     let name = fs::read_to_string(path).ok()?;
     let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
     name_to_index(socket, name.trim()).ok()
+}
+
+/// The version of a device's firmware; software has none, or an empty one.
+pub fn firmware(device: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new(CLASS).join(device).join("fw_ver")).ok()?;
+    Some(text.trim().to_owned()).filter(|version| !version.is_empty())
+}
+
+/// What an interface of this network namespace is called.
+pub fn interface_name(ifindex: u32) -> Option<String> {
+    let socket = socket(AddressFamily::UNIX, SocketType::DGRAM, None).ok()?;
+    index_to_name(socket, ifindex).ok()
 }
 
 /// As the kernel writes it (drivers/infiniband/core/cache.c, `gid_type_str`).

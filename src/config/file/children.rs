@@ -23,7 +23,7 @@ struct Written {
     mode: Option<Mode>,
     netns: Option<Value<Netns>>,
     mtu: Option<Value<Mtu>>,
-    queues: Option<Value<Queues>>,
+    queues: Option<Spanned<Value<Queues>>>,
     up: Option<bool>,
     /// Only to be refused by a better sentence than that it is unknown.
     children: Option<Spanned<IgnoredAny>>,
@@ -94,7 +94,7 @@ impl Child {
         }
         device.mtu = written.mtu.as_ref().map(|mtu| mtu.0.0);
         if let Some(queues) = &written.queues {
-            device.queues = Some(queues.0.0);
+            device.queues = Some(queues.get_ref().0.0);
         }
         device.up = written.up.unwrap_or(device.up);
         device
@@ -123,6 +123,11 @@ pub(super) fn check(
                 Some(name) => Fault::at(name, what),
                 None => Fault::at(place, what),
             })?;
+        if let Some(queues) = &written.queues {
+            device
+                .check_queues()
+                .map_err(|what| Fault::at(queues, what))?;
+        }
         devices.push(device);
     }
     Ok(())

@@ -4,9 +4,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use fabric::{PKey, QKey};
+use fabric::{Lid, PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
+use crate::config::PortName;
 use crate::config::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// A value that checks itself while it is read, so that errors carry its place. A number may be
@@ -14,6 +15,7 @@ use crate::config::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 pub(super) struct Value<T>(pub(super) T);
 
 pub(super) struct Name(pub(super) String);
+pub(super) struct RdmaName(pub(super) PortName);
 pub(super) struct Netns(pub(super) String);
 pub(super) struct Peer(pub(super) IpAddr);
 pub(super) struct Mtu(pub(super) u32);
@@ -38,6 +40,24 @@ impl Scalar for Name {
     }
 }
 
+impl Scalar for RdmaName {
+    const EXPECTED: &'static str =
+        "an RDMA device such as \"mlx5_0\", or a port of one such as \"mlx5_0/1\"";
+    fn from_text(text: &str) -> Result<RdmaName, String> {
+        PortName::parse_rdma(text).map(RdmaName)
+    }
+}
+
+impl Scalar for Lid {
+    const EXPECTED: &'static str = "a LID such as 0x0003";
+    fn from_text(text: &str) -> Result<Lid, String> {
+        values::parse_lid(text)
+    }
+    fn from_number(number: u64) -> Result<Lid, String> {
+        values::lid_from_number(number)
+    }
+}
+
 impl Scalar for Netns {
     const EXPECTED: &'static str = "the name of a network namespace";
     fn from_text(text: &str) -> Result<Netns, String> {
@@ -53,9 +73,12 @@ impl Scalar for Peer {
 }
 
 impl Scalar for GidChoice {
-    const EXPECTED: &'static str = "\"auto\", \"ipv4\" or an address";
+    const EXPECTED: &'static str = "\"auto\", \"ipv4\", an address or an index";
     fn from_text(text: &str) -> Result<GidChoice, String> {
         text.parse()
+    }
+    fn from_number(number: u64) -> Result<GidChoice, String> {
+        GidChoice::from_index(number)
     }
 }
 

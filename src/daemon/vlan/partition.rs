@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Services, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
@@ -20,6 +20,8 @@ use crate::device::{self, Device};
 pub(super) struct Followed {
     mode: Mode,
     connections: usize,
+    /// Peers may ask for some.
+    offers: bool,
     services: Services,
     mac: [u8; 6],
     /// The largest datagram's IP packet, in bytes.
@@ -37,6 +39,7 @@ impl Followed {
         Followed {
             mode: device.mode,
             connections: device.connections,
+            offers: device.offers,
             services: device.services,
             mac: device.mac,
             link_mtu: device.limits.datagram,
@@ -122,8 +125,7 @@ impl Partition {
             qpn,
         })?;
         let followed = Followed::of(trunk);
-        let address =
-            device::hardware_address(followed.mode, followed.connections, endpoint.qpn, gid);
+        let address = device::hardware_address(followed.mode, followed.offers, endpoint.qpn, gid);
         let mut behind = Behind::new(ipoib::peer_mac(&address));
         // The tag may be of any number of hosts.
         behind.set_stacked(now(), true);
@@ -206,17 +208,19 @@ impl Partition {
         }
     }
 
-    /// Tells the data threads what is another way now.
+    /// Tells the data threads what is another way now. `endpoint` is the entry of the P_Key table and the
+    /// queue pair number that it has now.
     pub(super) fn follow(
         &mut self,
         wanted: &Followed,
         gid: Gid,
-        entry: Option<PKey>,
+        endpoint: (Option<PKey>, Option<Qpn>),
         tell: impl Fn(&dyn Fn() -> Command),
     ) -> Changed {
+        let (entry, qpn) = endpoint;
+        self.endpoint.qpn = qpn.unwrap_or(self.endpoint.qpn);
         let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
-        let address =
-            device::hardware_address(wanted.mode, wanted.connections, self.endpoint.qpn, gid);
+        let address = device::hardware_address(wanted.mode, wanted.offers, self.endpoint.qpn, gid);
         let moved = std::mem::replace(&mut self.address, address) != address;
         if moved {
             tell(&|| Command::SetLocal(id, address));
@@ -278,8 +282,9 @@ impl Partition {
 
     /// Attaches and detaches; true if anything changed. `name` is for the log.
     pub(super) fn sync_groups(&mut self, port: &mut dyn Port, name: &str) -> bool {
+        let most = device::groups_with_behind_max(port.capabilities().groups_max);
         let (wanted, too_many) = match self.followed.up {
-            true => device::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.behind),
+            true => device::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.behind, most),
             false => (BTreeSet::new(), false),
         };
         if wanted == self.joined {

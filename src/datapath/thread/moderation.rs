@@ -1,6 +1,7 @@
 //! Completion moderation (kernel ipoib_ethtool.c, `ipoib_set_coalesce`; there the card's completion
-//! queue counts and waits). After an arrival of few packets the thread leaves the fabric alone for a
-//! while, so that more come together then. What it sends, and its timers, do not wait.
+//! queue counts and waits). Where the fabric's device does so, it is asked to. Else, after an arrival
+//! of few packets, the thread leaves the fabric alone for a while, so that more come together then.
+//! What it sends, and its timers, do not wait.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -28,7 +29,12 @@ impl DataThread {
     pub(super) fn set_moderation(&mut self, wanted: Moderation) {
         self.moderation = None;
         self.waiter.release();
-        if wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
+        // The device's, too, is to end when it ends.
+        let of_device = self.fabric.moderate(
+            u16::try_from(wanted.rx_frames).unwrap_or(u16::MAX),
+            u16::try_from(wanted.rx_usecs).unwrap_or(u16::MAX),
+        );
+        if of_device || wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
             return;
         }
         match self.prepare_holds() {

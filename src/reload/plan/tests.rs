@@ -1,5 +1,9 @@
 use super::*;
 
+fn on(underlay: &str) -> PortName {
+    PortName::Underlay(underlay.into())
+}
+
 fn config(text: &str) -> Config {
     Config::parse(text, "t.toml").unwrap()
 }
@@ -22,7 +26,7 @@ const TWO: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
 #[test]
 fn nothing_new_is_nothing_to_do() {
     assert_eq!(plan(TWO, TWO), Plan::default());
-    let queues = format!("{ONE}queues = {}\n", default_queues());
+    let queues = format!("{ONE}queues = {}\n", on("eth0").default_queues());
     assert_eq!(plan(ONE, &queues), Plan::default());
     let port = format!("[port.eth0]\nbusy_poll = 100\n{ONE}");
     assert_eq!(plan(ONE, &port), Plan::default());
@@ -94,36 +98,27 @@ fn the_mode_changes_with_its_mtu() {
 #[test]
 fn ports_change_with_their_devices() {
     let added = plan(ONE, TWO);
-    let ib1 = DeviceConfig::new("ib1", "eth1");
+    let ib1 = DeviceConfig::new("ib1", on("eth1"));
     assert_eq!(
         added.steps,
         [
-            Step::AddPort("eth1".into(), PortConfig::default(), vec![ib1.clone()]),
+            Step::AddPort(on("eth1"), PortConfig::default(), vec![ib1.clone()]),
             Step::AddDevice(ib1),
         ]
     );
     assert_eq!(
         plan(TWO, ONE).steps,
-        [
-            Step::RemoveDevice(key("ib1")),
-            Step::RemovePort("eth1".into())
-        ]
+        [Step::RemoveDevice(key("ib1")), Step::RemovePort(on("eth1"))]
     );
     let peers =
         |list: &str| format!("[port.eth0]\ngid = \"ipv4\"\npeers = [{list}]\nbusy_poll = 5\n{ONE}");
     assert_eq!(
         plan(&peers("\"192.0.2.2\""), &peers("\"192.0.2.3\"")).steps,
-        [Step::Peers(
-            "eth0".into(),
-            vec!["192.0.2.3".parse().unwrap()]
-        )]
+        [Step::Peers(on("eth0"), vec!["192.0.2.3".parse().unwrap()])]
     );
     let busy = format!("[port.eth0]\nbusy_poll = 5\n{ONE}");
     let five = BusyPoll::from_micros(5).unwrap();
-    assert_eq!(
-        plan(ONE, &busy).steps,
-        [Step::BusyPoll("eth0".into(), five)]
-    );
+    assert_eq!(plan(ONE, &busy).steps, [Step::BusyPoll(on("eth0"), five)]);
 }
 
 #[test]
@@ -138,13 +133,45 @@ fn a_device_that_cannot_move_keeps_its_port() {
 }
 
 #[test]
+fn rdma_ports_come_and_go() {
+    let rdma = "[[device]]\nname = \"ib1\"\nrdma = \"mlx5_0\"\n";
+    let both = format!("[port.\"mlx5_0/1\"]\nbusy_poll = 5\n{ONE}{rdma}");
+    let port = || PortName::parse("mlx5_0/1").unwrap();
+    let added = plan(ONE, &both).steps;
+    assert!(matches!(&added[0], Step::AddPort(name, _, devices)
+        if *name == port() && devices.len() == 1));
+    assert_eq!(
+        plan(&both, ONE).steps,
+        [Step::RemoveDevice(key("ib1")), Step::RemovePort(port())]
+    );
+    let moved = ONE.replace("underlay = \"eth0\"", "rdma = \"mlx5_0\"");
+    for (from, to, key) in [(ONE, &*moved, "rdma"), (&moved, ONE, "underlay")] {
+        let plan = plan(from, to);
+        assert_eq!(plan.steps, []);
+        let expected = format!("ib0: {key} cannot change while it runs; restart ibtapd");
+        assert!(plan.refused.contains(&expected), "{:?}", plan.refused);
+    }
+    let others = both.replace(
+        "busy_poll = 5",
+        "kernel_peers = true\nlids = { \"fe80::2\" = 3 }",
+    );
+    assert_eq!(
+        plan(&both, &others).refused,
+        [
+            "mlx5_0/1: lids cannot change while it runs; restart ibtapd",
+            "mlx5_0/1: kernel_peers cannot change while it runs; restart ibtapd",
+        ]
+    );
+}
+
+#[test]
 fn a_partition_goes_before_another_device_takes_it() {
     let other = ONE.replace("ib0", "st0");
     assert_eq!(
         plan(ONE, &other).steps,
         [
             Step::RemoveDevice(key("ib0")),
-            Step::AddDevice(DeviceConfig::new("st0", "eth0"))
+            Step::AddDevice(DeviceConfig::new("st0", on("eth0")))
         ]
     );
 }
@@ -152,7 +179,7 @@ fn a_partition_goes_before_another_device_takes_it() {
 #[test]
 fn children_come_and_go_like_devices() {
     let with = |children: &str| format!("{ONE}children = [{children}]\n");
-    let child = |pkey| DeviceConfig::new("ib0", "eth0").child(PKey::new(pkey));
+    let child = |pkey| DeviceConfig::new("ib0", on("eth0")).child(PKey::new(pkey));
     assert_eq!(
         plan(ONE, &with("1, 2")).steps,
         [Step::AddDevice(child(1)), Step::AddDevice(child(2))]
@@ -218,7 +245,7 @@ fn a_pkey_table_is_replaced() {
     let table = |keys: &str| format!("[port.eth0]\npkeys = [{keys}]\n{ONE}");
     let to = |keys: Option<&[u16]>| {
         let keys = keys.map(|keys| keys.iter().map(|k| PKey::new(*k)).collect());
-        Step::Pkeys("eth0".into(), keys)
+        Step::Pkeys(on("eth0"), keys)
     };
     assert_eq!(
         plan(&table("0xffff"), &table("0x8001, 0xffff")).steps,

@@ -13,6 +13,7 @@ mod load;
 mod loss;
 mod namespace;
 pub mod packet;
+mod patience;
 mod pinging;
 mod programs;
 pub mod rc_peer;
@@ -23,8 +24,6 @@ mod sniffer;
 mod station;
 mod transfer;
 
-use std::time::{Duration, Instant};
-
 pub use bridge::{Bridged, Guest};
 pub use daemon::Daemon;
 pub use follow::Follow;
@@ -33,8 +32,9 @@ pub use iperf::{iperf, iperf_across, udp_arrives};
 pub use load::Load;
 pub use loss::Loss;
 pub use namespace::Namespace;
+pub use patience::{SOON, eventually};
 pub use pinging::Pinging;
-pub use programs::{ibtap, ibtap_fs, ibtapd};
+pub use programs::{ibtap, ibtap_fs, ibtap_peer, ibtapd};
 pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use sniffer::Sniffer;
@@ -210,18 +210,3 @@ impl Lab {
         (a, b, c)
     }
 }
-
-/// Asks until there is an answer, and panics with `what` after `limit`.
-pub fn eventually<T>(limit: Duration, what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + limit;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < end, "waited {limit:?} in vain for {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Patience for what takes a moment: a reaction to an event, a retry.
-pub const SOON: Duration = Duration::from_secs(15);

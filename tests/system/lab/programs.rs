@@ -21,6 +21,12 @@ pub fn ibtap_fs() -> &'static Path {
     IBTAP_FS.get_or_init(|| of_package("ibtap-fs", "ibtap-fs"))
 }
 
+/// `ibtap-peer`.
+pub fn ibtap_peer() -> &'static Path {
+    static IBTAP_PEER: OnceLock<PathBuf> = OnceLock::new();
+    IBTAP_PEER.get_or_init(|| of_package("tools", "ibtap-peer"))
+}
+
 /// A program of another package of the workspace: cargo does not build it for these tests, so they
 /// ask for it, with the same profile and target directory. A no-op where it is up to date.
 fn of_package(package: &str, program: &str) -> PathBuf {

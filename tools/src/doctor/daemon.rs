@@ -113,7 +113,7 @@ pub fn judge(view: &View) -> Vec<Finding> {
     if view.interfaces.is_empty() {
         findings.push(
             Finding::new(CHECK, Level::Warn, "", "it serves no interface")
-                .advise("its interfaces were deleted, or their underlays: see its log"),
+                .advise("its interfaces were deleted: see its log"),
         );
     }
     for interface in &view.interfaces {

@@ -55,7 +55,7 @@ fn is_meant(choice: GidChoice, ip: IpAddr) -> bool {
     match (choice, ip) {
         (GidChoice::Auto, IpAddr::V6(a)) => a.is_unicast_link_local(),
         (GidChoice::Ipv4, a) => a.is_ipv4(),
-        (GidChoice::Auto, _) => false,
+        (GidChoice::Auto | GidChoice::Index(_), _) => false,
         (GidChoice::Address(wanted), a) => a == wanted,
     }
 }
@@ -69,7 +69,8 @@ fn missing(name: &str, seen: &Seen, choice: GidChoice) -> Finding {
         GidChoice::Address(a) => fail(format!("it does not have the address {a}")).advise(format!(
             "ip address add {a}/LENGTH dev {name}, or choose another with --gid"
         )),
-        GidChoice::Auto => {
+        // No underlay has indexes, as the configuration's checks say.
+        GidChoice::Auto | GidChoice::Index(_) => {
             let finding = |why| fail(format!("it has no IPv6 link-local address: {why}"));
             if seen.ipv6_disabled {
                 finding("IPv6 is switched off (disable_ipv6)").advise(format!(

@@ -30,9 +30,9 @@ pub fn judge(facts: Facts) -> Vec<Finding> {
         findings.push(
             note(
                 "rdma_rxe",
-                "is loaded: with a device it takes UDP port 4791 of every interface",
+                "is loaded: it takes UDP port 4791 of every interface from the software fabric",
             )
-            .advise("if the port is taken: rdma link show; rdma link delete NAME"),
+            .advise("if the port is taken: rdma link show; rdma link delete NAME; modprobe -r rdma_rxe, or use the device: --provider verbs"),
         );
     }
     if facts.ib_ipoib {

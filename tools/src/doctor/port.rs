@@ -55,7 +55,7 @@ pub fn judge(name: &str, facts: &Facts) -> Finding {
             Level::Fail,
             "is taken by the kernel's rdma_rxe, most likely".into(),
         )
-        .advise("rdma link show; rdma link delete NAME; or use another network namespace"),
+        .advise("rdma link show; rdma link delete NAME; modprobe -r rdma_rxe; or use another network namespace"),
         PortUser::Unseen => finding(
             Level::Fail,
             "is taken by no process that can be seen from here".into(),

@@ -16,6 +16,9 @@ const CAP_NET_ADMIN: u64 = 1 << 12;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 const CAP_NET_BROADCAST: u64 = 1 << 11;
 
+/// That of CAP_IPC_LOCK.
+const CAP_IPC_LOCK: u64 = 1 << 14;
+
 /// Linux versions, as docs/operations.md says what they are needed for.
 const LINUX_NEEDED: (u32, u32) = (5, 1);
 const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 2);
@@ -37,6 +40,26 @@ pub struct Facts {
     pub memlock: Option<u64>,
     /// The kernel's release, such as `6.1.0-18-amd64`.
     pub release: String,
+}
+
+/// How much memory may be locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Locking {
+    /// RLIMIT_MEMLOCK in bytes; `u64::MAX` is no limit.
+    pub limit: Option<u64>,
+    /// It does not count, as for who has CAP_IPC_LOCK.
+    pub unlimited: bool,
+}
+
+impl Facts {
+    /// How much memory the daemon may lock, or this process where there is none.
+    pub fn locking(&self) -> Locking {
+        let caps = self.daemon.map_or(self.own, |(_, caps)| caps);
+        Locking {
+            limit: self.memlock,
+            unlimited: caps.is_some_and(|caps| caps & CAP_IPC_LOCK != 0),
+        }
+    }
 }
 
 /// Looks; `daemon` is the daemon's process in this process namespace.

@@ -1,4 +1,4 @@
-//! What is to be checked: underlays with the settings of their ports, and the interfaces on them.
+//! What is to be checked: fabric ports with their settings, and the interfaces on them.
 
 use std::fs;
 use std::net::IpAddr;
@@ -8,15 +8,15 @@ use clap::Parser;
 use fabric::Gid;
 use ibtap::api::InterfaceInfo;
 use ibtap::args::{Action, Args};
-use ibtap::config::{Config, GidChoice, PortConfig};
+use ibtap::config::{Config, GidChoice, PortConfig, PortName};
 use rtnl::Link;
 
-/// An underlay to check.
+/// A port to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Its name.
-    pub underlay: String,
-    /// The port's settings.
+    /// What it runs on.
+    pub name: PortName,
+    /// Its settings.
     pub port: PortConfig,
     /// Whether the settings are known, or taken to be the defaults.
     pub configured: bool,
@@ -24,32 +24,31 @@ pub struct Target {
     pub interfaces: Vec<InterfaceInfo>,
 }
 
-/// The underlays of the interfaces that a daemon serves. `config` has the settings of their ports,
-/// where it names them.
+/// The ports of the interfaces that a daemon serves. `config` has their settings, where it names them.
 pub fn of_daemon(interfaces: &[InterfaceInfo], config: Option<&Config>) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     for interface in interfaces {
-        let Some(underlay) = &interface.underlay else {
+        let Some(name) = PortName::of_running(&interface.port) else {
             continue;
         };
-        match targets.iter_mut().find(|t| t.underlay == *underlay) {
+        match targets.iter_mut().find(|t| t.name == name) {
             Some(target) => target.interfaces.push(interface.clone()),
-            None => targets.push(of_interface(underlay, interface, config)),
+            None => targets.push(of_interface(name, interface, config)),
         }
     }
     targets
 }
 
-fn of_interface(underlay: &str, interface: &InterfaceInfo, config: Option<&Config>) -> Target {
-    let configured = config.and_then(|c| c.ports.get(underlay));
+fn of_interface(name: PortName, interface: &InterfaceInfo, config: Option<&Config>) -> Target {
+    let configured = config.and_then(|c| c.ports.get(&name));
     Target {
-        underlay: underlay.to_owned(),
         port: configured.cloned().unwrap_or_else(|| PortConfig {
             gid: choice_of(interface.gid),
             ..PortConfig::default()
         }),
         configured: configured.is_some(),
         interfaces: vec![interface.clone()],
+        name,
     }
 }
 
@@ -61,20 +60,20 @@ fn choice_of(gid: Gid) -> GidChoice {
     }
 }
 
-/// The underlays of a configuration; only that of `interface`, if one is named.
+/// The ports of a configuration; only that of `interface`, if one is named.
 pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
-    let wanted = |underlay: &str| {
+    let wanted = |port: &PortName| {
         interface.is_none_or(|name| {
             let mut devices = config.devices.iter();
-            devices.any(|d| d.name == name && d.underlay == underlay)
+            devices.any(|d| d.name == name && d.port == *port)
         })
     };
     config
         .ports
         .iter()
-        .filter(|(underlay, _)| wanted(underlay))
-        .map(|(underlay, port)| Target {
-            underlay: underlay.clone(),
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, port)| Target {
+            name: name.clone(),
             port: port.clone(),
             configured: true,
             interfaces: Vec::new(),
@@ -82,10 +81,10 @@ pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
         .collect()
 }
 
-/// An underlay that only has a name.
-pub fn of_name(underlay: &str) -> Target {
+/// A port that only has a name.
+pub fn of_name(name: PortName) -> Target {
     Target {
-        underlay: underlay.to_owned(),
+        name,
         port: PortConfig::default(),
         configured: false,
         interfaces: Vec::new(),

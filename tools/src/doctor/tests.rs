@@ -6,6 +6,7 @@ use rtnl::{Address, Bridge, Link, OperState, Scope};
 
 use super::finding::{Finding, Level};
 use super::{gid, host, target, underlay};
+use ibtap::config::PortConfig;
 
 fn link(name: &str) -> Link {
     Link {
@@ -84,7 +85,7 @@ fn link_with(change: impl FnOnce(&mut Link)) -> underlay::Facts {
 }
 
 fn judged(facts: &underlay::Facts) -> Vec<Finding> {
-    underlay::judge(facts, &target::of_name("eth0"))
+    underlay::judge("eth0", facts, &PortConfig::default())
 }
 
 /// The first of the worst.
@@ -191,9 +192,11 @@ fn the_mtu_below_and_what_is_left_of_it() {
     assert_eq!(level(2120).0, Level::Ok);
     assert!(level(2120).1.contains("leave 2044"));
     assert_eq!(level(1300).0, Level::Warn, "IPv6 does not fit");
-    let mut wanted = target::of_name("eth0");
-    wanted.port.link_mtu = LinkMtu::Bytes(9000);
-    let found = underlay::judge(&facts(|_| {}), &wanted);
+    let wanted = PortConfig {
+        link_mtu: LinkMtu::Bytes(9000),
+        ..PortConfig::default()
+    };
+    let found = underlay::judge("eth0", &facts(|_| {}), &wanted);
     assert_eq!(worst(&found).level, Level::Fail, "{found:?}");
 }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use fabric::soft::{LinkMtu, Seen, Unusable, evaluate};
+use ibtap::config::PortConfig;
 use rtnl::{Link, OperState, Requests};
 
 use super::finding::{Finding, Level};
-use super::target::Target;
 
 const CHECK: &str = "underlay";
 
@@ -43,8 +43,7 @@ pub fn gather(name: &str, requests: &mut Requests) -> Result<Facts, rtnl::Error>
 }
 
 /// Judges.
-pub fn judge(facts: &Facts, target: &Target) -> Vec<Finding> {
-    let name = target.underlay.as_str();
+pub fn judge(name: &str, facts: &Facts, port: &PortConfig) -> Vec<Finding> {
     let Some(link) = &facts.seen.link else {
         return vec![
             Finding::new(CHECK, Level::Fail, name, "there is no such interface")
@@ -54,7 +53,7 @@ pub fn judge(facts: &Facts, target: &Target) -> Vec<Finding> {
     let mut findings = vec![state(name, link)];
     findings.extend(kind(name, link));
     findings.extend(facts.master.as_ref().and_then(|m| belongs(name, m)));
-    findings.extend(mtu(name, facts, target));
+    findings.extend(mtu(name, facts, port));
     findings.extend(offloads(name, link, &facts.features));
     findings.extend(queue(name, link));
     findings
@@ -136,8 +135,7 @@ fn belongs(name: &str, master: &Link) -> Option<Finding> {
     })
 }
 
-fn mtu(name: &str, facts: &Facts, target: &Target) -> Option<Finding> {
-    let port = &target.port;
+fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
     let choice = ibtap::run::gid_choice(port.gid);
     let link_mtu = ibtap::run::link_mtu(port.link_mtu);
     let usable = match evaluate(name, &facts.seen, choice, link_mtu, None) {

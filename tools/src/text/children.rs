@@ -37,7 +37,11 @@ pub fn children(children: &[ChildInfo]) -> String {
 /// `ibtap pkey`: a table of the entries that are in use.
 pub fn pkeys(tables: &[PkeyTable]) -> String {
     let rows = tables.iter().flat_map(|table| {
-        let source = if table.automatic { "auto" } else { "set" };
+        let source = match (table.settable, table.automatic) {
+            (false, _) => "device",
+            (true, true) => "auto",
+            (true, false) => "set",
+        };
         let used = |(_, pkey): &(usize, &PKey)| pkey.is_valid();
         let entries = table.pkeys.iter().enumerate().filter(used);
         entries.map(move |(index, pkey)| {

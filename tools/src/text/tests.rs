@@ -2,8 +2,9 @@ use super::*;
 use fabric::{Gid, PKey, QKey, Qpn};
 use ibtap::api::{
     ChildInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer,
-    EchoTimeout, Event, Happening, HardwareAddress, LinkAddress, MemberInfo, Mode, Moderation,
-    NeighbourState, PingReply, PingSummary, PkeyTable, PortState, QueuePairInfo, WorkerStats,
+    EchoTimeout, Event, Happening, HardwareAddress, LinkAddress, LinkInfo, LinkLayer, MemberInfo,
+    Mode, Moderation, NeighbourState, PingReply, PingSummary, PkeyTable, PortState, QueuePairInfo,
+    WorkerStats,
 };
 
 const PEER: &str = "00:00:00:12:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02";
@@ -22,6 +23,8 @@ fn interface() -> InterfaceInfo {
         ifindex: 7,
         port: "soft/eth0".into(),
         underlay: Some("eth0".into()),
+        link_layer: LinkLayer::Ethernet,
+        lid: None,
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,
@@ -64,6 +67,7 @@ ib0
     Q_Key:      0x00000b1b
     QPN:        0x000012
     Port:       soft/eth0 on eth0
+    Link layer: Ethernet
     Port GID:   fe80::ff:fe00:2
     Address:    00:00:00:12:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02
     Broadcast:  ff12:401b:ffff::ffff:ffff
@@ -78,6 +82,19 @@ ib0
     Daemon:     ibtapd 0.1.0 (process 99)
 ";
     assert_eq!(show(&[interface()]), expected);
+}
+
+#[test]
+fn a_port_on_infiniband_shows_its_lid() {
+    let on_adapter = InterfaceInfo {
+        port: "mlx5_0/1".into(),
+        underlay: None,
+        link_layer: LinkLayer::InfiniBand,
+        lid: Some(0x1a),
+        ..interface()
+    };
+    let expected = "    Port:       mlx5_0/1\n    Link layer: InfiniBand\n    Port LID:   0x001a\n";
+    assert!(show(&[on_adapter]).contains(expected));
 }
 
 #[test]
@@ -146,11 +163,13 @@ fn pkey_tables_and_moderation() {
         port: "soft/eth0".into(),
         pkeys: vec![PKey::DEFAULT, PKey::new(0), PKey::new(1)],
         automatic: true,
+        settable: true,
     };
     let set = PkeyTable {
         port: "soft/eth1".into(),
         pkeys: vec![PKey::new(0x8002)],
         automatic: false,
+        settable: true,
     };
     let expected = "\
 PORT       INDEX  P_KEY   MEMBER   TABLE
@@ -310,6 +329,17 @@ MAC                STATE      IDLE  IP
 fn resources_are_lines_as_rdma_prints_them() {
     let mut port = ResourcesInfo {
         port: "soft/eth0".into(),
+        link: Some(LinkInfo {
+            state: PortState::Active,
+            link_layer: LinkLayer::Ethernet,
+            lid: None,
+            gid: gid(),
+            gid_index: None,
+            guid: "0000:00ff:fe00:0002".into(),
+            link_mtu: 4096,
+            firmware: None,
+            netdev: Some("eth0".into()),
+        }),
         queue_pairs: vec![QueuePairInfo {
             qpn: Qpn::new(0x12),
             kind: "UD".into(),
@@ -340,12 +370,34 @@ fn resources_are_lines_as_rdma_prints_them() {
     };
     port.queue_pairs.push(rc);
     let expected = "\
+link soft/eth0 state ACTIVE link_layer Ethernet guid 0000:00ff:fe00:0002 gid fe80::ff:fe00:2 mtu 4096 netdev eth0
 link soft/eth0 qpn 0x000012 type UD state RTS pkey 0xffff qkey 0x00000b1b lanes 2 netdev ib0
 link soft/eth0 qpn 0x000034 type RC state RTS pkey 0xffff rqpn 0x000056 lanes 1 netdev ib0
 link soft/eth0 cqn 0 cqe 1024 worker 0
 link soft/eth0 mgid ff12::1 qpn 0x000012
 ";
     assert_eq!(resources(&[port]), expected);
+    let infiniband = LinkInfo {
+        state: PortState::Down,
+        link_layer: LinkLayer::InfiniBand,
+        lid: Some(3),
+        gid: "fe80::2:c903:e7:7e12".parse().unwrap(),
+        gid_index: Some(0),
+        guid: "0002:c903:00e7:7e12".into(),
+        link_mtu: 2048,
+        firmware: Some("12.28.2006".into()),
+        netdev: None,
+    };
+    let port = ResourcesInfo {
+        port: "mlx5_0/1".into(),
+        link: Some(infiniband),
+        ..ResourcesInfo::default()
+    };
+    assert_eq!(
+        resources(&[port]),
+        "link mlx5_0/1 state DOWN link_layer InfiniBand lid 0x0003 guid 0002:c903:00e7:7e12 gid \
+         fe80::2:c903:e7:7e12 gid_index 0 mtu 2048 fw 12.28.2006\n"
+    );
 }
 
 #[test]

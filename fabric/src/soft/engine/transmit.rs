@@ -1,7 +1,7 @@
 //! Packets on their way out: management datagrams first, then the queue pairs in turn.
 
 use super::super::train::{self, Header};
-use super::super::wire::{Bth, Deth};
+use super::super::wire::{Bth, Deth, opcode};
 use super::Engine;
 use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
@@ -54,6 +54,7 @@ impl Gsi {
 
     fn load(&mut self, to: Gid, pkey: PKey, mad: &[u8; MAD_LEN]) {
         let header = Header {
+            opcode: opcode::UD_SEND_ONLY,
             pkey,
             dest_qp: Qpn::GSI,
             qkey: QKey::GSI,

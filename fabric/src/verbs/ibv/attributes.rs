@@ -1,7 +1,6 @@
 //! What devices and ports are like: the library's answers, checked.
 
-use std::fmt;
-
+pub use crate::port::LinkLayer;
 use crate::types::{Gid, Guid, IbMtu, Lid};
 use crate::verbs::sys::*;
 
@@ -65,24 +64,6 @@ impl DeviceAttributes {
             rc_ip_csum: has(IBV_DEVICE_RC_IP_CSUM),
             moderation: (raw.cq_mod_caps.max_cq_count, raw.cq_mod_caps.max_cq_period),
         }
-    }
-}
-
-/// What lies under a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LinkLayer {
-    /// InfiniBand: LIDs, and a subnet manager.
-    InfiniBand,
-    /// Ethernet: RoCE.
-    Ethernet,
-}
-
-impl fmt::Display for LinkLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LinkLayer::InfiniBand => "InfiniBand",
-            LinkLayer::Ethernet => "Ethernet",
-        })
     }
 }
 

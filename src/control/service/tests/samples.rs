@@ -110,7 +110,9 @@ fn events() -> Vec<Reply> {
         Happening::PortDown {
             reason: "eth0 has no carrier".into(),
         },
-        Happening::PortGone,
+        Happening::PortGone {
+            reason: Some("there is no interface eth0".into()),
+        },
         Happening::GidChanged { gid },
         Happening::LinkMtuChanged { link_mtu: 4096 },
         Happening::PkeysChanged,
@@ -289,6 +291,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
                 port: "soft/eth0".into(),
                 pkeys: vec![fabric::PKey::DEFAULT, fabric::PKey::new(0x8001)],
                 automatic: true,
+                settable: true,
             }],
         },
         Request::Mtu(request) => Reply::Mtu {
@@ -342,6 +345,8 @@ fn interface() -> InterfaceInfo {
         ifindex: 7,
         port: "soft/eth0".into(),
         underlay: Some("eth0".into()),
+        link_layer: LinkLayer::InfiniBand,
+        lid: Some(3),
         state: PortState::Down,
         reason: Some("eth0 has no carrier".into()),
         up: true,
@@ -457,6 +462,17 @@ fn resources() -> ResourcesInfo {
         groups: vec![],
     };
     ResourcesInfo {
+        link: Some(LinkInfo {
+            state: PortState::Active,
+            link_layer: LinkLayer::InfiniBand,
+            lid: Some(3),
+            gid: gid(),
+            gid_index: Some(0),
+            guid: "0002:c903:00e7:7e12".into(),
+            link_mtu: 4096,
+            firmware: Some("12.28.2006".into()),
+            netdev: Some("eth0".into()),
+        }),
         queue_pairs: vec![QueuePairInfo {
             qpn: Qpn::new(0x4a),
             kind: "UD".into(),

@@ -22,9 +22,10 @@ pub fn judge(interface: &InterfaceInfo, tables: &[PkeyTable]) -> Option<Finding>
             "it is a limited member of partition {}: it reaches full members only",
             pkey.full()
         );
+        let entries = table.pkeys.iter().map(|e| if e.full() == pkey.full() { e.full() } else { *e });
         Finding::new(CHECK, Level::Note, name, found).advise(format!(
             "if it is to reach other limited members, make one side of each pair a full one: here {}",
-            set(table, table.pkeys.iter().map(|e| if e.full() == pkey.full() { e.full() } else { *e }))
+            set(table, entries)
         ))
     })
 }
@@ -36,6 +37,13 @@ fn waits(interface: &InterfaceInfo, table: &PkeyTable) -> Finding {
         table.port,
         list(table.pkeys.iter().copied())
     );
+    if !table.settable {
+        return Finding::new(CHECK, Level::Fail, name, found).advise(format!(
+            "add {} to the partitions of this host, in the subnet manager; without one there is the \
+             default partition alone",
+            pkey.full()
+        ));
+    }
     Finding::new(CHECK, Level::Fail, name, found).advise(format!(
         "{}; or \"auto\" for all that the interfaces ask for; for good: pkeys in the configuration",
         set(table, table.pkeys.iter().copied().chain([pkey.full()]))
@@ -43,6 +51,9 @@ fn waits(interface: &InterfaceInfo, table: &PkeyTable) -> Finding {
 }
 
 fn set(table: &PkeyTable, entries: impl Iterator<Item = PKey>) -> String {
+    if !table.settable {
+        return "in the subnet manager".to_owned();
+    }
     format!("ibtap pkey set {} {}", table.port, list(entries))
 }
 
@@ -69,6 +80,7 @@ mod tests {
             port: interface.port.clone(),
             pkeys: table.iter().map(|key| PKey::new(*key)).collect(),
             automatic: false,
+            settable: true,
         };
         let finding = judge(&interface, &[table])?;
         assert_eq!(finding.subject, "blue/ib0");
@@ -95,6 +107,23 @@ mod tests {
             advice.ends_with("ibtap pkey set soft/eth0 0xffff,0x8001"),
             "{advice}"
         );
+    }
+
+    #[test]
+    fn a_devices_table_is_not_ours_to_set() {
+        let interface = super::super::tests::interface();
+        let table = |entry: u16| PkeyTable {
+            port: interface.port.clone(),
+            pkeys: vec![PKey::new(entry)],
+            automatic: false,
+            settable: false,
+        };
+        for entry in [0x8001, 0x7fff] {
+            let finding = judge(&interface, &[table(entry)]).unwrap();
+            let advice = finding.advice.unwrap();
+            assert!(advice.contains("subnet manager"), "{advice}");
+            assert!(!advice.contains("pkey set"), "{advice}");
+        }
     }
 
     #[test]

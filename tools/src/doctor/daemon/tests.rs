@@ -1,7 +1,7 @@
 use std::io;
 
 use fabric::{Gid, PKey, QKey, Qpn};
-use ibtap::api::{LinkAddress, LogLevel, Mode};
+use ibtap::api::{LinkAddress, LinkLayer, LogLevel, Mode};
 
 use super::*;
 
@@ -12,6 +12,8 @@ pub fn interface() -> InterfaceInfo {
         ifindex: 5,
         port: "soft/eth0".into(),
         underlay: Some("eth0".into()),
+        link_layer: LinkLayer::Ethernet,
+        lid: None,
         state: PortState::Active,
         reason: None,
         up: true,

@@ -1,0 +1,243 @@
+"""Two guests with rdma_rxe on one Ethernet, and what carries IP between them: verbs over rxe, the
+software fabric, and the kernel's own TCP on the same Ethernet.
+
+rdma_rxe keeps the UDP port that the software fabric needs, so one carrier stands at a time; each is set
+up anew for each of its turns.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import report
+from lab import Failure
+
+IPERF_PORT, RR_PORT = 5201, 9100
+# Room for an RDMA MTU of 4096.
+UNDERLAY_MTU = 4500
+# An emulated guest takes its time.
+PATIENCE = 120
+# Under strace a stream is slower by a multiple, so that one is short.
+TRACED = "8M"
+
+SOCKET = "/run/ibtapd.sock"
+
+
+class Way:
+    """How the guests are joined: the daemon's options, or None where there is none."""
+
+    def __init__(self, options=None, rxe=False):
+        self.options, self.rxe = options, rxe
+
+
+ALL = {
+    "verbs": Way("--provider verbs --device rxe0", rxe=True),
+    "verbs-connected": Way("--provider verbs --device rxe0 --mode connected", rxe=True),
+    "soft": Way("--underlay eth0"),
+    "soft-connected": Way("--underlay eth0 --mode connected"),
+    "plain": Way(),
+}
+
+
+class Guests:
+    """Guests a and b; ended with this process, however it ends."""
+
+    def __init__(self, root, programs):
+        self.script = root / "scripts" / "rxe-guest"
+        self.programs = programs
+        self.run_id = f"ibt{os.getpid()}"
+        self.scratch = tempfile.TemporaryDirectory(prefix=f"{self.run_id}.")
+        self.stands = None
+
+    def __enter__(self):
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def _build(self):
+        for name in ("ibtapd", "ibtap", "ibtap-perf"):
+            subprocess.run(
+                ["strip", "-o", f"{self.scratch.name}/{name}", self.programs / name], check=True
+            )
+        self._host("net", self.run_id, "tapa", "tapb")
+        booting = [
+            subprocess.Popen(
+                [
+                    *(self.script, "boot", self.name(side), "--netns", self.run_id, "--tap", f"tap{side}"),
+                    *("--addr", f"10.77.0.{number}/24", "--mtu", str(UNDERLAY_MTU), "--memory", "768"),
+                    *("--share", self.scratch.name, "--owner", str(os.getpid()), "--life", "36000"),
+                ]
+            )
+            for side, number in (("a", 1), ("b", 2))
+        ]
+        if any([process.wait() for process in booting]):
+            raise Failure("the guests do not boot")
+        for side in "ab":
+            # Every carrier's packets are single on the wire: QEMU would pass on trains of TCP alone.
+            self.run(side, "ethtool -K eth0 tso off; modprobe tun")
+
+    def close(self):
+        for side in "ab":
+            subprocess.run([self.script, "stop", self.name(side)])
+        subprocess.run(["ip", "netns", "del", self.run_id], stderr=subprocess.DEVNULL)
+        self.scratch.cleanup()
+
+    def name(self, side):
+        return f"{self.run_id}-{side}"
+
+    def _host(self, *words):
+        done = subprocess.run([self.script, *words], capture_output=True, text=True)
+        if done.returncode:
+            raise Failure(f"rxe-guest {words[0]}: {done.stderr.strip()}")
+
+    def command(self, side, script, limit=PATIENCE):
+        return [self.script, "exec", self.name(side), "--limit", str(limit), script]
+
+    def run(self, side, script, limit=PATIENCE):
+        done = subprocess.run(self.command(side, script, limit), capture_output=True, text=True)
+        if done.returncode:
+            raise Failure(f"{script}: status {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def start(self, side, script):
+        """A program that goes on until the guests end, or until it is killed there."""
+        return subprocess.Popen(self.command(side, script, 36000), stdout=subprocess.DEVNULL)
+
+    def stand(self, carrier):
+        """Makes a carrier stand instead of the one that does, and waits until it answers."""
+        if self.stands == carrier:
+            return
+        way = ALL[carrier]
+        for side, number in (("a", 1), ("b", 2)):
+            self.run(
+                side,
+                "pkill -x ibtapd && while pgrep -x ibtapd >/dev/null; do sleep 0.1; done;"
+                "rdma link del rxe0 2>/dev/null; modprobe -r rdma_rxe; true",
+            )
+            if way.rxe:
+                self.run(side, "modprobe -a rdma_rxe ib_uverbs rdma_ucm && rdma link add rxe0 type rxe netdev eth0")
+            if way.options:
+                self.start(side, f"exec /host/ibtapd --socket {SOCKET} {way.options}")
+                self.run(
+                    side,
+                    f"until /host/ibtap --socket {SOCKET} show >/dev/null 2>&1; do sleep 0.2; done;"
+                    f"ip addr add 10.9.0.{number}/24 dev ib0 && ip link set ib0 up",
+                )
+        self.run("a", f"until ping -c 3 -i 0.2 -W 5 {self.to(carrier)} >/dev/null; do sleep 0.2; done")
+        self.stands = carrier
+
+    def to(self, carrier):
+        return "10.9.0.2" if ALL[carrier].options else "10.77.0.2"
+
+    def counters(self, name):
+        """The sum of a counter over the workers of both daemons."""
+        return sum(
+            found
+            for side in "ab"
+            for found in collect(json.loads(self.run(side, f"/host/ibtap --socket {SOCKET} --json stats ib0")), name)
+        )
+
+
+def collect(value, name):
+    """All numbers of this name, however deep."""
+    if isinstance(value, list):
+        for item in value:
+            yield from collect(item, name)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key == name and isinstance(item, int):
+                yield item
+            else:
+                yield from collect(item, name)
+
+
+def stream(guests, carrier, amount):
+    """One stream from a to b: what iperf3's receiver counted."""
+    guests.run("b", f"iperf3 -s -1 -D -p {IPERF_PORT}")
+    text = guests.run("a", f"iperf3 -J -c {guests.to(carrier)} -p {IPERF_PORT} {amount}")
+    result = json.loads(text)
+    # iperf3 -J leaves with status 0 when it was refused.
+    if "error" in result:
+        raise Failure(f"iperf3 over {carrier}: {result['error']}")
+    return result["end"]
+
+
+def tcp1(guests, carrier, seconds):
+    received = stream(guests, carrier, f"-t {seconds:g}")["sum_received"]
+    return {"guest_tcp1_mbps": received["bits_per_second"] / 1e6}
+
+
+def latency(guests, carrier, seconds):
+    server = f"/host/ibtap-perf rr-server --bind 0.0.0.0:{RR_PORT}"
+    guests.run("b", f"pgrep -f rr-server >/dev/null || {{ setsid {server} >/dev/null 2>&1 & sleep 1; }}")
+    result = json.loads(
+        guests.run(
+            "a", f"/host/ibtap-perf rr-client --to {guests.to(carrier)}:{RR_PORT} --size 1 --seconds {seconds:g}"
+        )
+    )
+    return {"guest_rr_p50_us": result["p50_us"], "guest_rr_p99_us": result["p99_us"]}
+
+
+def calls(guests, carrier, seconds):
+    """Calls of both daemons for a gigabyte of one stream: of the verbs library, by the daemons' own
+    counters, and of the system, by strace in a run of its own."""
+    if not ALL[carrier].options:
+        return {}
+    found = {}
+    if ALL[carrier].rxe:
+        before = {name: guests.counters(name) for name in ("verbs_calls", "post_lists")}
+        gigabytes = stream(guests, carrier, f"-t {seconds:g}")["sum_received"]["bytes"] / 1e9
+        for name, count in before.items():
+            found[f"{name}_per_gb"] = (guests.counters(name) - count) / gigabytes
+    for side in "ab":
+        guests.run(
+            side,
+            "rm -f /tmp/calls; setsid strace -f -c -o /tmp/calls -p $(pgrep -x ibtapd) >/dev/null 2>&1 &"
+            "sleep 1",
+        )
+    gigabytes = stream(guests, carrier, f"-n {TRACED}")["sum_received"]["bytes"] / 1e9
+    system = 0
+    for side in "ab":
+        guests.run(side, "pkill -INT -x strace; while pgrep -x strace >/dev/null; do sleep 0.1; done")
+        system += total_calls(guests.run(side, "cat /tmp/calls"))
+    return found | {"system_calls_per_gb": system / gigabytes}
+
+
+def total_calls(summary):
+    """The last line of strace -c: "100.00 SECONDS [USECS/CALL] CALLS [ERRORS] total"."""
+    line = next(line for line in summary.splitlines() if line.endswith("total"))
+    numbers = line.split()[:-1]
+    # usecs/call is there since strace 5.19; errors only where there were some.
+    whole = [int(word) for word in numbers if word.isdigit()]
+    return max(whole)
+
+
+MEASURES = {"guest-tcp1": tcp1, "guest-rr": latency, "guest-calls": calls}
+
+
+def run(args, results):
+    samples = results["samples"]
+    begun = time.monotonic()
+    with Guests(Path(args.root).resolve(), args.programs) as guests:
+        for number in range(args.rounds):
+            # The order turns round every time, so that a drift of the machine favours nobody.
+            order = args.only if number % 2 == 0 else args.only[::-1]
+            for carrier in order:
+                guests.stand(carrier)
+                for measure in args.measure:
+                    found = MEASURES[measure](guests, carrier, args.seconds)
+                    if not found:
+                        continue
+                    print(f"round {number + 1}/{args.rounds}  {carrier:16}  {report.one_line(found)}", flush=True)
+                    for key, value in found.items():
+                        samples.setdefault(key, {}).setdefault(carrier, []).append(value)
+    print(f"the guests ran for {time.monotonic() - begun:.0f} s")

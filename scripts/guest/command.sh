@@ -1,0 +1,57 @@
+# Commands that guests run; sourced by rxe-guest.
+
+# exec_in_guest NAME [--limit S] COMMAND
+exec_in_guest() {
+    local name=${1:-} limit=60
+    [ $# -ge 2 ] || die "exec needs the guest's name and a command"
+    shift
+    if [ "$1" = --limit ]; then
+        [ $# -ge 3 ] || die "--limit needs seconds and a command"
+        limit=$2
+        shift 2
+    fi
+    guest_runs "$name" || { printf 'no guest called %s runs\n' "$name" >&2; exit 125; }
+    local status=0
+    run_in_guest "$name" "$limit" "$*" || status=$?
+    exit "$status"
+}
+
+# run_in_guest NAME LIMIT COMMAND: its output as it comes; ends with its status, or with 124 past the
+# limit, 125 where the guest ends. A signal to this script ends the command there.
+run_in_guest() {
+    local folder id end=$((SECONDS + $2)) status='' out err wait=2
+    folder=$(guest_folder "$1")
+    id=$BASHPID-$SRANDOM
+    printf '%s\n' "$3" >"$folder/$id.cmd"
+    : >"$folder/$id.out"
+    : >"$folder/$id.err"
+    exec {out}<"$folder/$id.out" {err}<"$folder/$id.err"
+    trap 'ring "$folder" "kill KILL $id"; exit 143' TERM INT HUP
+    ring "$folder" "run $id"
+    while [ -z "$status" ]; do
+        if [ -e "$folder/$id.rc" ]; then
+            status=$(<"$folder/$id.rc")
+        elif ! guest_runs "$1"; then
+            status=125
+        elif [ "$SECONDS" -ge "$end" ]; then
+            ring "$folder" "kill KILL $id"
+            status=124
+        else
+            # Longer each time, up to a quarter of a second: short commands are many.
+            nap "$(printf '0.%02d' "$wait")"
+            wait=$((wait < 20 ? wait + wait / 2 : 25))
+        fi
+        cat <&"$out"
+        cat <&"$err" >&2
+    done
+    trap - TERM INT HUP
+    exec {out}<&- {err}<&-
+    rm -f "$folder/$id".{cmd,out,err,rc}
+    return "$status"
+}
+
+# ring FOLDER LINE: to the guest's second serial port. Short lines of several writers do not mix
+# (pipe(7), PIPE_BUF).
+ring() {
+    printf '%s\n' "$2" >"$1/bell"
+}

@@ -1,0 +1,210 @@
+# Guests as processes of the host; sourced by rxe-guest.
+# The state of a guest is the folder $CACHE/run/NAME, which the guest has as /control: the processes
+# (supervisor, qemu), the console's output, the commands and what came of them.
+
+guest_folder() {
+    echo "$CACHE/run/$1"
+}
+
+guest_runs() {
+    local pid
+    { read -r pid <"$CACHE/run/$1/supervisor"; } 2>/dev/null && kill -0 "$pid" 2>/dev/null
+}
+
+# boot_guest NAME OPTIONS: see rxe-guest.
+boot_guest() {
+    make_image
+    start_guest "$@"
+}
+
+start_guest() {
+    local name=$1 netns='' owner=$PPID life=3600 limit=60 memory=512 cpus=1 mtu='' verbose=''
+    local nets=0 boot='' net mac arguments=()
+    [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name is letters, digits, - and _"
+    shift
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --rxe)
+                boot+=$'modprobe -a rdma_rxe ib_uverbs rdma_ucm; rdma link add rxe0 type rxe netdev eth0\n'
+                shift
+                continue
+                ;;
+            --verbose)
+                verbose=1
+                shift
+                continue
+                ;;
+        esac
+        [ $# -ge 2 ] || die "$1 needs a value"
+        case $1 in
+            --tap)
+                mac=$(guest_mac "$name" "$nets")
+                arguments+=(-netdev "tap,id=n$nets,ifname=$2,script=no,downscript=no"
+                    -device "virtio-net-pci,netdev=n$nets,mac=$mac,romfile=")
+                nets=$((nets + 1))
+                ;;
+            --mac)
+                net=$((nets - 1))
+                arguments[-1]="virtio-net-pci,netdev=n$net,mac=$2,romfile="
+                ;;
+            --addr) boot="ip addr add $2 dev eth$((nets - 1))"$'\n'$boot ;;
+            --netns) netns=$2 ;;
+            --mtu) mtu=$2 ;;
+            --share)
+                arguments+=(-virtfs "local,path=$2,mount_tag=host,security_model=none,multidevs=remap")
+                boot="mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=mmap host /host"$'\n'$boot
+                ;;
+            --memory) memory=$2 ;;
+            --cpus) cpus=$2 ;;
+            --owner) owner=$2 ;;
+            --life) life=$2 ;;
+            --limit) limit=$2 ;;
+            *) die "unknown option $1; scripts/rxe-guest --help tells the options" ;;
+        esac
+        shift 2
+    done
+    [ "$nets" = 0 ] || need_root
+    ! guest_runs "$name" || die "a guest called $name runs already"
+    local folder
+    folder=$(guest_folder "$name")
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    {
+        echo "hostname $name"
+        echo "ip link set lo up"
+        for ((net = 0; net < nets; net++)); do
+            # Addresses are of use at once, and the guest asks no router.
+            echo "echo 0 >/proc/sys/net/ipv6/conf/eth$net/accept_dad"
+            echo "echo 0 >/proc/sys/net/ipv6/conf/eth$net/router_solicitations"
+            echo "ip link set eth$net up ${mtu:+mtu $mtu}"
+        done
+        printf '%s' "$boot"
+    } >"$folder/boot"
+    mkfifo "$folder/bell"
+    arguments=(
+        qemu-system-x86_64 -name "$name" -machine q35 -accel "$(guest_accelerator)" -cpu max
+        -smp "$cpus" -m "$memory" -nodefaults -display none -no-reboot
+        -kernel "$KERNEL" -initrd "$INITRAMFS"
+        -append "console=ttyS0 quiet loglevel=5 panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on cryptomgr.notests"
+        -serial "file:$folder/console"
+        -chardev "pipe,id=bell,path=$folder/bell" -serial chardev:bell
+        -virtfs "local,path=$folder,mount_tag=control,security_model=none,multidevs=remap"
+        -device virtio-rng-pci
+        "${arguments[@]}"
+    )
+    [ -z "$netns" ] || arguments=(ip netns exec "$netns" "${arguments[@]}")
+    supervise "$folder" "$owner" "$life" "${arguments[@]}"
+    await_boot "$name" "$limit" "$verbose"
+}
+
+# KVM where a guest is known to boot with it: /dev/kvm alone does not tell, within another machine.
+guest_accelerator() {
+    if [ -z "${TRY_KVM:-}" ] && [ "$(cat "$CACHE/accelerator")" != kvm ]; then
+        echo tcg,thread=multi
+    else
+        echo kvm
+    fi
+}
+
+# find_accelerator: once for an image.
+find_accelerator() {
+    local answer=tcg
+    if [ -r /dev/kvm ] && [ -w /dev/kvm ] \
+        && (TRY_KVM=1 start_guest "$RUN-kvm" --owner $$ --limit 15) >/dev/null 2>&1; then
+        answer=kvm
+    fi
+    stop_guest "$RUN-kvm"
+    rm -rf "$(guest_folder "$RUN-kvm")"
+    echo "$answer" >"$CACHE/accelerator"
+}
+
+# guest_mac NAME NUMBER: locally administered, QEMU's prefix.
+guest_mac() {
+    local sum
+    sum=$(cksum <<<"$1" | cut -d' ' -f1)
+    printf '52:54:00:%02x:%02x:%02x\n' $((sum >> 8 & 255)) $((sum & 255)) "$2"
+}
+
+# supervise FOLDER OWNER LIFE COMMAND...: runs QEMU beside this script. It ends with the owner, and
+# with the supervisor, whatever ends that.
+supervise() {
+    setsid bash -c '
+        folder=$1 owner=$2 end=$((SECONDS + $3))
+        shift 3
+        # Field 22 of proc_pid_stat(5): another process with the same number began another time.
+        began() { set -- $(sed "s/.*) //" "/proc/$owner/stat" 2>/dev/null); echo "${20:-}"; }
+        owned=$(began)
+        echo $$ >"$folder/supervisor"
+        setpriv --pdeathsig KILL "$@" </dev/null >"$folder/qemu" 2>&1 &
+        guest=$!
+        trap "kill -KILL $guest 2>/dev/null; wait" EXIT
+        trap "exit 0" TERM INT HUP
+        exec {never}<> <(:)
+        while kill -0 "$guest" 2>/dev/null && [ "$SECONDS" -lt "$end" ]; do
+            read -r -t 0.5 -u "$never"
+            [ "$owner" = none ] || [ "$(began)" = "$owned" ] || {
+                rm -rf "$folder"
+                break
+            }
+        done
+    ' supervisor "$@" </dev/null >/dev/null 2>&1 9>&- &
+    disown
+    local end=$((SECONDS + 5))
+    until [ -s "$1/supervisor" ]; do
+        [ "$SECONDS" -lt "$end" ] || die "the guest's supervisor did not start"
+        nap 0.02
+    done
+}
+
+# await_boot NAME LIMIT VERBOSE
+await_boot() {
+    local name=$1 end=$((SECONDS + $2)) folder viewer=''
+    folder=$(guest_folder "$name")
+    if [ -n "$3" ]; then
+        tail -n +1 -F "$folder/console" >&2 2>/dev/null &
+        viewer=$!
+    fi
+    until [ -e "$folder/ready" ]; do
+        if ! guest_runs "$name"; then
+            guest_failed "$folder" "the guest $name ended before it was ready"
+        elif [ "$SECONDS" -ge "$end" ]; then
+            stop_guest "$name" keep
+            guest_failed "$folder" "the guest $name was not ready in $2 s"
+        fi
+        nap 0.05
+    done
+    [ -z "$viewer" ] || kill "$viewer"
+}
+
+guest_failed() {
+    tail -n 20 "$1/qemu" "$1/console" >&2
+    die "$2; its console is $1/console"
+}
+
+# stop_guest NAME [keep]: nothing in it is worth an orderly end. Its folder stays where it has ended by
+# itself, for the console tells why.
+stop_guest() {
+    local folder pid
+    folder=$(guest_folder "$1")
+    guest_runs "$1" || return 0
+    pid=$(cat "$folder/supervisor")
+    kill "$pid" 2>/dev/null || true
+    while kill -0 "$pid" 2>/dev/null; do
+        nap 0.02
+    done
+    [ "${2:-}" = keep ] || rm -rf "$folder"
+}
+
+list_guests() {
+    local folder
+    for folder in "$CACHE"/run/*/; do
+        folder=${folder%/}
+        ! guest_runs "${folder##*/}" || echo "${folder##*/}"
+    done
+}
+
+# nap SECONDS: sleep(1) without a process.
+nap() {
+    [ -n "${NEVER:-}" ] || exec {NEVER}<> <(:)
+    read -r -t "$1" -u "$NEVER" || true
+}

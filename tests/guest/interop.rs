@@ -1,0 +1,248 @@
+//! The software fabric and the kernel's `rdma_rxe`, seen by rdma-core's own programs in a guest: the
+//! host is the other side of each of them, by `ibtap-peer`, which checks every payload.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use crate::lab::{Guest, Local, Node, Running, Stage, eventually, ibtap_peer, on_stage};
+
+/// So long one run may take in an emulated guest.
+const LIMIT: Duration = Duration::from_secs(40);
+
+/// Which addresses the two sides have as GIDs.
+#[derive(Clone, Copy, Debug)]
+enum Family {
+    V4,
+    V6,
+}
+
+/// The two sides with GIDs of one family.
+struct Sides<'a> {
+    host: &'a Local,
+    guest: &'a Guest,
+    host_gid: String,
+    guest_gid: String,
+    /// The place of the guest's GID in the table of its port.
+    index: usize,
+}
+
+impl<'a> Sides<'a> {
+    fn of(stage: &'a Stage, family: Family) -> Sides<'a> {
+        let (host, guest) = (&stage.host, &stage.guests[0]);
+        let [host_gid, guest_gid] = match family {
+            Family::V4 => [host.underlay_v4(), guest.underlay_v4()],
+            Family::V6 => [host.underlay_v6(), guest.underlay_v6()],
+        };
+        let index = gid_index(guest, &guest_gid);
+        Sides {
+            host,
+            guest,
+            host_gid,
+            guest_gid,
+            index,
+        }
+    }
+
+    /// Starts `ibtap-peer` on the host.
+    fn peer(&self, words: &str) -> Running {
+        self.host.spawn(&format!(
+            "exec {} {words} --underlay eth0 --gid {} --timeout 20",
+            ibtap_peer().display(),
+            self.host_gid
+        ))
+    }
+
+    /// One of rdma-core's ping-pongs, without the server's address.
+    fn pingpong(&self, program: &str, options: &str) -> String {
+        let index = self.index;
+        format!("{program} -d rxe0 -g {index} {options}")
+    }
+
+    /// The guest's program is the client of `ibtap-peer`.
+    fn guest_asks(&self, command: &str, ready: &str, client: &str) -> String {
+        let mut server = self.peer(command);
+        server.says(ready);
+        let said = self.guest.ok(client);
+        server.succeeds(LIMIT);
+        said
+    }
+
+    /// The guest's program is the server of `ibtap-peer`.
+    fn host_asks(&self, server: &str, command: &str) -> String {
+        let mut server = self.guest.spawn(&format!("exec {server}"));
+        self.peer(command).succeeds(LIMIT);
+        server.succeeds(LIMIT)
+    }
+}
+
+/// Where a GID is in the table of the guest's port.
+fn gid_index(guest: &Guest, address: &str) -> usize {
+    let wanted: Ipv6Addr = match address.parse().expect("an address") {
+        std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        std::net::IpAddr::V6(v6) => v6,
+    };
+    let listed = || guest.ok("cd /sys/class/infiniband/rxe0/ports/1/gids; cat 0 1 2 3 4 5 6 7");
+    eventually(LIMIT, &format!("{address} among the guest's GIDs"), || {
+        listed().lines().position(|gid| gid.parse() == Ok(wanted))
+    })
+}
+
+/// Datagrams of these sizes to and fro, each side the client once.
+fn datagrams(family: Family) {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, family);
+        for size in [1, 1023, 4096] {
+            let options = format!("-s {size} -n 5");
+            let program = sides.pingpong("ibv_ud_pingpong", &options);
+            let peer = format!("ud-pingpong --size {size} --count 5");
+            let client = format!("{program} {}", stage.host.underlay_v4());
+            let said = sides.guest_asks(&peer, "waiting for a client", &client);
+            assert!(said.contains("5 iters"), "{said}");
+            let to = stage.guests[0].underlay_v4();
+            let said = sides.host_asks(&program, &format!("{peer} --connect {to}"));
+            assert!(said.contains("5 iters"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn datagrams_go_to_and_fro_over_ipv4() {
+    datagrams(Family::V4);
+}
+
+#[test]
+fn datagrams_go_to_and_fro_over_ipv6() {
+    datagrams(Family::V6);
+}
+
+/// Has the guest lose packets that it sends and packets that it gets.
+fn lose(guest: &Guest, percent: u32) {
+    guest.ok(&format!(
+        "set -e
+        modprobe -a sch_netem ifb sch_ingress cls_matchall act_mirred
+        ip link show ifb0 >/dev/null 2>&1 || ip link add ifb0 type ifb
+        ip link set ifb0 up
+        tc qdisc replace dev ifb0 root netem loss {percent}%
+        tc qdisc add dev eth0 ingress
+        tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0
+        tc qdisc replace dev eth0 root netem loss {percent}%"
+    ));
+}
+
+/// How many packets a queue of the guest's has lost.
+fn lost(guest: &Guest, interface: &str) -> u64 {
+    let queues = guest.json(&format!("tc -s -j qdisc show dev {interface} root"));
+    queues[0]["drops"].as_u64().expect("a number")
+}
+
+/// Messages of all sizes to and fro over reliable connections on a network that loses packets both
+/// ways, each side the client in turn.
+fn messages(family: Family, sizes: &[usize]) {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, family);
+        lose(&stage.guests[0], 3);
+        for (&size, number) in sizes.iter().zip(0..) {
+            let count = if size > 10_000 { 4 } else { 8 };
+            let options = format!("-c -m 1024 -s {size} -n {count}");
+            let program = sides.pingpong("ibv_rc_pingpong", &options);
+            let peer = format!("rc-pingpong --size {size} --count {count}");
+            let said = if number % 2 == 0 {
+                let client = format!("{program} {}", stage.host.underlay_v4());
+                sides.guest_asks(&peer, "waiting for a client", &client)
+            } else {
+                let to = stage.guests[0].underlay_v4();
+                sides.host_asks(&program, &format!("{peer} --connect {to}"))
+            };
+            assert!(said.contains(&format!("{count} iters")), "{said}");
+            assert!(!said.contains("invalid data"), "{said}");
+        }
+        for interface in ["eth0", "ifb0"] {
+            let lost = lost(&stage.guests[0], interface);
+            assert!(lost > 0, "{interface} has lost nothing");
+        }
+    });
+}
+
+#[test]
+fn messages_go_to_and_fro_over_ipv4_whatever_is_lost() {
+    messages(
+        Family::V4,
+        &[1, 64, 1023, 1024, 4001, 4096, 65_536, 100_000],
+    );
+}
+
+#[test]
+fn messages_go_to_and_fro_over_ipv6_whatever_is_lost() {
+    messages(Family::V6, &[1025, 65_536, 2048, 65_535]);
+}
+
+/// Connections by rdma_cm, each side the server once.
+fn connections(family: Family) {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, family);
+        let own = &sides.guest_gid;
+        for size in [100, 5000] {
+            let program = format!("ucmatose -b {own} -c 1 -C 4 -S {size}");
+            let peer = format!("cmatose --size {size} --count 4");
+            let client = format!("{program} -s {}", sides.host_gid);
+            let said = sides.guest_asks(&peer, "waiting for a connection", &client);
+            assert!(said.contains("data transfers complete"), "{said}");
+            let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
+            assert!(said.contains("data transfers complete"), "{said}");
+        }
+    });
+}
+
+#[test]
+fn connections_by_rdma_cm_over_ipv4() {
+    connections(Family::V4);
+}
+
+#[test]
+fn connections_by_rdma_cm_over_ipv6() {
+    connections(Family::V6);
+}
+
+/// Queue pairs found by SIDR, each side the server once.
+fn services(family: Family) {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, family);
+        let own = &sides.guest_gid;
+        let program = format!("udaddy -b {own} -c 1 -C 4 -S 1000");
+        let peer = "udaddy --size 1000 --count 4";
+        let client = format!("{program} -s {}", sides.host_gid);
+        let said = sides.guest_asks(peer, "waiting for requests", &client);
+        assert!(said.contains("data transfers complete"), "{said}");
+        let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
+        assert!(said.contains("data transfers complete"), "{said}");
+    });
+}
+
+#[test]
+fn datagram_services_of_rdma_cm_over_ipv4() {
+    services(Family::V4);
+}
+
+#[test]
+fn datagram_services_of_rdma_cm_over_ipv6() {
+    services(Family::V6);
+}
+
+/// (The kernel of the guest refuses `mckey` over IPv6 on RoCE.)
+#[test]
+fn multicast_goes_both_ways() {
+    on_stage(|stage| {
+        let sides = Sides::of(stage, Family::V4);
+        let program = format!("mckey -m 239.1.2.3 -b {} -C 4 -S 100", sides.guest_gid);
+        let peer = "mckey --group 239.1.2.3 --count 4";
+        sides.guest_asks(peer, "joined", &format!("{program} -s"));
+
+        let mut receiver = stage.guests[0].spawn(&format!("exec {program}"));
+        // The queue pair is attached in the same breath.
+        stage.guests[0]
+            .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
+        sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
+        let said = receiver.succeeds(LIMIT);
+        assert!(said.contains("data transfers complete"), "{said}");
+    });
+}

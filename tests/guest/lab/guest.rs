@@ -1,0 +1,131 @@
+//! A guest with `rdma_rxe`, driven by `scripts/rxe-guest`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::{Done, Node, Running, Station, UNDERLAY_MTU};
+
+/// See the module. Its interface on the Ethernet is `eth0`, its RDMA device there `rxe0`; the folder
+/// with the programs is `/host`.
+pub struct Guest {
+    number: usize,
+    name: String,
+    scratch: PathBuf,
+}
+
+/// Mebibytes of a guest: its root file system lies in them, too.
+const MEMORY: u32 = 768;
+
+impl Guest {
+    /// Boots guest `number` (11 to 99) at a bridge called `br0`; `share` is its `/host`.
+    pub(super) fn boot(
+        switch: &Station,
+        number: usize,
+        share: &Path,
+        scratch: &Path,
+    ) -> Result<Guest, ExitStatus> {
+        let tap = format!("tap{number}");
+        switch.ok(&format!("ip tuntap add {tap} mode tap"));
+        switch.ok(&format!(
+            "ip link set {tap} mtu {UNDERLAY_MTU} master br0 up"
+        ));
+        let guest = Guest {
+            number,
+            name: format!("ibt{}-{number}", std::process::id()),
+            scratch: scratch.to_owned(),
+        };
+        let status = rxe_guest(&["boot", &guest.name])
+            .args(["--netns", switch.namespace().name(), "--tap", &tap])
+            .args(["--addr", &format!("{}/24", guest.underlay_v4())])
+            .args(["--addr", &format!("{}/64", guest.underlay_v6())])
+            .args(["--mtu", &UNDERLAY_MTU.to_string()])
+            .args(["--memory", &MEMORY.to_string()])
+            .args(["--owner", &std::process::id().to_string()])
+            .arg("--rxe")
+            .arg("--share")
+            .arg(share)
+            .stdin(Stdio::null())
+            .status()
+            .expect("bash is there");
+        if status.success() {
+            Ok(guest)
+        } else {
+            Err(status)
+        }
+    }
+
+    /// The name of its port at the bridge.
+    pub fn port(&self) -> String {
+        format!("tap{}", self.number)
+    }
+
+    /// Removes `rxe0` and its module, which has the UDP port that the software fabric needs.
+    pub fn remove_rxe(&self) {
+        self.ok("rdma link del rxe0; modprobe -r rdma_rxe");
+    }
+
+    /// Ends whatever runs in it, and makes its network as it was at first.
+    pub(super) fn reset(&self) {
+        self.ok(&format!(
+            "
+            for group in /run/*-*; do
+                [ \"$(cat \"$group\")\" = $$ ] || kill -KILL -- \"-$(cat \"$group\")\" 2>/dev/null
+            done
+            tc qdisc del dev eth0 root 2>/dev/null
+            tc qdisc del dev eth0 ingress 2>/dev/null
+            ip link set eth0 up mtu {UNDERLAY_MTU}
+            rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
+            modprobe tun
+            until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done
+            "
+        ));
+    }
+
+    fn exec(&self, script: &str, limit: Duration) -> Command {
+        let limit = limit.as_secs().to_string();
+        rxe_guest(&["exec", &self.name, "--limit", &limit, script])
+    }
+}
+
+impl Node for Guest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn number(&self) -> usize {
+        self.number
+    }
+
+    fn run_for(&self, script: &str, limit: Duration) -> Done {
+        Done::of(&mut self.exec(script, limit))
+    }
+
+    fn spawn(&self, script: &str) -> Running {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let said = self.scratch.join(format!("guest{}-{number}", self.number));
+        let what = format!("{}: {script}", self.name());
+        Running::start(self.exec(script, Duration::from_secs(3600)), said, what)
+    }
+
+    fn program(&self, name: &str) -> String {
+        format!("/host/{name}")
+    }
+
+    fn socket(&self) -> String {
+        "/run/ibtapd.sock".to_owned()
+    }
+}
+
+/// A command of the script, which ends with this process.
+pub(super) fn rxe_guest(words: &[&str]) -> Command {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/rxe-guest");
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--pdeathsig", "TERM"])
+        .arg(script)
+        .args(words);
+    command
+}

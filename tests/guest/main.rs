@@ -1,0 +1,13 @@
+//! The kernel's RDMA over Ethernet (`rdma_rxe`), in guests that `scripts/rxe-guest` boots: what the
+//! host runs meets it on an Ethernet of its own. They need root, and QEMU and Debian's kernel to be had
+//! from a package mirror; without these each test says so and passes.
+//!
+//! All tests share two guests, one after another. What each of them sends is captured: every packet
+//! must dissect, and every ICRC be right.
+
+mod lab;
+
+mod harness;
+mod interop;
+mod ipoib;
+mod recovery;

@@ -1,0 +1,24 @@
+//! `ibtap-peer`: see [`tools::peer`].
+//!
+//! Exit status: 0 every message came as it was sent, 1 wrong usage, 2 anything else.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use ibtap::args::EXIT_REFUSED;
+use tools::peer;
+
+fn main() -> ExitCode {
+    let cli = match ibtap::args::parse_from(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(status) => return ExitCode::from(status),
+    };
+    match peer::run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ibtap-peer: {error:#}");
+            ExitCode::from(EXIT_REFUSED)
+        }
+    }
+}

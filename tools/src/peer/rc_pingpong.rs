@@ -1,0 +1,105 @@
+//! `ibv_rc_pingpong`: messages to and fro over a reliable connection that both sides set up by what
+//! they tell each other over TCP. The server sends back what the client sent.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use fabric::soft::{LocalQp, RemoteQp};
+use fabric::{IbMtu, QKey};
+
+use super::cli::RcPingpong;
+use super::end::End;
+use super::exchange::{Exchange, Parameters};
+use super::payload::{Expected, ours, same};
+
+/// The connection needs an endpoint to be of; this one's datagrams are for nobody.
+const QKEY: QKey = QKey::new(0x1111_1111);
+
+/// What `ibv_rc_pingpong` sets: 67 ms to an acknowledgement, seven more attempts, and no end of them
+/// while the peer is not ready to receive.
+const ACK_TIMEOUT: u8 = 14;
+const RETRY_COUNT: u8 = 7;
+const RNR_RETRY: u8 = 7;
+
+/// So long a peer whose last message was not acknowledged sends it again, time and again: several
+/// times its 67 ms. Who has all it wants must stay until then, for an acknowledgement may be lost.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// Runs either side.
+///
+/// # Errors
+/// See [`super::run`].
+pub fn run(args: &RcPingpong) -> Result<()> {
+    let mut end = End::open(&args.common)?;
+    let (count, size) = (args.common.count, args.common.size as usize);
+    let endpoint = end.create_ud(QKEY, 0)?;
+    let local = end.worker().begin_unmanaged(endpoint.id)?;
+    let own = Parameters {
+        lid: 0,
+        qpn: local.qpn,
+        psn: local.psn,
+        gid: local.gid,
+    };
+    println!("local address: {own}");
+    match &args.exchange.connect {
+        Some(host) => {
+            let mut tcp = Exchange::connect(host, args.exchange.port, args.common.timeout)?;
+            let peer = tcp.ask(own)?;
+            connect(&mut end, &local, &peer, args.mtu)?;
+            tcp.ready()?;
+            ping(&mut end, &local, args)?;
+        }
+        None => {
+            let mut tcp = Exchange::accept(args.exchange.port, args.common.timeout)?;
+            let peer = tcp.parameters()?;
+            connect(&mut end, &local, &peer, args.mtu)?;
+            tcp.answer(own)?;
+            pong(&mut end, &local, args)?;
+        }
+    }
+    end.linger(QUIET)?;
+    let again = end.info(local.connection).map_or(0, |c| c.retransmits);
+    println!(
+        "{count} messages of {size} bytes each way, all of them right; packets sent again: {again}"
+    );
+    Ok(())
+}
+
+fn connect(end: &mut End, local: &LocalQp, peer: &Parameters, path_mtu: IbMtu) -> Result<()> {
+    println!("remote address: {peer}");
+    let remote = RemoteQp {
+        qpn: peer.qpn,
+        psn: peer.psn,
+        gid: peer.gid,
+        path_mtu,
+        ack_timeout: ACK_TIMEOUT,
+        retry_count: RETRY_COUNT,
+        rnr_retry: RNR_RETRY,
+    };
+    let connected = end.worker().connect_unmanaged(local.connection, &remote);
+    connected.with_context(|| {
+        let mtu = path_mtu.bytes();
+        format!("cannot reach the peer in packets of {mtu} bytes (another --gid or --mtu may help)")
+    })
+}
+
+fn ping(end: &mut End, local: &LocalQp, args: &RcPingpong) -> Result<()> {
+    for number in 0..args.common.count {
+        let sent = ours(number, args.common.size as usize);
+        end.post(local.connection, &sent)?;
+        let what = format_args!("the answer to message {number}");
+        let got = end.message(local.connection, &what)?;
+        same(number, &got, &sent)?;
+    }
+    Ok(())
+}
+
+fn pong(end: &mut End, local: &LocalQp, args: &RcPingpong) -> Result<()> {
+    let mut expected = Expected::pingpong(args.common.size as usize);
+    for number in 0..args.common.count {
+        let got = end.message(local.connection, &format_args!("message {number}"))?;
+        expected.check(&got)?;
+        end.post(local.connection, &got)?;
+    }
+    end.acknowledged(local.connection)
+}
