@@ -88,6 +88,17 @@ impl<'n> Node<'n> {
         self.endpoint_of(PKey::new(pkey), None)
     }
 
+    /// An endpoint, if the port can make one now.
+    pub fn endpoint_if_any(&mut self) -> Option<UdEndpoint> {
+        let (pkey, qkey) = (PKey::DEFAULT, QKEY);
+        let init = UdInit {
+            pkey,
+            qkey,
+            qpn: None,
+        };
+        self.port.create_ud(init).ok()
+    }
+
     fn endpoint_of(&mut self, pkey: PKey, qpn: Option<Qpn>) -> UdEndpoint {
         let qkey = QKEY;
         self.port.create_ud(UdInit { pkey, qkey, qpn }).unwrap()

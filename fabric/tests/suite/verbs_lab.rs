@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ static TAKEN: Mutex<()> = Mutex::new(());
 pub struct Devices {
     a: Device,
     b: Device,
+    /// Deletions that wait until nobody has the device open.
+    leaving: Mutex<Vec<Child>>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -39,6 +41,7 @@ impl Devices {
         Some(Devices {
             a: Device::named(a.trim()),
             b: Device::named(b.trim()),
+            leaving: Mutex::default(),
             _alone: alone,
         })
     }
@@ -78,21 +81,34 @@ impl Devices {
         std::iter::once(&self.a).chain(second)
     }
 
-    /// Deletes them.
+    /// Has them deleted, which happens as soon as nobody has them open.
     pub fn unplug(&self) {
-        for device in self.all() {
-            run("rdma", &["link", "del", &device.name]);
-        }
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        leaving.extend(self.all().map(|device| {
+            let mut rdma = Command::new("rdma");
+            rdma.args(["link", "del", &device.name]);
+            rdma.spawn().expect("iproute2 is installed")
+        }));
     }
 
     /// Makes them again.
     pub fn plug(&self) {
+        self.await_deletions();
         self.all().for_each(Device::make);
+    }
+
+    fn await_deletions(&self) {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        for mut rdma in leaving.drain(..) {
+            let status = rdma.wait().expect("a child");
+            assert!(status.success() || std::thread::panicking(), "{status}");
+        }
     }
 }
 
 impl Drop for Devices {
     fn drop(&mut self) {
+        self.await_deletions();
         for device in self.all() {
             let set = |words: &[&str]| {
                 let _ = Command::new("ip")

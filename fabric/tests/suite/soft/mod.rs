@@ -8,7 +8,6 @@ mod partitioned_connections;
 mod partitions;
 mod pressure;
 mod programs;
-mod programs;
 mod refusals;
 mod scale;
 mod traffic_class;
