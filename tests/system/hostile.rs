@@ -214,7 +214,6 @@ fn a_stolen_address_comes_back_to_its_owner() {
         return;
     };
     let (a, b) = lab.two();
-    let _turn = Load::alone();
     let attacker = Attacker::new(a, b);
     let memory = b.daemon().resident_kib();
     let mut numbers = Numbers(5);
