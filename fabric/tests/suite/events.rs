@@ -96,6 +96,15 @@ fn vanished_and_back() {
         until(&mut a, |e| *e == PortEvent::Removed);
         until(&mut b, |e| *e == PortEvent::Removed);
         assert_eq!(a.port.attributes().state, PortState::Down);
+        let deadline = Instant::now() + SOON;
+        while !lab.is_unplugged() {
+            assert!(Instant::now() < deadline, "somebody keeps the device");
+            for node in [&mut a, &mut b] {
+                node.process();
+                node.receive_for_no_time();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         if a.workers[0].train(8).is_some() {
             let one = payloads(0, 8, 8);
             let sent = a.send(&s, mgid, Qpn::MULTICAST, QKEY, &one);

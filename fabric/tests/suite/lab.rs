@@ -113,6 +113,14 @@ impl Lab {
         }
     }
 
+    /// Whether they are gone: an RDMA device goes when everybody has let go of it.
+    pub fn is_unplugged(&self) -> bool {
+        match self {
+            Lab::Soft(_) => true,
+            Lab::Verbs(devices) => devices.are_gone(),
+        }
+    }
+
     /// Puts them back.
     pub fn plug(&self) {
         match self {

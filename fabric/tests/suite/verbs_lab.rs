@@ -91,6 +91,13 @@ impl Devices {
         }));
     }
 
+    /// Whether they are deleted.
+    pub fn are_gone(&self) -> bool {
+        let mut leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = leaving.iter_mut();
+        all.all(|rdma| rdma.try_wait().expect("a child").is_some())
+    }
+
     /// Makes them again.
     pub fn plug(&self) {
         self.await_deletions();

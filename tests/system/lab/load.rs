@@ -11,37 +11,49 @@ static BUSY: Mutex<usize> = Mutex::new(0);
 static FREED: Condvar = Condvar::new();
 
 thread_local! {
-    /// How often this thread holds it: a test that has its turn waits for no second one.
-    static HELD: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread has a turn: then it need not wait for another one.
+    static HAS_TURN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A turn, which ends with this value.
-pub struct Load(());
+/// A turn, which ends with this value. It stays on the thread that began it.
+pub struct Load {
+    processors: usize,
+}
 
 impl Load {
-    /// Waits for one.
+    /// Waits for a processor.
     pub fn begin() -> Load {
-        let held = HELD.get();
-        if held == 0 {
-            let most = available_parallelism().map_or(1, usize::from);
-            let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut busy = FREED
-                .wait_while(busy, |busy| *busy >= most)
-                .unwrap_or_else(PoisonError::into_inner);
-            *busy += 1;
-        }
-        HELD.set(held + 1);
-        Load(())
+        Load::of(1)
     }
+
+    /// Waits for all processors, for what must not be slowed down.
+    pub fn alone() -> Load {
+        Load::of(most())
+    }
+
+    fn of(processors: usize) -> Load {
+        if HAS_TURN.replace(true) {
+            return Load { processors: 0 };
+        }
+        let busy = BUSY.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut busy = FREED
+            .wait_while(busy, |busy| *busy + processors > most())
+            .unwrap_or_else(PoisonError::into_inner);
+        *busy += processors;
+        Load { processors }
+    }
+}
+
+fn most() -> usize {
+    available_parallelism().map_or(1, usize::from)
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        let held = HELD.get() - 1;
-        HELD.set(held);
-        if held == 0 {
-            *BUSY.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-            FREED.notify_one();
+        if self.processors > 0 {
+            HAS_TURN.set(false);
+            *BUSY.lock().unwrap_or_else(PoisonError::into_inner) -= self.processors;
+            FREED.notify_all();
         }
     }
 }

@@ -28,7 +28,7 @@ pub use bridge::{Bridged, Guest};
 pub use daemon::Daemon;
 pub use follow::Follow;
 pub use host::Host;
-pub use iperf::{iperf, iperf_across, udp_arrives};
+pub use iperf::{iperf, iperf_above, iperf_across, udp_arrives};
 pub use load::Load;
 pub use loss::Loss;
 pub use namespace::Namespace;
