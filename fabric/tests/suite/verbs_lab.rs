@@ -125,8 +125,11 @@ impl Drop for Devices {
             };
             set(&[&device.interface, "mtu", &device.mtu]);
             set(&[&device.interface, "up"]);
-            if !device.is_there() && !std::thread::panicking() {
-                device.make();
+            // The next test needs it, whatever became of this one.
+            if !device.is_there() {
+                let words = ["link", "add", &device.name, "type", "rxe", "netdev"];
+                let mut rdma = Command::new("rdma");
+                let _ = rdma.args(words).arg(&device.interface).status();
             }
         }
     }
