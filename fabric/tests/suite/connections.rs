@@ -48,6 +48,8 @@ fn list(side: &mut Side<'_>) -> Vec<fabric::ConnectionInfo> {
 
 fn all_sizes<'n>(a: &mut Side<'n>, b: &mut Side<'n>) {
     let places = connected(a, b, 0);
+    // Who accepted learns of it last.
+    until(a, b, |_, b| list(b)[0].state == "ESTABLISHED");
     for (side, place, active) in [(&mut *a, places.0, true), (&mut *b, places.1, false)] {
         let list = list(side);
         let one = list.iter().find(|c| c.connection == place.1).unwrap();

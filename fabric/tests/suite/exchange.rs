@@ -76,6 +76,7 @@ fn small_payloads_of_every_length() {
     let (mut a, mut b) = lab.pair();
     let (s, r) = (a.endpoint(), b.endpoint());
     let gid = b.gid();
+    train_arrives(&mut a, &mut b, &payloads(0, 9, 9));
     let mut expected = Vec::new();
     for len in 1..=300 {
         let one = payloads(0, len, len);

@@ -34,7 +34,17 @@ impl<'n> Node<'n> {
     /// A soft port in a namespace.
     pub fn open(ns: &'n Namespace, config: SoftConfig) -> Node<'n> {
         let config = ProviderConfig::Soft(config);
-        let port = ns.run(|| fabric::open(config)).unwrap();
+        // A child that another test starts holds the descriptors of a port that is closed, and with
+        // them its lock, until it executes its program.
+        let deadline = Instant::now() + SOON;
+        let port = loop {
+            match ns.run(|| fabric::open(config.clone())) {
+                Err(e) if e.to_string().contains("another ibtapd") && Instant::now() < deadline => {
+                    sleep(Duration::from_millis(10));
+                }
+                opened => break opened.unwrap(),
+            }
+        };
         let quiet = Duration::from_millis(100);
         Node::of(Some(ns), port, quiet)
     }

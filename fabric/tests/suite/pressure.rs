@@ -4,8 +4,9 @@ use fabric::{AhAttributes, Sent, UdDestination};
 
 use std::time::Instant;
 
+use crate::exchange::train_arrives;
 use crate::lab::Lab;
-use crate::node::{Node, QKEY, SOON};
+use crate::node::{Node, QKEY, SOON, payloads};
 
 const TRAINS: usize = 400;
 
@@ -24,6 +25,8 @@ fn a_flood_arrives_in_order_and_room_comes_back() {
     let (mut a, mut b) = lab.pair();
     let (s, r) = (a.endpoint(), b.endpoint());
     let most = a.payload_max();
+    // The way is known from now on: while it is looked for, little may wait.
+    train_arrives(&mut a, &mut b, &payloads(0, 9, 9));
     let ah = a.workers[0].create_ah(&AhAttributes::to(b.gid())).unwrap();
     let to = UdDestination {
         ah,

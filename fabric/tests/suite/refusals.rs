@@ -1,11 +1,13 @@
 //! What is not for an endpoint does not reach it, and bad requests are refused.
 
+use std::time::Instant;
+
 use fabric::port::UdEndpoint;
 use fabric::{AhAttributes, FabricError, Gid, QKey, Qpn, Sent, TrainTicket, UdDestination};
 
 use crate::exchange::train_arrives;
 use crate::lab::{End, Family, Lab, mgid};
-use crate::node::{QKEY, payloads};
+use crate::node::{QKEY, SOON, payloads};
 
 #[test]
 fn foreign_keys_and_numbers_reach_nobody() {
@@ -14,6 +16,7 @@ fn foreign_keys_and_numbers_reach_nobody() {
     let (s, r, ended) = (a.endpoint(), b.endpoint(), b.endpoint());
     let gid = b.gid();
     let two = payloads(1, 500, 500);
+    train_arrives(&mut a, &mut b, &two);
     b.port.destroy_ud(ended.id).unwrap();
     let mut send = |from: &UdEndpoint, qpn, qkey| {
         assert_eq!(a.send(from, gid, qpn, qkey, &two), Sent::Done);
@@ -100,6 +103,11 @@ fn address_handles_come_and_go() {
             a.send(&s, nowhere, Qpn::new(5), QKEY, &one);
         }
         a.workers[0].destroy_ah(ah);
+        let deadline = Instant::now() + SOON;
+        while !a.workers[0].has_room() {
+            assert!(Instant::now() < deadline, "{:?}", a.workers[0].counters());
+            a.receive_for_no_time();
+        }
         assert_eq!(a.send(&s, gid, r.qpn, QKEY, &one), Sent::Done);
         assert_eq!(b.receive_from(&mut a, 1).len(), 1, "round {n}");
     }
