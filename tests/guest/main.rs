@@ -11,3 +11,4 @@ mod harness;
 mod interop;
 mod ipoib;
 mod recovery;
+mod suite;

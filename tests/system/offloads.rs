@@ -1,6 +1,6 @@
 //! `ethtool -k` and `-K` on `ib0`, and an underlay with fewer offloads than usual.
 
-use crate::lab::{Host, Lab, SOON, eventually, iperf};
+use crate::lab::{Host, Lab, SOON, eventually, iperf, iperf_above};
 
 /// State of a feature as `ethtool -k` prints it: "on" or "off", with "[fixed]" cut off.
 pub fn feature(host: &Host, interface: &str, name: &str) -> String {
@@ -79,8 +79,7 @@ fn tcp_works_with_each_offload_of_the_interface_off() {
         for host in [&*a, &*b] {
             host.ok(&format!("ethtool -K ib0 {name} off"));
         }
-        let report = iperf(a, b, &b.v6(), "-n 8M");
-        assert!(report.bits_per_second > 10e6, "{name} off: {report:?}");
+        iperf_above(a, b, &b.v6(), "-n 8M", 10e6);
         for host in [&*a, &*b] {
             host.ok(&format!("ethtool -K ib0 {name} on"));
         }
@@ -99,8 +98,7 @@ fn tcp_works_over_an_underlay_with_fewer_offloads() {
             host.ok(&format!("ethtool -K eth0 {name} off"));
         }
         for options in ["-n 8M", "-n 8M -R"] {
-            let report = iperf(a, b, &b.v4(), options);
-            assert!(report.bits_per_second > 10e6, "{name} off: {report:?}");
+            iperf_above(a, b, &b.v4(), options, 10e6);
         }
     }
     assert_eq!(

@@ -1,6 +1,6 @@
 //! What happens below: the underlay goes down, changes its MTU or address, vanishes, comes back.
 
-use crate::lab::{Host, Lab, SOON, UNDERLAY_MTU, eventually};
+use crate::lab::{Host, Lab, Load, SOON, UNDERLAY_MTU, eventually};
 
 fn await_state(host: &Host, state: &str) {
     eventually(SOON, &format!("state {state}"), || {
@@ -38,6 +38,7 @@ fn the_underlays_mtu_shrinks_and_grows_under_load() {
     };
     let (a, b) = lab.two();
     a.reaches(b);
+    let _turn = Load::begin();
     let _server = b.spawn("iperf3 -s -1");
     b.run_script(
         "for i in $(seq 100); do ss -Hltn sport = :5201 | grep -q . && break; sleep 0.1; done",

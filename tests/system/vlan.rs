@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
-use crate::lab::{Background, Host, Lab, SOON, Sniffer, Station, eventually, iperf};
+use crate::lab::{Background, Host, Lab, Load, SOON, Sniffer, Station, eventually, iperf};
 
 /// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
 fn config(port: &str, more: &str) -> String {
@@ -467,19 +467,22 @@ fn moderation_spares_wake_ups_and_answers_still() {
         assert!(packets > 10_000, "{packets} packets");
         wakeups
     };
-    let usual = flood(a);
     let set = |words: &str| b.ibtap(&format!("coalesce ib0 {words}"));
-    let done = set("--rx-usecs 5000 --rx-frames 64");
-    assert_eq!(done.code, Some(0), "{done:?}");
-    let spared = flood(a);
-    assert!(spared * 2 < usual, "{spared} wake-ups instead of {usual}");
-    a.reaches(b);
-    iperf(a, b, &b.v4(), "-n 5M");
-    assert_ne!(set("--rx-usecs 65536").code, Some(0));
-    assert_eq!(set("--rx-usecs 0 --rx-frames 0").code, Some(0));
-    let again = flood(a);
-    assert!(
-        spared * 2 < again,
-        "{spared} wake-ups, and {again} without moderation again"
-    );
+    let mut seen = Vec::new();
+    // A daemon that a busy machine lets wait is woken less often by itself: such a round says nothing.
+    let spares = (0..3).any(|_| {
+        let _turn = Load::alone();
+        let usual = flood(a);
+        let done = set("--rx-usecs 5000 --rx-frames 64");
+        assert_eq!(done.code, Some(0), "{done:?}");
+        let spared = flood(a);
+        a.reaches(b);
+        iperf(a, b, &b.v4(), "-n 5M");
+        assert_ne!(set("--rx-usecs 65536").code, Some(0));
+        assert_eq!(set("--rx-usecs 0 --rx-frames 0").code, Some(0));
+        let again = flood(a);
+        seen.push((usual, spared, again));
+        spared * 2 < usual.min(again)
+    });
+    assert!(spares, "wake-ups before, with moderation, after: {seen:?}");
 }

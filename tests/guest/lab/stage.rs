@@ -118,10 +118,14 @@ impl Stage {
 fn share_programs(scratch: &Path) -> PathBuf {
     let share = scratch.join("share");
     fs::create_dir(&share).expect("a folder");
-    for program in [programs::ibtapd(), programs::ibtap()] {
+    for (name, program) in [
+        ("ibtapd", programs::ibtapd()),
+        ("ibtap", programs::ibtap()),
+        ("suite", programs::suite()),
+    ] {
         let done = Command::new("strip")
             .arg("-o")
-            .arg(share.join(program.file_name().expect("a file")))
+            .arg(share.join(name))
             .arg(program)
             .status()
             .expect("binutils are installed");

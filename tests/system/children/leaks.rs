@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
-use crate::lab::{Lab, Pinging};
+use crate::lab::{Lab, Load, Pinging};
 
 /// How many children each process makes and deletes.
 const CYCLES: usize = 250;
@@ -42,6 +42,7 @@ fn a_thousand_children_from_several_processes_under_traffic_leave_nothing_behind
     };
     let (a, b) = lab.two();
     let socket = a.socket();
+    let _turn = Load::begin();
     let (before, memory) = (in_use(a), a.daemon().resident_kib());
     let traffic = Pinging::start(a, &b.v4());
     let namespace = a.namespace().name().to_owned();

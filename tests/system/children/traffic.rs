@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use crate::lab::Lab;
+use crate::lab::{Lab, Load};
 
 /// Bytes that a host's stack has sent through an interface.
 fn sent(host: &Host, name: &str) -> u64 {
@@ -27,6 +27,7 @@ fn iperf3_runs_through_two_children_at_once() {
     reaches(a, b, 1);
     reaches(a, b, 2);
 
+    let _turn = Load::begin();
     let port = |subnet: u8| 5300 + u16::from(subnet);
     let _servers = [1, 2].map(|subnet| {
         let server = b.spawn(&format!("iperf3 -s -1 --forceflush -p {}", port(subnet)));

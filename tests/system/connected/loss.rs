@@ -1,6 +1,6 @@
 //! An underlay that loses single packets: connections repair what datagrams leave to TCP.
 
-use crate::lab::{CONNECTED, CONNECTED_MTU, Host, Lab, Loss, arrives_whole, iperf};
+use crate::lab::{CONNECTED, CONNECTED_MTU, Host, Lab, Load, Loss, arrives_whole, iperf_above};
 
 use super::v4_payload;
 
@@ -26,8 +26,7 @@ fn tcp_goes_on_when_each_hundredth_packet_is_lost() {
     with_loss(|a, b, loss| {
         loss.per_mille(10);
         for options in ["-t 3", "-t 3 -R", "-t 3 -P 4"] {
-            let report = iperf(a, b, &b.v4(), options);
-            assert!(report.bits_per_second > FLOOR, "{options}: {report:?}");
+            iperf_above(a, b, &b.v4(), options, FLOOR);
         }
         assert!(loss.lost() > 100, "{} packets lost", loss.lost());
         for host in [a, b] {
@@ -46,6 +45,7 @@ fn no_large_packet_is_lost_when_each_hundredth_of_its_parts_is() {
     with_loss(|a, b, loss| {
         loss.per_mille(10);
         let payload = v4_payload(CONNECTED_MTU);
+        let _turn = Load::begin();
         let said = a.ok(&format!(
             "ping -M do -q -c 200 -i 0.02 -W 5 -s {payload} {}",
             b.v4()

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::lab::{
-    CONNECTED, CONNECTED_MTU, Host, Lab, Pinging, SOON, UNDERLAY_MTU, eventually, iperf_across,
+    Background, CONNECTED, CONNECTED_MTU, Host, Lab, Load, Pinging, SOON, UNDERLAY_MTU, eventually,
+    iperf_across,
 };
 
 use super::{HEALED, full_packets_pass, v4_payload, v6_payload};
@@ -14,7 +15,8 @@ const UNNOTICED: Duration = Duration::from_secs(2);
 const PERSISTENT: [&str; 3] = ["--mode", "connected", "--persist"];
 
 /// A load from one host to another that nobody waits for.
-fn load(from: &Host, to: &Host) -> [crate::lab::Background; 2] {
+fn load(from: &Host, to: &Host) -> (Load, [Background; 2]) {
+    let turn = Load::begin();
     let server = to.spawn("iperf3 -s -p 5301");
     eventually(SOON, "the iperf3 server", || {
         let listening = to.ok("ss -Hltn sport = :5301");
@@ -25,7 +27,7 @@ fn load(from: &Host, to: &Host) -> [crate::lab::Background; 2] {
     eventually(SOON, "the load to flow", || {
         (from.of_connections("tx_bytes") > before + (1 << 20)).then_some(())
     });
-    [server, client]
+    (turn, [server, client])
 }
 
 /// Full packets pass both ways within a few seconds.

@@ -2,7 +2,8 @@
 
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
 use crate::lab::{
-    CONNECTED, CONNECTED_MTU, Host, Lab, SOON, arrives_whole, eventually, iperf, udp_arrives,
+    CONNECTED, CONNECTED_MTU, Host, Lab, SOON, arrives_whole, eventually, iperf, iperf_above,
+    udp_arrives,
 };
 
 use super::{full_packets_pass, v4_payload, v6_payload};
@@ -85,11 +86,7 @@ fn tcp_runs_both_ways_over_both_families_in_connections_that_count_it() {
                 sender.of_connections("tx_bytes"),
                 receiver.of_connections("rx_bytes"),
             ];
-            let report = iperf(a, b, &address, options);
-            assert!(
-                report.bits_per_second > FLOOR,
-                "{address} {options}: {report:?}"
-            );
+            let report = iperf_above(a, b, &address, options, FLOOR);
             let carried = (report.bits_per_second / 8.0) as u64;
             let after = [
                 sender.of_connections("tx_bytes"),
@@ -178,8 +175,7 @@ fn one_queue_and_four_queues_carry_tcp() {
     }
     a.reaches(b);
     for options in ["-t 2 -P 4", "-t 2 -P 4 -R"] {
-        let report = iperf(a, b, &b.v4(), options);
-        assert!(report.bits_per_second > FLOOR, "{options}: {report:?}");
+        iperf_above(a, b, &b.v4(), options, FLOOR);
     }
     ends_agree(a, b);
     ends_agree(b, a);
@@ -198,11 +194,7 @@ fn connections_between_ipv4_gids_carry_full_packets_and_tcp() {
     b.connects_to(a);
     full_packets_pass(a, b, CONNECTED_MTU);
     for options in ["-t 1", "-t 1 -R"] {
-        let report = iperf(a, b, &b.v6(), options);
-        assert!(
-            report.bits_per_second > FLOOR / 2.0,
-            "{options}: {report:?}"
-        );
+        iperf_above(a, b, &b.v6(), options, FLOOR / 2.0);
     }
     for host in [&*a, &*b] {
         assert_eq!(host.counter("ib0", "rx_icrc_errors"), 0);

@@ -3,8 +3,8 @@
 use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::Host;
 use super::packet::{ROCE_PORT, Ud};
+use super::{Host, Load};
 
 /// A small generator of numbers that are the same in every run (xorshift64, Marsaglia 2003).
 pub struct Numbers(pub u64);
@@ -98,6 +98,7 @@ impl Attacker {
 
     /// Sends `per_second` datagrams a second for three seconds.
     pub fn storm(&self, per_second: u32, mut make: impl FnMut(u32) -> Vec<u8>) {
+        let _turn = Load::begin();
         let start = Instant::now();
         for number in 0..3 * per_second {
             let due = start + Duration::from_secs(1) * number / per_second;
@@ -110,6 +111,7 @@ impl Attacker {
 
     /// Sends `count` datagrams in bursts that leave the victim some of the processor.
     pub fn flood(&self, count: usize, mut make: impl FnMut(usize) -> Vec<u8>) {
+        let _turn = Load::begin();
         for number in 0..count {
             self.send(&make(number));
             if number % 64 == 63 {

@@ -1,8 +1,10 @@
 //! Where the programs under test are.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+
+use serde_json::Value;
 
 /// `ibtapd`, which cargo has built for these tests.
 pub fn ibtapd() -> &'static Path {
@@ -30,22 +32,61 @@ pub fn ibtap_peer() -> &'static Path {
 /// A program of another package of the workspace: cargo does not build it for these tests, so they
 /// ask for it, with the same profile and target directory. A no-op where it is up to date.
 fn of_package(package: &str, program: &str) -> PathBuf {
-    let folder = ibtapd().parent().expect("a program is in a folder");
-    let target = folder
-        .parent()
-        .expect("a profile's folder is in the target's");
-    let profile = match folder.file_name().and_then(|name| name.to_str()) {
-        Some("debug") | None => "dev",
-        Some(profile) => profile,
-    };
-    let done = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", package, "--bin", program])
-        .args(["--profile", profile, "--manifest-path"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-        .arg("--target-dir")
-        .arg(target)
+    let done = cargo("build", "dev")
+        .args(["--quiet", "--package", package, "--bin", program])
         .status()
         .expect("cargo runs");
     assert!(done.success(), "cannot build {program}");
-    folder.join(program)
+    folder().join(program)
+}
+
+/// The tests of a port that run over either provider, `fabric/tests/suite`.
+pub fn suite() -> &'static Path {
+    static SUITE: OnceLock<PathBuf> = OnceLock::new();
+    SUITE.get_or_init(|| {
+        // For the whole workspace, as scripts/test has built it: its packages' features are united.
+        let done = cargo("test", "test")
+            .args(["--workspace", "--test", "suite", "--no-run"])
+            .args(["--message-format", "json"])
+            .stderr(Stdio::inherit())
+            .output()
+            .expect("cargo runs");
+        assert!(done.status.success(), "cannot build the suite");
+        let said = String::from_utf8_lossy(&done.stdout);
+        let mut messages = said
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("cargo's messages are JSON"));
+        let built = messages.find_map(|m| {
+            let is_it = m["target"]["name"] == "suite";
+            m["executable"]
+                .as_str()
+                .filter(|_| is_it)
+                .map(PathBuf::from)
+        });
+        built.expect("cargo says where it is")
+    })
+}
+
+/// The folder of the programs, which is named after the profile.
+fn folder() -> &'static Path {
+    ibtapd().parent().expect("a program is in a folder")
+}
+
+/// A command of cargo's with the profile and the target directory of these tests, whose profile is
+/// called `usual` where it is not another one on purpose.
+fn cargo(verb: &str, usual: &str) -> Command {
+    let target = folder()
+        .parent()
+        .expect("a profile's folder is in the target's");
+    let profile = match folder().file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => usual,
+        Some(profile) => profile,
+    };
+    let mut command = Command::new(env!("CARGO"));
+    command
+        .args([verb, "--profile", profile, "--manifest-path"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target);
+    command
 }

@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 
-use super::Station;
+use super::{Load, Station};
 
 const BYTES: usize = 32 << 20;
 const PORT: u16 = 7007;
 
 /// Sends 32 MiB from one station to an address of another, which must get them as they were.
 pub fn arrives_whole(from: &Station, to: &Station, address: &str) {
+    let _turn = Load::begin();
     let address: IpAddr = address.parse().expect("an address");
     let listener = to
         .namespace()

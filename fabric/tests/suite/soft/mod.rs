@@ -1,11 +1,9 @@
-//! The soft port on real sockets: pairs of ports in network namespaces of their own.
+//! The soft port alone: its workers, its lists of peers, what it makes of bad packets, its underlay.
 
 mod connections;
 mod events;
 mod exchange;
 mod groups;
-mod net;
-mod node;
 mod partitioned_connections;
 mod partitions;
 mod pressure;

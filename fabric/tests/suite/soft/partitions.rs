@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use fabric::port::UdEndpoint;
 use fabric::soft::{GidChoice, SoftConfig};
-use fabric::{Gid, PKey, Port, PortState, QKey, Qpn, Sent};
+use fabric::{Gid, PKey, PortState, QKey, Qpn, Sent};
 
 use crate::net::Cable;
 use crate::node::{Got, Node, QKEY, payloads};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fabric::port::UdEndpoint;
 use fabric::soft::{GidChoice, LinkMtu, SoftConfig, SoftPort};
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Sent, UdDestination, UdInit};
+use fabric::{PKey, QKey, Qpn, Sent, UdDestination, UdInit};
 
 use crate::net::{Cable, Namespace};
 use crate::node::{Node, QKEY, payloads};
@@ -184,23 +184,6 @@ fn an_unusable_underlay_is_explained() {
     assert!(refusal(&cable.a, &soon()).contains("disable_ipv6=0"));
     cable.a.ip(&["link", "set", "u0", "down"]);
     assert!(refusal(&cable.a, &soon()).contains("ip link set u0 up"));
-}
-
-#[test]
-fn the_control_side_refuses_what_it_does_not_know() {
-    let cable = Cable::new(1500);
-    let mut a = Node::open(&cable.a, config());
-    let s = a.endpoint();
-    let group = |g: &str| g.parse::<Gid>().unwrap();
-    for bad in ["fe80::1", "239.1.2.3"] {
-        let attached = a.port.attach(s.id, group(bad));
-        assert!(matches!(attached, Err(FabricError::BadGroup(_))), "{bad}");
-    }
-    a.port.destroy_ud(s.id).unwrap();
-    let gone = a.port.destroy_ud(s.id);
-    assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == s.id));
-    let sent = a.send(&s, group("fe80::1"), s.qpn, QKEY, &payloads(0, 8, 8));
-    assert_eq!(sent, Sent::Failed);
 }
 
 #[test]

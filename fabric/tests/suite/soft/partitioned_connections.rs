@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use fabric::port::UdEndpoint;
 use fabric::soft::SoftConfig;
-use fabric::{CloseReason, ConnectError, ConnectRequest, PKey, Port, RejectReason, ServiceId};
+use fabric::{CloseReason, ConnectError, ConnectRequest, PKey, RejectReason, ServiceId};
 
-use crate::connections::{SERVICE, SIZES, Side, connected, exchange, sizes, until};
 use crate::net::{Cable, Namespace};
 use crate::node::Node;
+use crate::side::{SERVICE, SIZES, Side, connected, exchange, sizes, until};
 
 /// A node whose workers listen in the name of an endpoint of this partition, which is its only one.
 fn side<'n>(ns: &'n Namespace, table: &[u16], partition: u16) -> (Side<'n>, UdEndpoint) {

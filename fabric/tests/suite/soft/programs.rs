@@ -10,7 +10,7 @@ use fabric::{
     ServiceId, UdInit, Worker,
 };
 
-use crate::exchange::{config, ipv4};
+use super::exchange::{config, ipv4};
 use crate::net::{Cable, Namespace};
 use crate::node::QKEY;
 

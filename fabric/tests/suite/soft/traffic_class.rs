@@ -9,7 +9,7 @@ use fabric::soft::SoftConfig;
 use fabric::{AhAttributes, Gid, Qpn, Sent};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
 
-use crate::exchange::ipv4;
+use super::exchange::ipv4;
 use crate::net::{Cable, Namespace};
 use crate::node::{Node, QKEY, payloads};
 

@@ -6,7 +6,8 @@ use fabric::soft::SoftConfig;
 use fabric::{AhAttributes, Sent, UdDestination};
 use rustix::event::{Timespec, epoll};
 
-use crate::exchange::{ipv4, train_arrives};
+use super::exchange::ipv4;
+use crate::exchange::train_arrives;
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
 

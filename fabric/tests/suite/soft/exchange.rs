@@ -1,10 +1,11 @@
-//! Datagrams arrive, whole and once.
+//! Trains arrive in one run, and multicast reaches who is on a list of peers.
 
 use std::net::IpAddr;
 
 use fabric::soft::{GidChoice, SoftConfig};
-use fabric::{Gid, Port, Qpn, Sent};
+use fabric::{Gid, Qpn, Sent};
 
+use crate::exchange::train_arrives;
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
 
@@ -22,27 +23,7 @@ pub fn ipv4(peer: &str) -> SoftConfig {
     }
 }
 
-/// Sends a train from one to the other; it arrives whole and in order.
-pub fn train_arrives(from: &mut Node<'_>, to: &mut Node<'_>, sent: &[Vec<u8>]) {
-    let (s, r) = (from.endpoint(), to.endpoint());
-    let (gid, qpn) = (to.gid(), r.qpn);
-    assert_eq!(from.send(&s, gid, qpn, QKEY, sent), Sent::Done);
-    let got = to.receive(sent.len());
-    assert!(
-        got.iter().map(|g| &g.2).eq(sent),
-        "{:?}",
-        to.workers[0].counters()
-    );
-    for (_, d, _) in &got {
-        assert_eq!(
-            (d.endpoint, d.src_qpn, d.src_gid),
-            (r.id, s.qpn, from.gid())
-        );
-        assert_eq!((d.dst_gid, d.multicast, Some(d.pkey)), (gid, false, r.pkey));
-    }
-}
-
-/// The same, and it arrives in one run.
+/// Sends a train from one to the other; it arrives in one run.
 fn unicast(from: &mut Node<'_>, to: &mut Node<'_>, count: usize, len: usize, last: usize) {
     let runs = to.counter("rx_trains");
     train_arrives(from, to, &payloads(count, len, last));
@@ -61,7 +42,7 @@ fn both_ways(a: &mut Node<'_>, b: &mut Node<'_>) {
 }
 
 #[test]
-fn unicast_trains_over_ipv6() {
+fn trains_arrive_in_one_run_over_ipv6() {
     let cable = Cable::new(9000);
     let mut a = Node::open(&cable.a, config());
     let mut b = Node::open(&cable.b, config());
@@ -70,7 +51,7 @@ fn unicast_trains_over_ipv6() {
 }
 
 #[test]
-fn unicast_trains_over_ipv4() {
+fn trains_arrive_in_one_run_over_ipv4() {
     let cable = Cable::new(9000);
     let mut a = Node::open(&cable.a, ipv4("192.0.2.2"));
     let mut b = Node::open(&cable.b, ipv4("192.0.2.1"));

@@ -1,11 +1,11 @@
 //! Many endpoints on one port: what making and ending them costs grows with them, not with their
-//! square. `cargo test -p fabric --release --test soft scale -- --nocapture` prints the times.
+//! square. `cargo test -p fabric --release --test suite scale -- --nocapture` prints the times.
 
 use std::time::Instant;
 
 use fabric::port::UdEndpoint;
 use fabric::soft::SoftConfig;
-use fabric::{Gid, PKey, Port};
+use fabric::{Gid, PKey};
 
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
@@ -46,26 +46,22 @@ fn children_by_the_hundred_leave_nothing_behind() {
     let many: Vec<Gid> = (0..OTHERS)
         .map(|n| format!("ff12:401b:ffff::1:{n:x}").parse().unwrap())
         .collect();
-    let port = &mut a.port;
-    cable
-        .a
-        .run(|| port.change_groups(parent.id, &many, &[]))
+    a.at_home(|port| port.change_groups(parent.id, &many, &[]))
         .unwrap();
     for _ in 0..3 {
         let partitions = 1..=COUNT;
         let all: Vec<UdEndpoint> = timed("create_ud", || {
             partitions.clone().map(|n| a.endpoint_in(n)).collect()
         });
-        let port = &mut a.port;
         timed("change_groups", || {
-            cable.a.run(|| {
+            a.at_home(|port| {
                 for (endpoint, n) in all.iter().zip(partitions.clone()) {
                     let refused = port.change_groups(endpoint.id, &groups(n), &[]).unwrap();
                     assert!(refused.is_empty(), "{refused:?}");
                 }
             });
         });
-        let resources = port.resources();
+        let resources = a.port.resources();
         assert_eq!(resources.queue_pairs.len(), usize::from(COUNT) + 2);
         assert_eq!(resources.groups.len(), usize::from(OTHERS + COUNT * GROUPS));
         timed("poll", || {

@@ -1,44 +1,11 @@
-//! Multicast groups: many of them, and siblings in one.
+//! As many groups as there may be, and siblings among copies to peers.
 
 use fabric::soft::SoftConfig;
-use fabric::{FabricError, Gid, Port, Qpn, Sent};
+use fabric::{FabricError, Gid, Qpn, Sent};
 
+use crate::lab::mgid;
 use crate::net::Cable;
 use crate::node::{Node, QKEY, payloads};
-
-fn mgid(n: u16) -> Gid {
-    format!("ff12:401b:ffff::{n:x}").parse().unwrap()
-}
-
-#[test]
-fn thousands_of_groups() {
-    const COUNT: u16 = 2500;
-    let cable = Cable::new(1500);
-    let mut a = Node::open(&cable.a, SoftConfig::new("u0"));
-    let mut b = Node::open(&cable.b, SoftConfig::new("u0"));
-    let (s, r) = (a.endpoint(), b.endpoint());
-    let all: Vec<Gid> = (1..=COUNT).map(mgid).collect();
-    let port = &mut b.port;
-    let refused = cable.b.run(|| port.change_groups(r.id, &all, &[])).unwrap();
-    assert!(refused.is_empty(), "{refused:?}");
-    assert_eq!(b.port.resources().groups.len(), COUNT.into());
-    let one = payloads(0, 20, 20);
-    for n in [1, 1000, 1001, COUNT, COUNT + 1] {
-        assert_eq!(a.send(&s, mgid(n), Qpn::MULTICAST, QKEY, &one), Sent::Done);
-    }
-    let to: Vec<Gid> = b
-        .receive_for_a_while()
-        .iter()
-        .map(|g| g.1.dst_gid)
-        .collect();
-    assert_eq!(to, [1, 1000, 1001, COUNT].map(mgid));
-    b.port.detach(r.id, mgid(1000)).unwrap();
-    assert_eq!(
-        a.send(&s, mgid(1000), Qpn::MULTICAST, QKEY, &one),
-        Sent::Done
-    );
-    assert!(b.receive_for_a_while().is_empty());
-}
 
 #[test]
 fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
@@ -48,8 +15,7 @@ fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
     let most = a.port.capabilities().groups_max;
     let all: Vec<Gid> = (1..=most as u16).map(mgid).collect();
     let bad: Gid = "fe80::1".parse().unwrap();
-    let port = &mut a.port;
-    let refused = cable.a.run(|| {
+    let refused = a.at_home(|port| {
         let mut refused = port.change_groups(to.id, &all, &[]).unwrap();
         let over = [mgid(0xfff0), bad, mgid(0xfff1)];
         refused.extend(port.change_groups(to.id, &over, &[all[0], bad]).unwrap());
@@ -58,12 +24,12 @@ fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
     let told: Vec<Gid> = refused.iter().map(|(mgid, _)| *mgid).collect();
     assert_eq!(told, [bad, mgid(0xfff1)]);
     assert!(matches!(refused[1].1, FabricError::Limit(_)), "{refused:?}");
-    let has: Vec<Gid> = port.resources().groups.iter().map(|g| g.mgid).collect();
+    let has: Vec<Gid> = a.port.resources().groups.iter().map(|g| g.mgid).collect();
     assert_eq!(has.len(), most);
     assert!(has.contains(&mgid(0xfff0)) && !has.contains(&all[0]));
-    port.destroy_ud(to.id).unwrap();
-    assert!(port.resources().groups.is_empty());
-    let gone = port.change_groups(to.id, &all, &[]);
+    a.port.destroy_ud(to.id).unwrap();
+    assert!(a.port.resources().groups.is_empty());
+    let gone = a.port.change_groups(to.id, &all, &[]);
     assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(_))));
 }
 

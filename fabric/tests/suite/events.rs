@@ -1,0 +1,192 @@
+//! What is done to the device under a port, or to its interface, while the port is open.
+
+use std::time::Instant;
+
+use fabric::{Gid, PortEvent, PortState, Qpn, Sent};
+
+use crate::exchange::{of, train_arrives};
+use crate::lab::{End, Lab, say};
+use crate::node::{Node, QKEY, SOON, payloads};
+
+const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
+
+/// The events until one of them is `last`.
+pub fn until(node: &mut Node<'_>, last: impl Fn(&PortEvent) -> bool) -> Vec<PortEvent> {
+    let deadline = Instant::now() + SOON;
+    let mut all = Vec::new();
+    while !all.iter().any(&last) {
+        let about = node.port.attributes();
+        assert!(Instant::now() < deadline, "only {all:?}: {about:?}");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        all.extend(node.process());
+        // What its workers have to do with it.
+        node.receive_for_no_time();
+    }
+    all
+}
+
+pub fn active(node: &mut Node<'_>) -> Vec<PortEvent> {
+    until(node, |e| *e == PortEvent::Active)
+}
+
+/// A datagram to a group and one to a queue pair arrive.
+pub fn assert_talk(a: &mut Node<'_>, b: &mut Node<'_>) {
+    let mgid: Gid = BROADCAST.parse().unwrap();
+    let (s, r) = (a.endpoint(), b.endpoint());
+    a.attach(&s, mgid);
+    b.attach(&r, mgid);
+    b.receive_for_a_while_from(a);
+    let one = payloads(0, 30, 30);
+    let gid = b.gid();
+    assert_eq!(a.send(&s, gid, r.qpn, QKEY, &one), Sent::Done);
+    let mut got = b.receive_from(a, 1);
+    assert_eq!(a.send(&s, mgid, Qpn::MULTICAST, QKEY, &one), Sent::Done);
+    let deadline = Instant::now() + SOON;
+    while of(&got, &r).len() < 2 && Instant::now() < deadline {
+        got.extend(b.receive_for_a_while_from(a));
+    }
+    let mine = got.iter().filter(|g| g.1.endpoint == r.id);
+    let kinds: Vec<bool> = mine.map(|g| g.1.multicast).collect();
+    assert_eq!(kinds, [false, true], "{:?}", b.workers[0].counters());
+    a.port.destroy_ud(s.id).unwrap();
+    b.port.destroy_ud(r.id).unwrap();
+}
+
+#[test]
+fn down_and_up() {
+    let lab = Lab::new();
+    let (mut a, mut b) = lab.pair();
+    let r = b.endpoint();
+    b.attach(&r, BROADCAST.parse().unwrap());
+    assert_talk(&mut a, &mut b);
+    lab.ip(End::B, "link set u0 down");
+    for node in [&mut a, &mut b] {
+        until(node, |e| matches!(e, PortEvent::Down(_)));
+        let about = node.port.attributes();
+        assert_eq!(about.state, PortState::Down);
+        assert!(about.state_reason.is_some_and(|why| !why.is_empty()));
+    }
+    lab.ip(End::B, "link set u0 up");
+    active(&mut a);
+    active(&mut b);
+    assert_eq!(b.port.attributes().state_reason, None);
+    assert_talk(&mut a, &mut b);
+    assert_talk(&mut b, &mut a);
+    assert!(b.port.resources().groups.iter().any(|g| g.qpn == r.qpn));
+}
+
+/// The device goes and comes back: endpoints and groups are there again, maybe under other numbers,
+/// which are told, and what was asked for meanwhile holds.
+#[test]
+fn vanished_and_back() {
+    let lab = Lab::new();
+    if let Lab::Verbs(devices) = &lab
+        && !devices.are_software()
+    {
+        say("SKIPPED vanished_and_back: only software devices can be deleted and made again");
+        return;
+    }
+    let (mut a, mut b) = lab.pair();
+    let mgid: Gid = BROADCAST.parse().unwrap();
+    let (s, r) = (a.endpoint(), b.endpoint());
+    b.attach(&r, mgid);
+    let mut now = vec![r];
+    for round in 0..2 {
+        lab.unplug();
+        until(&mut a, |e| *e == PortEvent::Removed);
+        until(&mut b, |e| *e == PortEvent::Removed);
+        assert_eq!(a.port.attributes().state, PortState::Down);
+        let deadline = Instant::now() + SOON;
+        while !lab.is_unplugged() {
+            assert!(Instant::now() < deadline, "somebody keeps the device");
+            for node in [&mut a, &mut b] {
+                node.process();
+                node.receive_for_no_time();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        if a.workers[0].train(8).is_some() {
+            let one = payloads(0, 8, 8);
+            let sent = a.send(&s, mgid, Qpn::MULTICAST, QKEY, &one);
+            assert_eq!(sent, Sent::Failed, "round {round}");
+        }
+        // Where an endpoint can be made that has no device yet, it has one afterwards.
+        if let Some(late) = b.endpoint_if_any() {
+            b.attach(&late, mgid);
+            now.push(late);
+        }
+        lab.plug();
+        for node in [&mut a, &mut b] {
+            let events = active(node);
+            let is_told = |e: &PortEvent| {
+                matches!(
+                    e,
+                    PortEvent::Active
+                        | PortEvent::GidChange(_)
+                        | PortEvent::MtuChange(_)
+                        | PortEvent::QpnChange(_)
+                        | PortEvent::Down(_)
+                )
+            };
+            assert!(events.iter().all(is_told), "{events:?}");
+        }
+        for endpoint in &now {
+            let qpn = b.port.endpoint_qpn(endpoint.id).expect("it is there");
+            let all = b.port.resources().queue_pairs;
+            let q = all.iter().find(|q| q.qpn == qpn).expect("it is listed");
+            assert_eq!((q.endpoint, q.state), (endpoint.id, "RTS"));
+        }
+        let two = payloads(1, 500, 8);
+        assert_eq!(a.send(&s, mgid, Qpn::MULTICAST, QKEY, &two), Sent::Done);
+        let mut got = b.receive_from(&mut a, 2 * now.len());
+        got.extend(b.receive_for_a_while_from(&mut a));
+        for endpoint in &now {
+            assert_eq!(of(&got, endpoint).len(), 2, "round {round}: {endpoint:?}");
+        }
+        train_arrives(&mut a, &mut b, &two);
+        assert_talk(&mut a, &mut b);
+    }
+}
+
+#[test]
+fn the_gid_follows_the_address() {
+    let lab = Lab::new();
+    let (mut a, mut b) = lab.pair();
+    let old = a.gid();
+    let new: Gid = "fe80::77".parse().unwrap();
+    lab.ip(End::A, "address add fe80::77/64 dev u0 nodad");
+    lab.ip(End::A, &format!("address del {old}/64 dev u0"));
+    until(&mut a, |e| *e == PortEvent::GidChange(new));
+    assert_eq!(a.gid(), new);
+    if lab.is_one_device() {
+        until(&mut b, |e| *e == PortEvent::GidChange(new));
+    }
+    assert_talk(&mut a, &mut b);
+    assert_talk(&mut b, &mut a);
+    lab.ip(End::A, &format!("address add {old}/64 dev u0 nodad"));
+    lab.ip(End::A, "address del fe80::77/64 dev u0");
+    until(&mut a, |e| *e == PortEvent::GidChange(old));
+}
+
+#[test]
+fn the_payload_follows_the_mtu() {
+    let lab = Lab::new();
+    let (mut a, mut b) = lab.pair();
+    let most = a.payload_max();
+    for (mtu, payload) in [("2200", 2048), ("1500", 1024)] {
+        for end in [End::A, End::B] {
+            lab.ip(end, &format!("link set u0 mtu {mtu}"));
+        }
+        let payload = match &lab {
+            // An MTU of the IBA, unless the whole packet is ours to make.
+            Lab::Verbs(_) => payload,
+            Lab::Soft(_) => payload.max(if mtu == "1500" { 1428 } else { 0 }),
+        };
+        let changed = |e: &PortEvent| *e == PortEvent::MtuChange(payload);
+        until(&mut a, changed);
+        until(&mut b, changed);
+        let payload = payload as usize;
+        assert!(payload < most && a.payload_max() == payload);
+        train_arrives(&mut a, &mut b, &payloads(3, payload, payload));
+    }
+}

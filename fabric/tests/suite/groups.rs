@@ -1,0 +1,87 @@
+//! Multicast groups: many of them, and siblings in one.
+
+use fabric::{FabricError, Gid, Qpn, Sent};
+
+use crate::exchange::of;
+use crate::lab::{End, Family, Lab, mgid};
+use crate::node::{QKEY, payloads};
+
+#[test]
+fn thousands_of_groups() {
+    let lab = Lab::new();
+    let (mut a, mut b) = lab.pair();
+    let count = a.port.capabilities().groups_max.min(2500) as u16;
+    let (s, r) = (a.endpoint(), b.endpoint());
+    let all: Vec<Gid> = (1..=count).map(mgid).collect();
+    let refused = b.at_home(|port| port.change_groups(r.id, &all, &[]));
+    let refused = refused.unwrap();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert_eq!(b.port.resources().groups.len(), count.into());
+    let one = payloads(0, 20, 20);
+    let middle = count / 2;
+    for n in [1, middle, middle + 1, count, count + 1] {
+        assert_eq!(a.send(&s, mgid(n), Qpn::MULTICAST, QKEY, &one), Sent::Done);
+    }
+    let mut got = b.receive_from(&mut a, 4);
+    got.extend(b.receive_for_a_while_from(&mut a));
+    let to: Vec<Gid> = got.iter().map(|g| g.1.dst_gid).collect();
+    assert_eq!(to, [1, middle, middle + 1, count].map(mgid));
+    b.port.detach(r.id, mgid(middle)).unwrap();
+    let sent = a.send(&s, mgid(middle), Qpn::MULTICAST, QKEY, &one);
+    assert_eq!(sent, Sent::Done);
+    assert!(b.receive_for_a_while_from(&mut a).is_empty());
+}
+
+#[test]
+fn groups_that_cannot_be_are_told_and_the_others_are_joined() {
+    let lab = Lab::new();
+    let mut a = lab.node(End::A, Family::V6);
+    let to = a.endpoint();
+    let bad: Gid = "fe80::1".parse().unwrap();
+    let join = [mgid(1), bad, mgid(2)];
+    let mut change =
+        |join: &[Gid], leave: &[Gid]| a.at_home(|port| port.change_groups(to.id, join, leave));
+    let refused = change(&join, &[mgid(9)]).unwrap();
+    let told: Vec<Gid> = refused.iter().map(|(mgid, _)| *mgid).collect();
+    assert_eq!(told, [bad]);
+    assert!(matches!(refused[0].1, FabricError::BadGroup(g) if g == bad));
+    // Once more, and one of them less.
+    assert!(change(&[mgid(2)], &[mgid(1), bad]).unwrap().is_empty());
+    let has: Vec<Gid> = a.port.resources().groups.iter().map(|g| g.mgid).collect();
+    assert_eq!(has, [mgid(2)]);
+    a.port.destroy_ud(to.id).unwrap();
+    assert!(a.port.resources().groups.is_empty());
+    let gone = a.port.change_groups(to.id, &join, &[]);
+    assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == to.id));
+}
+
+/// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.
+#[test]
+fn t44_all_of_a_host_but_the_sender_get_a_multicast() {
+    let lab = Lab::new();
+    let mut a = lab.node(End::A, Family::V6);
+    let (x, y, z) = (a.endpoint(), a.endpoint(), a.endpoint());
+    for endpoint in [&x, &y] {
+        a.attach(endpoint, mgid(1));
+        a.attach(endpoint, mgid(1));
+    }
+    a.attach(&z, mgid(2));
+    a.receive_for_a_while();
+    let two = payloads(1, 20, 20);
+    assert_eq!(a.send(&x, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
+    let mut got = a.receive(2);
+    got.extend(a.receive_for_a_while());
+    assert_eq!(of(&got, &y), two.iter().collect::<Vec<_>>());
+    assert_eq!(got.len(), 2, "{got:?} {:?}", a.workers[0].counters());
+    // Unicast to a sibling, too.
+    let own = a.gid();
+    assert_eq!(a.send(&x, own, y.qpn, QKEY, &two), Sent::Done);
+    assert_eq!(of(&a.receive(2), &y).len(), 2);
+    // Who sends need not be a member.
+    assert_eq!(a.send(&z, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
+    let got = a.receive(4);
+    assert_eq!((of(&got, &x).len(), of(&got, &y).len()), (2, 2), "{got:?}");
+    a.port.destroy_ud(y.id).unwrap();
+    assert_eq!(a.send(&x, mgid(1), Qpn::MULTICAST, QKEY, &two), Sent::Done);
+    assert!(a.receive_for_a_while().is_empty());
+}

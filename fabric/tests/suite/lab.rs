@@ -1,0 +1,161 @@
+//! Two ports that reach each other, of the provider that is asked for.
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::Once;
+
+use fabric::soft::{self, SoftConfig};
+use fabric::verbs::{self, VerbsConfig};
+use fabric::{Gid, PKey, ProviderConfig};
+
+use crate::net::Cable;
+use crate::node::Node;
+use crate::verbs_lab::Devices;
+
+/// Which of the two ports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    A,
+    B,
+}
+
+/// The addresses that ports have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+/// See the module.
+pub enum Lab {
+    /// Each port has an end of a cable between two namespaces.
+    Soft(Cable),
+    /// Both are on one RDMA device, or each has one.
+    Verbs(Devices),
+}
+
+impl Lab {
+    /// With room for an IB MTU of 4096, as far as it is ours to choose.
+    pub fn new() -> Lab {
+        match Devices::asked_for() {
+            Some(devices) => Lab::Verbs(devices),
+            None => {
+                static ONCE: Once = Once::new();
+                ONCE.call_once(|| {
+                    say(
+                        "SKIPPED over verbs: IBTAP_SUITE_DEVICE names no RDMA device, the suite runs \
+                         over the software fabric alone",
+                    );
+                });
+                Lab::Soft(Cable::new(9000))
+            }
+        }
+    }
+
+    /// Both ports, with IPv6 addresses.
+    pub fn pair(&self) -> (Node<'_>, Node<'_>) {
+        self.pair_of(Family::V6)
+    }
+
+    /// Both ports, with addresses of a family.
+    pub fn pair_of(&self, family: Family) -> (Node<'_>, Node<'_>) {
+        (self.node(End::A, family), self.node(End::B, family))
+    }
+
+    /// One port.
+    pub fn node(&self, end: End, family: Family) -> Node<'_> {
+        match self {
+            Lab::Soft(cable) => {
+                let (ns, peer) = match end {
+                    End::A => (&cable.a, "192.0.2.2"),
+                    End::B => (&cable.b, "192.0.2.1"),
+                };
+                Node::open(ns, soft_config(family, peer))
+            }
+            Lab::Verbs(devices) => {
+                let (device, port) = devices.at(end);
+                let config = VerbsConfig {
+                    gid: match family {
+                        Family::V4 => verbs::GidChoice::Ipv4,
+                        Family::V6 => verbs::GidChoice::Auto,
+                    },
+                    ..VerbsConfig::new(device, port)
+                };
+                Node::open_here(ProviderConfig::Verbs(config))
+            }
+        }
+    }
+
+    /// Whether both ports have one address and one interface.
+    pub fn is_one_device(&self) -> bool {
+        matches!(self, Lab::Verbs(devices) if devices.is_one())
+    }
+
+    /// Runs `ip` where the interface under a port is, with `u0` standing for its name.
+    pub fn ip(&self, end: End, words: &str) {
+        match self {
+            Lab::Soft(cable) => {
+                let ns = match end {
+                    End::A => &cable.a,
+                    End::B => &cable.b,
+                };
+                ns.ip(&words.split(' ').collect::<Vec<_>>());
+            }
+            Lab::Verbs(devices) => devices.ip(end, words),
+        }
+    }
+
+    /// Takes the devices away from under both ports.
+    pub fn unplug(&self) {
+        match self {
+            Lab::Soft(_) => self.ip(End::A, "link del u0"),
+            Lab::Verbs(devices) => devices.unplug(),
+        }
+    }
+
+    /// Whether they are gone: an RDMA device goes when everybody has let go of it.
+    pub fn is_unplugged(&self) -> bool {
+        match self {
+            Lab::Soft(_) => true,
+            Lab::Verbs(devices) => devices.are_gone(),
+        }
+    }
+
+    /// Puts them back.
+    pub fn plug(&self) {
+        match self {
+            Lab::Soft(cable) => cable.plug(9000),
+            Lab::Verbs(devices) => devices.plug(),
+        }
+    }
+}
+
+/// A soft port's, whose multicast goes to a list of peers where there are no groups.
+fn soft_config(family: Family, peer: &str) -> SoftConfig {
+    let config = SoftConfig::new("u0");
+    match family {
+        Family::V6 => config,
+        Family::V4 => SoftConfig {
+            gid: soft::GidChoice::Ipv4,
+            peers: vec![peer.parse::<IpAddr>().unwrap()],
+            ..config
+        },
+    }
+}
+
+/// The P_Key table of a node, empty places left out.
+pub fn pkeys(node: &Node<'_>) -> Vec<PKey> {
+    let table = node.port.attributes().pkeys;
+    let is_entry = |key: &PKey| *key != fabric::pkeys::EMPTY;
+    table.into_iter().filter(is_entry).collect()
+}
+
+/// A group of the default partition.
+pub fn mgid(n: u16) -> Gid {
+    format!("ff12:401b:ffff::{n:x}").parse().unwrap()
+}
+
+/// Says on standard error what is left out, also where the test runner captures what tests print.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
