@@ -41,6 +41,7 @@ fn of_package(package: &str, program: &str) -> PathBuf {
 }
 
 /// The tests of a port that run over either provider, `fabric/tests/suite`.
+#[allow(dead_code, reason = "only the tests in guests run it")]
 pub fn suite() -> &'static Path {
     static SUITE: OnceLock<PathBuf> = OnceLock::new();
     SUITE.get_or_init(|| {
