@@ -8,7 +8,7 @@ use crate::lab::frame::{
     self, icmpv6_checksum, igmp_report, igmp_report_of_many, mld_report, solicitation,
 };
 use crate::lab::group::{V4, V6, heard, is_full_member, receiver, sender};
-use crate::lab::{Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
+use crate::lab::{Alone, Host, Lab, Load, Pinging, SOON, eventually, iperf_above};
 
 /// Why the fabric refuses a packet.
 const REFUSALS: &[&str] = &[
@@ -238,11 +238,11 @@ fn a_stolen_address_comes_back_to_its_owner() {
 
 #[test]
 fn a_storm_of_neighbours_leaves_established_ones_alone() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
     let (a, b) = lab.two();
-    let _turn = Load::alone();
     let attacker = Attacker::new(a, b);
     b.reaches(a);
     let memory = b.daemon().resident_kib();
@@ -277,6 +277,7 @@ const GROUPS_MAX: usize = 8192;
 
 #[test]
 fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -285,7 +286,6 @@ fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
     for group in [&V4, &V6] {
         eventually(SOON, "the group", || is_full_member(b, group).then_some(()));
     }
-    let _turn = Load::alone();
     let memory = b.daemon().resident_kib();
     let before = b.counter("ib0", "reports_snooped");
     let ping = Pinging::start(a, &b.v4());
@@ -324,12 +324,12 @@ fn a_storm_of_memberships_is_bounded_and_takes_nobodys_group_away() {
 /// own groups must be looked at for every one.
 #[test]
 fn a_storm_of_forged_reports_of_the_host_does_not_pile_up() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
     let (a, b) = lab.two();
     let own = frame::mac(b.link("ib0")["address"].as_str().expect("a MAC"));
-    let _turn = Load::alone();
     let memory = b.daemon().resident_kib();
     let before = b.counter("ib0", "reports_snooped");
     let ping = Pinging::start(a, &b.v4());

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use crate::lab::frame::{BROADCAST, Mac, arp_request, mac, udp4};
-use crate::lab::{Background, Host, Lab, Load, SOON, Sniffer, Station, eventually, iperf};
+use crate::lab::{Alone, Background, Host, Lab, SOON, Sniffer, Station, eventually, iperf};
 
 /// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
 fn config(port: &str, more: &str) -> String {
@@ -454,6 +454,7 @@ fn attached(host: &Host, interface: &str) -> Vec<String> {
 
 #[test]
 fn moderation_spares_wake_ups_and_answers_still() {
+    let _alone = Alone::begin();
     let Some(mut lab) = Lab::running_pair() else {
         return;
     };
@@ -471,7 +472,6 @@ fn moderation_spares_wake_ups_and_answers_still() {
     let mut seen = Vec::new();
     // A daemon that a busy machine lets wait is woken less often by itself: such a round says nothing.
     let spares = (0..3).any(|_| {
-        let _turn = Load::alone();
         let usual = flood(a);
         let done = set("--rx-usecs 5000 --rx-frames 64");
         assert_eq!(done.code, Some(0), "{done:?}");

@@ -1,6 +1,6 @@
 //! An underlay that loses single packets: connections repair what datagrams leave to TCP.
 
-use crate::lab::{CONNECTED, CONNECTED_MTU, Host, Lab, Load, Loss, arrives_whole, iperf_above};
+use crate::lab::{Alone, CONNECTED, CONNECTED_MTU, Host, Lab, Loss, arrives_whole, iperf_above};
 
 use super::v4_payload;
 
@@ -42,10 +42,10 @@ fn tcp_goes_on_when_each_hundredth_packet_is_lost() {
 /// Of such packets, each 32 on the wire with its answer, a quarter would be lost as datagrams.
 #[test]
 fn no_large_packet_is_lost_when_each_hundredth_of_its_parts_is() {
+    let _alone = Alone::begin();
     with_loss(|a, b, loss| {
         loss.per_mille(10);
         let payload = v4_payload(CONNECTED_MTU);
-        let _turn = Load::begin();
         let said = a.ok(&format!(
             "ping -M do -q -c 200 -i 0.02 -W 5 -s {payload} {}",
             b.v4()

@@ -29,7 +29,8 @@ pub use daemon::Daemon;
 pub use follow::Follow;
 pub use host::Host;
 pub use iperf::{iperf, iperf_above, iperf_across, udp_arrives};
-pub use load::Load;
+use load::Presence;
+pub use load::{Alone, Load};
 pub use loss::Loss;
 pub use namespace::Namespace;
 pub use patience::{SOON, eventually};
@@ -57,6 +58,8 @@ pub struct Lab {
     hosts: Vec<Host>,
     switch: Option<Station>,
     _scratch: TempDir,
+    /// Last, so that it ends when all else is gone.
+    _presence: Presence,
 }
 
 impl Lab {
@@ -120,6 +123,7 @@ impl Lab {
             eprintln!("SKIPPED: whole-system tests make network namespaces, which needs root");
             return None;
         }
+        let presence = Presence::begin();
         let scratch = tempfile::Builder::new()
             .prefix("ibtap-lab-")
             .tempdir()
@@ -129,6 +133,7 @@ impl Lab {
             hosts,
             switch: None,
             _scratch: scratch,
+            _presence: presence,
         })
     }
 
