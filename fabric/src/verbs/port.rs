@@ -464,7 +464,7 @@ impl VerbsPort {
     /// The device is gone, or does not work: everything of it is given up.
     fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
         let why = format!("{} is closed, to be opened again: {why}", self.name);
-        log::error!("{why}");
+        log::debug!("{why}");
         if let Some((device, _)) = self.device.take()
             && let Ok(fd) = device.context.async_fd()
         {
@@ -690,7 +690,10 @@ impl Port for VerbsPort {
             .collect())
     }
 
-    fn set_peers(&mut self, _: Vec<IpAddr>) -> Result<(), FabricError> {
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
+        if peers.is_empty() {
+            return Ok(());
+        }
         Err(FabricError::Unusable(format!(
             "{} has no list of peers: its multicast goes to groups",
             self.name
