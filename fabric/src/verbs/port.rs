@@ -16,9 +16,11 @@ use rustix::time::{
 
 use super::backoff::Backoff;
 use super::config::VerbsConfig;
+use super::connections::{Address, socket_address};
 use super::device::{Device, Limits, TRANSMIT_LEN};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
+use super::held::Held;
 use super::ibv::{AsyncEvent, ElementId, LinkLayer};
 use super::open;
 use super::presence::Presence;
@@ -38,6 +40,11 @@ use crate::worker::Worker;
 
 /// How often it is looked whether the device is still there, or there again.
 const TICK: Duration = Duration::from_secs(1);
+
+/// At how many ticks after news a port is looked at again. The kernel tells of an interface's change
+/// before it tells the RDMA device (`rtnetlink_event` is a notifier like the driver's, and registered
+/// earlier), and of GIDs a work queue sees to: what is seen at once may be what was.
+const LOOKS_AFTER: u8 = 2;
 
 /// Between two attempts to open a device anew.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -66,9 +73,12 @@ pub struct VerbsPort {
     limits: Limits,
     /// The device, and where it is to be seen; none while it is away.
     device: Option<(Arc<Device>, Presence)>,
+    held: Held,
     backoff: Backoff,
     /// What the port was when it was last usable.
     usable: Usable,
+    /// How often to look at it again, see [`LOOKS_AFTER`].
+    looks: u8,
     /// Why it is not usable now.
     trouble: Option<Unusable>,
     memberships: Memberships,
@@ -129,8 +139,10 @@ impl VerbsPort {
             worker: None,
             limits: device.limits,
             device: None,
+            held: Held::default(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             usable,
+            looks: 0,
             trouble: None,
             endpoints: BTreeMap::new(),
             seen_endpoints: Arc::default(),
@@ -142,6 +154,7 @@ impl VerbsPort {
             log::warn!("{}", open::no_lids(&name));
         }
         port.hold(device).map_err(failed)?;
+        port.hold_rdma_cm();
         port.publish();
         let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
         port.worker = Some(Box::new(worker));
@@ -167,6 +180,22 @@ impl VerbsPort {
         self.limits = device.limits;
         self.device = Some((device, presence));
         Ok(())
+    }
+
+    /// Before the worker uses rdma_cm for the device.
+    fn hold_rdma_cm(&mut self) {
+        let Some((device, presence)) = &self.device else {
+            return;
+        };
+        if device.messages.is_some() && self.trouble.is_none() {
+            let address = Address {
+                gid: self.usable.gid.gid,
+                scope: self.usable.gid.netdev.unwrap_or(0),
+                port: 0,
+            };
+            let address = socket_address(&address);
+            self.held.take(clock(), device, presence, address);
+        }
     }
 
     /// Tells the worker how things are now.
@@ -372,6 +401,15 @@ impl VerbsPort {
         }
     }
 
+    fn is_to_be_looked_at(&mut self, news: bool, tick: bool) -> bool {
+        let again = tick && self.looks > 0;
+        self.looks -= u8::from(again);
+        if news {
+            self.looks = LOOKS_AFTER;
+        }
+        news || again || self.trouble.is_some()
+    }
+
     /// Looks at the port and follows it.
     fn look(&mut self) -> Vec<PortEvent> {
         let Some((device, _)) = &self.device else {
@@ -443,7 +481,7 @@ impl VerbsPort {
     /// The device is gone, or does not work: everything of it is given up.
     fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
         let why = format!("{} is closed, to be opened again: {why}", self.name);
-        log::error!("{why}");
+        log::debug!("{why}");
         if let Some((device, _)) = self.device.take()
             && let Ok(fd) = device.context.async_fd()
         {
@@ -517,6 +555,7 @@ impl VerbsPort {
             Err(why) => events.extend(self.lose(why)),
         }
         self.join_all();
+        self.hold_rdma_cm();
         self.publish_endpoints();
         Ok(events)
     }
@@ -573,7 +612,7 @@ impl Port for VerbsPort {
     fn process(&mut self) -> Vec<PortEvent> {
         let news = !self.monitor.drain().is_empty();
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.timer, &mut count);
+        let tick = rustix::io::read(&self.timer, &mut count).is_ok();
         let complaint = self.shared.take_complaint();
         let mut events = Vec::new();
         if let Some((_, presence)) = &self.device {
@@ -583,9 +622,10 @@ impl Port for VerbsPort {
                 (true, ..) => Some("it was removed".to_owned()),
                 (_, Err(why), _) | (_, _, Some(why)) => Some(why),
                 (_, Ok(any), None) => {
-                    if any || news || self.trouble.is_some() {
+                    if self.is_to_be_looked_at(any || news, tick) {
                         events.extend(self.look());
                     }
+                    self.hold_rdma_cm();
                     None
                 }
             };
@@ -595,6 +635,7 @@ impl Port for VerbsPort {
         } else {
             events.extend(self.reopen());
         }
+        self.held.let_go(&self.name);
         events
     }
 
@@ -666,7 +707,10 @@ impl Port for VerbsPort {
             .collect())
     }
 
-    fn set_peers(&mut self, _: Vec<IpAddr>) -> Result<(), FabricError> {
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
+        if peers.is_empty() {
+            return Ok(());
+        }
         Err(FabricError::Unusable(format!(
             "{} has no list of peers: its multicast goes to groups",
             self.name
