@@ -161,6 +161,7 @@ fn datagram(
         dst_gid: route.dst,
         multicast,
         pkey,
+        checksum_ok: completion.checksum_ok() && table.checks_checksums(),
         range: base + GRH_LEN..base + len,
     })
 }
