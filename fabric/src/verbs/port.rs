@@ -140,6 +140,8 @@ impl VerbsPort {
         port.say_mtu();
         if port.usable.link_layer == LinkLayer::InfiniBand {
             log::warn!("{}", open::no_lids(&name));
+        } else if port.limits.messages == 0 && port.config.message_max > 0 {
+            log::warn!("{}", open::no_connections(&name));
         }
         port.hold(device).map_err(failed)?;
         port.publish();
@@ -603,6 +605,14 @@ impl Port for VerbsPort {
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
+        if let Some(most) = self.limits.endpoints()
+            && self.endpoints.len() >= most
+        {
+            return Err(FabricError::Limit(format!(
+                "{} has no shared receive queues, and so {most} queue pairs for datagrams at most",
+                self.name
+            )));
+        }
         let id = EndpointId(self.next_endpoint);
         let mut endpoint = UdEndpointState::new(id, init.pkey, init.qkey);
         let Some((device, _)) = &self.device else {

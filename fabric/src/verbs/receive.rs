@@ -7,11 +7,14 @@ use std::sync::Arc;
 use super::counts::Counts;
 use super::device::Device;
 use super::grh::{self, GRH_LEN, Route};
-use super::ibv::{Completed, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion};
-use super::table::Table;
+use super::ibv::{
+    Completed, Emptied, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion,
+};
+use super::shares::Shares;
+use super::table::{Endpoint, Table};
 use crate::connection::WcStatus;
 use crate::memory::ReceivePlaces;
-use crate::types::{Gid, Lid};
+use crate::types::{Gid, Lid, Qpn};
 use crate::worker::UdReceived;
 
 /// The places of one batch, which completions have given back.
@@ -33,11 +36,26 @@ impl ReceivePlaces for Taken {
     }
 }
 
+/// Where places are posted.
+#[derive(Debug)]
+enum Queues {
+    /// All queue pairs share one.
+    Shared(Arc<SharedReceiveQueue>),
+    /// Each has its own.
+    Own {
+        shares: Shares,
+        /// Those that are being posted to one.
+        some: Vec<Place>,
+        /// Whose receives fail.
+        failed: Option<Qpn>,
+    },
+}
+
 /// The places, and what a batch holds of them.
 #[derive(Debug)]
 pub struct Receive {
     pool: Pool,
-    queue: Arc<SharedReceiveQueue>,
+    queues: Queues,
     list: ReceiveList,
     /// To be posted with the next list.
     idle: Vec<Place>,
@@ -51,7 +69,14 @@ impl Receive {
     /// With the places of a device; none is posted yet.
     pub fn new(device: &Device, (pool, idle): (Pool, Vec<Place>)) -> Receive {
         Receive {
-            queue: Arc::clone(&device.datagrams),
+            queues: match &device.datagrams {
+                Some(queue) => Queues::Shared(Arc::clone(queue)),
+                None => Queues::Own {
+                    shares: Shares::new(idle.len(), device.limits.own_datagrams),
+                    some: Vec::with_capacity(device.limits.own_datagrams),
+                    failed: None,
+                },
+            },
             list: ReceiveList::new(idle.len()),
             taken: Taken {
                 places: Vec::with_capacity(idle.len()),
@@ -68,20 +93,73 @@ impl Receive {
         self.pool.owns(completion)
     }
 
-    /// Posts the places of the last batch, and those that could not be posted before, as one list.
+    /// Posts the places of the last batch, and those that could not be posted before, as one list to a
+    /// queue.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3).
-    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
+    /// Those of ibv_post_srq_recv(3) and ibv_post_recv(3).
+    pub fn repost(&mut self, endpoints: &[Endpoint], counts: &mut Counts) -> io::Result<()> {
         self.received.clear();
         self.idle.append(&mut self.taken.places);
         if self.idle.is_empty() {
             return Ok(());
         }
+        if let Queues::Shared(queue) = &self.queues {
+            counts.post_lists += 1;
+            counts.verbs_calls += 1;
+            return queue.receive(&mut self.list, &mut self.pool, &mut self.idle);
+        }
+        endpoints.iter().try_for_each(|e| self.fill(e, counts))
+    }
+
+    /// Posts what an endpoint lacks to a queue of its own, if that can receive.
+    fn fill(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
+        let Queues::Own { shares, some, .. } = &mut self.queues else {
+            return Ok(());
+        };
+        // Nothing can be posted to a queue pair in RESET (IBA vol. 1, 10.8.2).
+        let ready = e.pkey.is_some() && !e.pair.is_behind(e.starts);
+        let count = shares.missing(e.id).min(self.idle.len());
+        if !ready || count == 0 {
+            return Ok(());
+        }
+        some.extend(self.idle.drain(self.idle.len() - count..));
+        for place in some.iter() {
+            shares.gives(e.id, place.index());
+        }
         counts.post_lists += 1;
         counts.verbs_calls += 1;
-        self.queue
-            .receive(&mut self.list, &mut self.pool, &mut self.idle)
+        let posted = e.pair.qp.receive(&mut self.list, &mut self.pool, some);
+        for place in some.drain(..) {
+            shares.comes_back(place.index());
+            self.idle.push(place);
+        }
+        posted
+    }
+
+    /// Whether each queue pair has a queue of its own.
+    pub const fn has_own_queues(&self) -> bool {
+        matches!(self.queues, Queues::Own { .. })
+    }
+
+    /// A queue pair with a queue of its own whose receives fail: it would go on failing all that it is
+    /// given.
+    pub fn take_failed(&mut self) -> Option<Qpn> {
+        match &mut self.queues {
+            Queues::Own { failed, .. } => failed.take(),
+            Queues::Shared(_) => None,
+        }
+    }
+
+    /// Takes back what was posted to a queue that forgot it.
+    pub fn reclaim(&mut self, emptied: &Emptied) {
+        let Queues::Own { shares, .. } = &mut self.queues else {
+            return;
+        };
+        for place in self.pool.reclaim(emptied) {
+            shares.comes_back(place.index());
+            self.idle.push(place);
+        }
     }
 
     /// Takes what a completion gives back into the batch.
@@ -93,9 +171,15 @@ impl Receive {
                 return;
             }
         };
+        if let Queues::Own { shares, .. } = &mut self.queues {
+            shares.comes_back(place.index());
+        }
         if completion.status() != WcStatus::Success {
             counts.cq_errors += 1;
             counts.rx_failed += 1;
+            if let Queues::Own { failed, .. } = &mut self.queues {
+                *failed = Some(completion.qpn());
+            }
             self.idle.push(place);
             return;
         }

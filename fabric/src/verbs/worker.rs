@@ -119,15 +119,18 @@ impl VerbsWorker {
             let endpoints = &self.table.endpoints;
             self.restarted.retain(|id, _| endpoints.get(*id).is_some());
         }
+        let endpoints = same_device.then(|| Arc::clone(&old.endpoints));
         // These may be the last that hold a device, which cannot be removed as long as anybody does.
         drop(old);
         self.end_handles();
         let table = Arc::clone(&self.table);
         let counts = &mut self.counts;
-        let followed = self
-            .lane
-            .as_mut()
-            .map_or(Ok(()), |lane| lane.follow_starts(&table, counts));
+        let followed = self.lane.as_mut().map_or(Ok(()), |lane| {
+            if let Some(before) = &endpoints {
+                lane.retire(before, &table.endpoints, counts)?;
+            }
+            lane.follow_starts(&table, counts)
+        });
         self.check("a queue pair cannot be restarted", followed);
         self.follow_connections();
     }
@@ -144,7 +147,7 @@ impl VerbsWorker {
                 .complain(format!("its completions cannot be waited for: {e}"));
         }
         let lane = self.lane.insert(lane);
-        let posted = lane.repost(&mut self.counts);
+        let posted = lane.repost(&self.table, &mut self.counts);
         if self.check("receives cannot be posted", posted).is_some()
             && let Some(device) = self.table.device.clone()
         {
@@ -454,6 +457,11 @@ impl VerbsWorker {
             // A device that told of nothing must not keep the thread awake.
             lane.drain(&mut self.counts)?;
         }
+        let failed = lane.receive.take_failed();
+        let table = Arc::clone(&self.table);
+        if let Some(endpoint) = failed.and_then(|qpn| table.endpoints.by_qpn(qpn)) {
+            self.broken(endpoint, "a receive failed");
+        }
         self.hear(now, total == 0)?;
         Ok(())
     }
@@ -462,7 +470,7 @@ impl VerbsWorker {
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
-        lane.repost(&mut self.counts)?;
+        lane.repost(&self.table, &mut self.counts)?;
         lane.drain_events(&mut self.counts)?;
         self.reap()?;
         self.receive(depth)
