@@ -228,10 +228,8 @@ fn datagram(
         .ok_or(Dropped::BadQp)?;
     let (pkey, _) = endpoint.pkey.ok_or(Dropped::BadQp)?;
     let header = place.first_chunk().ok_or(Dropped::Malformed)?;
-    let route = match completion.has_grh() {
-        true => grh::parse(header).ok_or(Dropped::Malformed)?,
-        false => without_route(completion.slid(), table),
-    };
+    let header = completion.has_grh().then_some(header);
+    let route = route(header, completion.slid(), table).ok_or(Dropped::Malformed)?;
     let multicast = route.dst.is_multicast();
     // By verbs a packet to a group reaches its sender, too, unless the device was told otherwise,
     // which not all take (IBA vol. 1, 10.5.2).
@@ -250,11 +248,71 @@ fn datagram(
     })
 }
 
-/// InfiniBand within a subnet has no GRH: the sender is who is known to have the LID.
-fn without_route(slid: Lid, table: &Table) -> Route {
-    let known = table.lids.iter().find(|(_, lid)| **lid == slid);
-    Route {
-        src: known.map_or(Gid::UNSPECIFIED, |(gid, _)| *gid),
-        dst: table.gid,
+/// Where a datagram came from and went to: as its GRH says, if it has one. On InfiniBand unicast within a
+/// subnet may have none: the sender is who is known to have the LID.
+fn route(header: Option<&[u8; GRH_LEN]>, slid: Lid, table: &Table) -> Option<Route> {
+    let Some(header) = header else {
+        let known = table.lids.iter().find(|(_, lid)| **lid == slid);
+        return Some(Route {
+            src: known.map_or(Gid::UNSPECIFIED, |(gid, _)| *gid),
+            dst: table.gid,
+        });
+    };
+    grh::parse(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gid(text: &str) -> Gid {
+        text.parse().unwrap()
+    }
+
+    fn table() -> Table {
+        let peers = [
+            (gid("fe80::2:c903:e7:7e12"), Lid(3)),
+            (gid("fe80::5"), Lid(5)),
+        ];
+        Table {
+            gid: gid("fe80::1"),
+            lids: Arc::new(peers.into()),
+            ..Table::default()
+        }
+    }
+
+    /// There may be anything in them, as what an earlier datagram left.
+    #[test]
+    fn c34_without_a_grh_the_40_bytes_before_the_payload_mean_nothing() {
+        let table = table();
+        let mut header = [0; GRH_LEN];
+        header[0] = 0x60;
+        header[8..24].copy_from_slice(&gid("fe80::6").0);
+        header[24..].copy_from_slice(&gid("ff12:401b:ffff::1").0);
+        let with = route(Some(&header), Lid(3), &table).unwrap();
+        assert_eq!(
+            (with.src, with.dst),
+            (gid("fe80::6"), gid("ff12:401b:ffff::1"))
+        );
+        let without = route(None, Lid(3), &table).unwrap();
+        assert_eq!(
+            (without.src, without.dst),
+            (gid("fe80::2:c903:e7:7e12"), table.gid)
+        );
+        let unknown = route(None, Lid(4), &table).unwrap();
+        assert_eq!((unknown.src, unknown.dst), (Gid::UNSPECIFIED, table.gid));
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(bytes: [u8; 32], more: [u8; 8], slid: u16) {
+            let mut header = [0; GRH_LEN];
+            header[..32].copy_from_slice(&bytes);
+            header[32..].copy_from_slice(&more);
+            let found = route(Some(&header), Lid(slid), &table());
+            prop_assert_eq!(found, grh::parse(&header));
+        }
     }
 }
