@@ -92,7 +92,7 @@ fn missing(port: &str, choice: GidChoice, waits: Option<Gid>, usable: &[GidEntry
         ),
         (GidChoice::Auto, None) => format!(
             "{port} has IPv4 GIDs only, and IPoIB's groups are IPv6 groups: give its interface an \
-             IPv6 address, or set gid = \"ipv4\" to do without multicast"
+             IPv6 address"
         ),
         (GidChoice::Ipv4, None) => {
             format!("{port} has no IPv4 GID of RoCE v2: give its interface an IPv4 address")

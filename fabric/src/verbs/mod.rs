@@ -11,6 +11,7 @@ mod gid;
 mod grh;
 mod groups;
 mod handles;
+mod held;
 pub mod ibv;
 mod lane;
 pub mod look;

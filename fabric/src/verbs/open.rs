@@ -54,6 +54,8 @@ struct Surroundings {
     in_kernel: bool,
     /// The kernel hands devices to programs: /sys/class/infiniband_verbs is there.
     uverbs: bool,
+    /// The kernel hands this one to programs.
+    has_node: bool,
     /// Each device belongs to one network namespace (rdma-system(8)).
     exclusive: bool,
 }
@@ -65,6 +67,7 @@ impl Surroundings {
             class: Path::new(sysfs::CLASS).exists(),
             in_kernel: sysfs::has_device(name),
             uverbs: Path::new(sysfs::UVERBS_CLASS).exists(),
+            has_node: sysfs::uverbs(name).is_some(),
             exclusive: fs::read_to_string("/sys/module/ib_core/parameters/netns_mode")
                 .is_ok_and(|mode| mode.trim() == "N"),
         }
@@ -82,6 +85,12 @@ fn absent(name: &str, around: &Surroundings) -> String {
     }
     if around.in_kernel && !around.uverbs {
         return format!("{name} cannot be used by programs: modprobe ib_uverbs");
+    }
+    // It loses its node first, and then waits until no program has it open.
+    if around.in_kernel && !around.has_node {
+        return format!(
+            "{name} is being removed, which waits until no program has it open any more"
+        );
     }
     if around.in_kernel {
         return format!(
@@ -227,7 +236,12 @@ mod tests {
             in_kernel: true,
             ..around(&[])
         };
-        assert!(absent("rxe0", &in_kernel).contains("ibverbs-providers"));
+        assert!(absent("rxe0", &in_kernel).contains("is being removed"));
+        let with_node = Surroundings {
+            has_node: true,
+            ..in_kernel.clone()
+        };
+        assert!(absent("rxe0", &with_node).contains("ibverbs-providers"));
         let no_uverbs = Surroundings {
             uverbs: false,
             ..in_kernel

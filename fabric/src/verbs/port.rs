@@ -16,9 +16,11 @@ use rustix::time::{
 
 use super::backoff::Backoff;
 use super::config::VerbsConfig;
+use super::connections::{Address, socket_address};
 use super::device::{Device, Limits, TRANSMIT_LEN};
 use super::endpoint::UdEndpointState;
 use super::groups::Groups;
+use super::held::Held;
 use super::ibv::{AsyncEvent, ElementId, LinkLayer};
 use super::open;
 use super::presence::Presence;
@@ -66,6 +68,7 @@ pub struct VerbsPort {
     limits: Limits,
     /// The device, and where it is to be seen; none while it is away.
     device: Option<(Arc<Device>, Presence)>,
+    held: Held,
     backoff: Backoff,
     /// What the port was when it was last usable.
     usable: Usable,
@@ -129,6 +132,7 @@ impl VerbsPort {
             worker: None,
             limits: device.limits,
             device: None,
+            held: Held::default(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             usable,
             trouble: None,
@@ -144,6 +148,7 @@ impl VerbsPort {
             log::warn!("{}", open::no_connections(&name));
         }
         port.hold(device).map_err(failed)?;
+        port.hold_rdma_cm();
         port.publish();
         let worker = VerbsWorker::new(&port.config, Arc::clone(&port.shared)).map_err(failed)?;
         port.worker = Some(Box::new(worker));
@@ -169,6 +174,22 @@ impl VerbsPort {
         self.limits = device.limits;
         self.device = Some((device, presence));
         Ok(())
+    }
+
+    /// Before the worker uses rdma_cm for the device.
+    fn hold_rdma_cm(&mut self) {
+        let Some((device, presence)) = &self.device else {
+            return;
+        };
+        if device.messages.is_some() && self.trouble.is_none() {
+            let address = Address {
+                gid: self.usable.gid.gid,
+                scope: self.usable.gid.netdev.unwrap_or(0),
+                port: 0,
+            };
+            let address = socket_address(&address);
+            self.held.take(clock(), device, presence, address);
+        }
     }
 
     /// Tells the worker how things are now.
@@ -445,7 +466,7 @@ impl VerbsPort {
     /// The device is gone, or does not work: everything of it is given up.
     fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
         let why = format!("{} is closed, to be opened again: {why}", self.name);
-        log::error!("{why}");
+        log::debug!("{why}");
         if let Some((device, _)) = self.device.take()
             && let Ok(fd) = device.context.async_fd()
         {
@@ -519,6 +540,7 @@ impl VerbsPort {
             Err(why) => events.extend(self.lose(why)),
         }
         self.join_all();
+        self.hold_rdma_cm();
         self.publish_endpoints();
         Ok(events)
     }
@@ -588,6 +610,7 @@ impl Port for VerbsPort {
                     if any || news || self.trouble.is_some() {
                         events.extend(self.look());
                     }
+                    self.hold_rdma_cm();
                     None
                 }
             };
@@ -597,6 +620,7 @@ impl Port for VerbsPort {
         } else {
             events.extend(self.reopen());
         }
+        self.held.let_go(&self.name);
         events
     }
 
@@ -676,7 +700,10 @@ impl Port for VerbsPort {
             .collect())
     }
 
-    fn set_peers(&mut self, _: Vec<IpAddr>) -> Result<(), FabricError> {
+    fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {
+        if peers.is_empty() {
+            return Ok(());
+        }
         Err(FabricError::Unusable(format!(
             "{} has no list of peers: its multicast goes to groups",
             self.name

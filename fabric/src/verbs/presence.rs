@@ -4,23 +4,58 @@
 //! them to close it, and no event tells them; what they can see is that its node has gone (kernel
 //! drivers/infiniband/core/uverbs_main.c, `ib_uverbs_remove_one`).
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::sysfs;
 
-/// A device's place in sysfs, by which programs find it.
+/// A device's place in sysfs, by which programs find it, and its inode: another device may get the name
+/// while the first one's removal waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Presence(Option<PathBuf>);
+pub struct Presence(Option<(PathBuf, u64)>);
 
 impl Presence {
     /// Of a device that was opened. Without sysfs it is never missed.
     pub fn of(device: &str) -> Presence {
-        let node = sysfs::uverbs(device);
-        Presence(node.map(|name| Path::new(sysfs::UVERBS_CLASS).join(name)))
+        Presence(sysfs::uverbs(device).and_then(|name| {
+            let path = Path::new(sysfs::UVERBS_CLASS).join(name);
+            let there = inode(&path)?;
+            Some((path, there))
+        }))
     }
 
     /// Whether it has gone.
     pub fn is_over(&self) -> bool {
-        self.0.as_ref().is_some_and(|path| !path.exists())
+        self.0
+            .as_ref()
+            .is_some_and(|(path, there)| inode(path) != Some(*there))
+    }
+}
+
+/// Of the directory that a class's symbolic link names.
+fn inode(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|found| found.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_gone_or_another_is_over() {
+        let dir = std::env::temp_dir().join(format!("ibtap-presence-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let presence = Presence(Some((dir.clone(), inode(&dir).unwrap())));
+        assert!(!presence.is_over());
+        // Made before the first is removed, so that it cannot have its inode.
+        let other = dir.with_extension("other");
+        fs::create_dir(&other).unwrap();
+        fs::remove_dir(&dir).unwrap();
+        assert!(presence.is_over());
+        fs::rename(&other, &dir).unwrap();
+        assert!(presence.is_over());
+        fs::remove_dir(&dir).unwrap();
+        assert!(!Presence(None).is_over());
     }
 }

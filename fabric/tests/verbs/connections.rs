@@ -1,6 +1,7 @@
 //! Reliable connections between two ports of a device.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,11 +10,12 @@ use fabric::port::UdEndpoint;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, FabricError, Gid, PKey, Port,
-    Posted, Qpn, RejectReason, ServiceId, UdInit, Worker,
+    PortEvent, Posted, Qpn, RejectReason, ServiceId, UdInit, Worker,
 };
 use rustix::event::{Timespec, epoll};
 
 use crate::device::{self, Device};
+use crate::events;
 use crate::node::{PATIENCE, QKEY};
 use crate::shim::{Fails, Failure, Shim};
 
@@ -590,4 +592,79 @@ fn connections_come_about_after_any_call_that_fails_once() {
             assert_eq!(shim.leaks(), [""; 0], "after {fails:?}");
         }
     }
+}
+
+/// Lets both sides go on until each port has told `wanted`.
+fn until_told(a: &mut Side, b: &mut Side, wanted: &PortEvent) {
+    let mut told = [false; 2];
+    until(a, b, |a, b| {
+        for (side, told) in [a, b].into_iter().zip(&mut told) {
+            *told |= side.port.process().contains(wanted);
+        }
+        told == [true; 2]
+    });
+}
+
+/// Files of devices that were removed.
+fn removed_files() -> Vec<String> {
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    all.flatten()
+        .filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.display().to_string()))
+        .filter(|name| name.contains("uverbs") && name.contains("deleted"))
+        .collect()
+}
+
+/// rdma_cm has the device open once it was used, even if it is no longer: the removal waits for nobody
+/// all the same, and afterwards there are connections again.
+#[test]
+fn a_device_is_removed_whatever_its_connections_and_they_come_back() {
+    let Some((d, netdev)) = events::find("removal with connections") else {
+        return;
+    };
+    let (mut a, mut b) = (Side::open(&d, A), Side::open(&d, B));
+    for begun in [true, false, true] {
+        let ab = both_ways(&mut a, &mut b);
+        if !begun {
+            for side in [&mut a, &mut b] {
+                let me = side.me.id;
+                side.connections().close_all(me);
+            }
+            until(&mut a, &mut b, |a, b| {
+                a.queue_pairs().is_empty() && b.queue_pairs().is_empty()
+            });
+        }
+        let mut removal = Command::new("rdma")
+            .args(["link", "del", &d.name])
+            .spawn()
+            .unwrap();
+        until_told(&mut a, &mut b, &PortEvent::Removed);
+        if begun {
+            let gone = (ab, CloseReason::PortGone);
+            assert!(a.log.closed.contains(&gone), "{:?}", a.log.closed);
+        }
+        until(&mut a, &mut b, |a, b| {
+            a.port.process();
+            b.port.process();
+            removal.try_wait().unwrap().is_some()
+        });
+        assert!(removal.wait().unwrap().success());
+        assert_eq!(removed_files(), [""; 0]);
+
+        events::run(&format!(
+            "rdma link add {} type rxe netdev {netdev}",
+            d.name
+        ));
+        until_told(&mut a, &mut b, &PortEvent::Active);
+        for (side, service) in [(&mut a, A), (&mut b, B)] {
+            side.me.qpn = side.port.endpoint_qpn(side.me.id).unwrap();
+            side.log = Log::default();
+            // Its worker hears of the device, and listens.
+            side.turn(Duration::ZERO);
+            if !begun {
+                let me = side.me.id;
+                side.connections().listen(me, service);
+            }
+        }
+    }
+    both_ways(&mut a, &mut b);
 }

@@ -299,7 +299,8 @@ fn what_a_port_cannot_is_refused_in_words() {
     assert_eq!((caps.lanes, caps.pkeys_settable), (1, false));
     let text = a.port.set_pkeys(vec![PKey::new(0x8001)]).unwrap_err();
     assert!(text.to_string().contains("subnet manager"));
-    assert!(a.port.set_peers(vec![]).is_err());
+    assert!(a.port.set_peers(vec![]).is_ok());
+    assert!(a.port.set_peers(vec!["fe80::2".parse().unwrap()]).is_err());
     let unicast = a.gid();
     assert!(matches!(
         a.port.attach(e.id, unicast),

@@ -10,13 +10,13 @@ use fabric::{Gid, Port, PortEvent, PortState, Qpn};
 use crate::device::{self, Device};
 use crate::node::{Node, PATIENCE};
 
-fn run(command: &str) {
+pub fn run(command: &str) {
     let status = Command::new("sh").args(["-c", command]).status().unwrap();
     assert!(status.success(), "{command}");
 }
 
 /// The device, and the interface below it.
-fn find(test: &str) -> Option<(Device, String)> {
+pub fn find(test: &str) -> Option<(Device, String)> {
     if std::env::var_os("IBTAP_TEST_MAY_REMOVE").is_none() {
         eprintln!("SKIPPED {test}: IBTAP_TEST_MAY_REMOVE is not set");
         return None;

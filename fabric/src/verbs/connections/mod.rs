@@ -29,8 +29,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-pub use device::Shape;
-pub use real::RealDevice;
+pub use device::{Address, Shape};
+pub use real::{RealDevice, socket_address};
 pub use receive::Messages;
 pub use view::{Member, View};
 pub use worker::{Lent, bounds};

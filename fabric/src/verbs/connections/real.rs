@@ -127,7 +127,8 @@ const fn listens_on(context: u64) -> Option<u16> {
     }
 }
 
-fn socket_address(address: &Address) -> SocketAddr {
+/// As rdma_cm takes it.
+pub fn socket_address(address: &Address) -> SocketAddr {
     match address.gid.to_ip() {
         IpAddr::V6(ip) if ip.is_unicast_link_local() => {
             SocketAddrV6::new(ip, address.port, 0, address.scope).into()

@@ -295,20 +295,25 @@ impl CmId {
         unsafe { address::read(ptr::addr_of!((*self.as_ptr()).route.addr.__bindgen_anon_2).cast()) }
     }
 
+    /// librdmacm's context of the device that it is bound to.
+    pub(super) fn context(&self) -> Option<NonNull<ibv_context>> {
+        // SAFETY: the identifier is alive.
+        NonNull::new(unsafe { ptr::addr_of!((*self.as_ptr()).verbs).read() })
+    }
+
     /// The device and port that it is bound to: the name, and the port from 1 on.
     pub fn device(&self) -> Option<(String, u8)> {
-        // SAFETY: the identifier is alive. Its context, where it has one, is librdmacm's own and lives
-        // as long as the process; so does its device, whose name is a C string.
+        let context = self.context()?;
+        // SAFETY: the identifier is alive. Its context is librdmacm's own and lives as long as any
+        // identifier that is bound to it; so does its device, whose name is a C string.
         unsafe {
-            let id = self.as_ptr();
-            let context = NonNull::new(ptr::addr_of!((*id).verbs).read())?;
             let device = NonNull::new(ptr::addr_of!((*context.as_ptr()).device).read())?;
             let name = self.library().ibv_get_device_name(device.as_ptr());
             if name.is_null() {
                 return None;
             }
             let name = CStr::from_ptr(name).to_string_lossy().into_owned();
-            Some((name, ptr::addr_of!((*id).port_num).read()))
+            Some((name, ptr::addr_of!((*self.as_ptr()).port_num).read()))
         }
     }
 }

@@ -6,8 +6,10 @@
 mod address;
 mod channel;
 mod event;
+mod hold;
 mod id;
 
 pub use channel::EventChannel;
 pub use event::{CmEvent, CmEventKind, CmKey};
+pub use hold::Hold;
 pub use id::{CmId, CmPath, ConnectionParameters};
