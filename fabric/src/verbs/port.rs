@@ -41,6 +41,11 @@ use crate::worker::Worker;
 /// How often it is looked whether the device is still there, or there again.
 const TICK: Duration = Duration::from_secs(1);
 
+/// At how many ticks after news a port is looked at again. The kernel tells of an interface's change
+/// before it tells the RDMA device (`rtnetlink_event` is a notifier like the driver's, and registered
+/// earlier), and of GIDs a work queue sees to: what is seen at once may be what was.
+const LOOKS_AFTER: u8 = 2;
+
 /// Between two attempts to open a device anew.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -72,6 +77,8 @@ pub struct VerbsPort {
     backoff: Backoff,
     /// What the port was when it was last usable.
     usable: Usable,
+    /// How often to look at it again, see [`LOOKS_AFTER`].
+    looks: u8,
     /// Why it is not usable now.
     trouble: Option<Unusable>,
     memberships: Memberships,
@@ -135,6 +142,7 @@ impl VerbsPort {
             held: Held::default(),
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             usable,
+            looks: 0,
             trouble: None,
             endpoints: BTreeMap::new(),
             seen_endpoints: Arc::default(),
@@ -393,6 +401,15 @@ impl VerbsPort {
         }
     }
 
+    fn is_to_be_looked_at(&mut self, news: bool, tick: bool) -> bool {
+        let again = tick && self.looks > 0;
+        self.looks -= u8::from(again);
+        if news {
+            self.looks = LOOKS_AFTER;
+        }
+        news || again || self.trouble.is_some()
+    }
+
     /// Looks at the port and follows it.
     fn look(&mut self) -> Vec<PortEvent> {
         let Some((device, _)) = &self.device else {
@@ -595,7 +612,7 @@ impl Port for VerbsPort {
     fn process(&mut self) -> Vec<PortEvent> {
         let news = !self.monitor.drain().is_empty();
         let mut count = [0; 8];
-        let _ = rustix::io::read(&self.timer, &mut count);
+        let tick = rustix::io::read(&self.timer, &mut count).is_ok();
         let complaint = self.shared.take_complaint();
         let mut events = Vec::new();
         if let Some((_, presence)) = &self.device {
@@ -605,7 +622,7 @@ impl Port for VerbsPort {
                 (true, ..) => Some("it was removed".to_owned()),
                 (_, Err(why), _) | (_, _, Some(why)) => Some(why),
                 (_, Ok(any), None) => {
-                    if any || news || self.trouble.is_some() {
+                    if self.is_to_be_looked_at(any || news, tick) {
                         events.extend(self.look());
                     }
                     self.hold_rdma_cm();
