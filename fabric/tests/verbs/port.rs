@@ -22,9 +22,6 @@ const SERVICE: ServiceId = ServiceId::rdma_cm(24_757);
 /// Enough for several attempts to open the device again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// In the environment: fail more calls of each function. That takes minutes.
-const THOROUGH: &str = "IBTAP_TEST_THOROUGH";
-
 /// In the environment: the one function whose calls fail.
 const FUNCTION: &str = "IBTAP_TEST_FUNCTION";
 
@@ -254,7 +251,7 @@ fn a_port_recovers_from_any_call_that_fails_once() {
     assert_eq!(Loop::live(&honest, &device, PATIENCE), Ok(None));
     assert_clean(&honest, "without failures");
     let (mut refused, mut recovered) = (0, 0);
-    let thorough = std::env::var_os(THOROUGH).is_some();
+    let thorough = device::is_thorough();
     let only = std::env::var(FUNCTION).ok();
     for (function, times) in honest.functions() {
         if only.as_ref().is_some_and(|only| only != function) {
