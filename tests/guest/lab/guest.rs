@@ -61,11 +61,6 @@ impl Guest {
         format!("tap{}", self.number)
     }
 
-    /// Removes `rxe0` and its module, which has the UDP port that the software fabric needs.
-    pub fn remove_rxe(&self) {
-        self.ok("rdma link del rxe0; modprobe -r rdma_rxe");
-    }
-
     /// Ends whatever runs in it, and makes its network as it was at first.
     pub(super) fn reset(&self) {
         self.ok(&format!(
@@ -73,6 +68,8 @@ impl Guest {
             for group in /run/*-*; do
                 [ \"$(cat \"$group\")\" = $$ ] || kill -KILL -- \"-$(cat \"$group\")\" 2>/dev/null
             done
+            ip -all netns del 2>/dev/null
+            ip link del u0 2>/dev/null
             tc qdisc del dev eth0 root 2>/dev/null
             tc qdisc del dev eth0 ingress 2>/dev/null
             ip link set eth0 up mtu {UNDERLAY_MTU}
