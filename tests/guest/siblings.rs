@@ -99,9 +99,9 @@ fn siblings_over_verbs_hear_each_other_and_the_wire() {
         for (from, to) in [(&blue, &green), (&green, &blue)] {
             from.reaches(&to.v4());
             from.reaches(&to.v6());
-            echoes(from, to);
-            multicast(from, to);
         }
+        echoes(&blue, &green);
+        multicast(&green, &blue);
         assert!(blue.counter("tx_to_siblings") > 0 && green.counter("tx_to_siblings") > 0);
         for inner in [&blue, &green] {
             inner.reaches(&host.node.v4());

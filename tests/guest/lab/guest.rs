@@ -73,10 +73,15 @@ impl Guest {
             tc qdisc del dev eth0 root 2>/dev/null
             tc qdisc del dev eth0 ingress 2>/dev/null
             ip link set eth0 up mtu {UNDERLAY_MTU}
+            # An interface that was down has lost its IPv6 addresses.
+            ip addr replace {v4}/24 dev eth0
+            ip addr replace {v6}/64 dev eth0 nodad
             rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
             modprobe tun
             until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done
-            "
+            ",
+            v4 = self.underlay_v4(),
+            v6 = self.underlay_v6(),
         ));
     }
 
