@@ -67,6 +67,9 @@ pub struct UdReceived {
     pub multicast: bool,
     /// The P_Key in the packet.
     pub pkey: PKey,
+    /// The device found the checksums of the IP packet in it right: that of an IPv4 header, and TCP's or
+    /// UDP's. False where it did not look.
+    pub checksum_ok: bool,
     /// For providers: where the payload lies in the batch's memory.
     pub range: Range<usize>,
 }

@@ -6,7 +6,8 @@
 //! merged can be cut again into the packets that came. Hence
 //!
 //! * a packet is merged only if its IP header checksum and its TCP or UDP checksum are right. Any other
-//!   goes up alone and untouched, so that the kernel finds and counts what is wrong with it;
+//!   goes up alone and untouched, so that the kernel finds and counts what is wrong with it. Who has
+//!   looked already, as an adapter, is believed ([`Coalescing::push_checked`]);
 //! * every length in a merged frame was held against the bytes that are there: a TAP takes anything;
 //! * packets of one flow stay in order. What cannot be merged sends up what was there before it.
 //!
@@ -153,9 +154,25 @@ impl<'b> Coalescing<'_, 'b> {
         packet: &'b [u8],
         sink: &mut (impl FrameSink + ?Sized),
     ) {
+        self.push_checked(ethernet, packet, false, sink);
+    }
+
+    /// As [`Coalescing::push`]; with `verified` somebody, as the adapter, has found the packet's checksums
+    /// right, and they are not looked at again.
+    #[inline]
+    pub fn push_checked(
+        &mut self,
+        ethernet: &[u8; ETHERNET_HEADER_LEN],
+        packet: &'b [u8],
+        verified: bool,
+        sink: &mut (impl FrameSink + ?Sized),
+    ) {
         self.state.counters.packets += 1;
         match candidate::look(&self.state.config, ethernet, packet) {
-            Verdict::Candidate(candidate) => self.merge(ethernet, &candidate, sink),
+            Verdict::Candidate(mut candidate) => {
+                candidate.verified = verified;
+                self.merge(ethernet, &candidate, sink);
+            }
             Verdict::Flow(key) => {
                 if let Some(i) = self.find(&key) {
                     self.emit(i, sink);

@@ -160,8 +160,10 @@ impl<'b> Run<'_, 'b> {
             match core.from_fabric(self.now, &meta, payload) {
                 Incoming::Packet { ethernet, l3 } => {
                     stats.rx_bytes += l3.len() as u64;
+                    let mut sink = TapSink { tap, stats };
+                    let verified = received.checksum_ok;
                     self.coalescing
-                        .push(&ethernet, l3, &mut TapSink { tap, stats });
+                        .push_checked(&ethernet, l3, verified, &mut sink);
                 }
                 other => {
                     let aside = keep(self.translated, &other);

@@ -18,6 +18,8 @@ const IPV4: [u8; 4] = [8, 0, 0, 0];
 struct Arrivals {
     arrived: Vec<u8>,
     kept: Vec<u8>,
+    /// Whether the device found the checksums of datagrams right.
+    checked: bool,
     datagrams: Vec<UdReceived>,
     messages: Vec<RcReceived>,
     parts: Vec<Part>,
@@ -35,6 +37,7 @@ impl Arrivals {
             dst_gid: own.gid(),
             multicast: false,
             pkey: fabric::PKey::DEFAULT,
+            checksum_ok: self.checked,
             range: start..self.arrived.len(),
         });
         self
@@ -189,6 +192,41 @@ fn messages_keep_their_order_and_come_behind_datagrams() {
     let expected = [50, 100, 9000, 200, 60_000, 300].map(|len| ETHERNET_LEN + len);
     assert_eq!(read, expected);
     assert_eq!(rig.stats().rx_packets, 6);
+}
+
+/// A TCP segment of 100 bytes in IPv4, encapsulated, whose checksums nobody made.
+fn segment(sequence: u32) -> Vec<u8> {
+    let ip = [
+        &[0x45, 0, 0, 140, 0, 0, 0x40, 0, 64, 6, 0, 0][..],
+        &[10, 0, 0, 1, 10, 0, 0, 2],
+    ]
+    .concat();
+    let tcp = [
+        &[0x04, 0, 0, 80][..],
+        &sequence.to_be_bytes(),
+        &[0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0],
+    ]
+    .concat();
+    [&IPV4[..], &ip, &tcp, &[0xda; 100]].concat()
+}
+
+#[test]
+fn segments_whose_checksums_the_device_verified_are_merged_unseen() {
+    for (checked, expected) in [(true, vec![340]), (false, vec![140; 3])] {
+        let mut rig = Rig::new();
+        let arrivals = Arrivals {
+            checked,
+            ..Arrivals::default()
+        };
+        let arrivals = [1, 101, 201]
+            .into_iter()
+            .fold(arrivals, |all, sequence| all.datagram(&segment(sequence)));
+        rig.take(&arrivals);
+        let read: Vec<usize> = std::iter::from_fn(|| rig.read())
+            .map(|f| f.len() - ETHERNET_LEN)
+            .collect();
+        assert_eq!(read, expected);
+    }
 }
 
 /// The peer counts with its queue pair, whichever way it sends.

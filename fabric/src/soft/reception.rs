@@ -126,6 +126,7 @@ fn note(
         dst_gid: path.dst,
         multicast: d.multicast,
         pkey: d.pkey,
+        checksum_ok: false,
         range: base + d.payload.start..base + d.payload.end,
     });
     true

@@ -34,6 +34,11 @@ const MESSAGES: usize = 128;
 /// Places that datagrams are received in: two of the largest trains for each of eight peers.
 const DATAGRAMS: usize = 1024;
 
+/// Places that a queue pair has for itself where there are no shared receive queues: two of the largest
+/// trains; and queue pairs that there are enough places for.
+const OWN_DATAGRAMS: usize = 128;
+const OWN_QUEUES: usize = 32;
+
 /// Bytes of a place that a datagram is received in: whatever MTU the port may get, and no other
 /// datagram's cache line.
 const DATAGRAM_LEN: usize = (GRH_LEN + IbMtu::B4096.bytes() as usize).next_multiple_of(64);
@@ -69,6 +74,8 @@ pub struct Limits {
     pub rc_sends: usize,
     /// Places that datagrams are received in.
     pub datagrams: usize,
+    /// How many of them each queue pair has for itself; 0 where they share a receive queue.
+    pub own_datagrams: usize,
     /// Places that messages are received in; 0 where there are no connections.
     pub messages: usize,
     /// Bytes to be asked for inline.
@@ -86,11 +93,9 @@ impl Limits {
         if device.max_cqe < 2 || device.max_qp_wr == 0 {
             return Err("it has no room in its queues");
         }
-        if device.max_srq == 0 || device.max_srq_wr == 0 {
-            return Err("it has no shared receive queues");
-        }
         let cqe = device.max_cqe as usize;
         let wr = device.max_qp_wr as usize;
+        let shared = device.max_srq > 0 && device.max_srq_wr > 0;
         let srq = device.max_srq_wr as usize;
         // Two shared receive queues: one for datagrams, one for messages.
         let connections = connections && device.max_srq >= 2 && device.max_sge > 0;
@@ -101,16 +106,28 @@ impl Limits {
             0
         };
         let ud_queue = UD_QUEUE.min(wr).min(ud_sends);
+        let (datagrams, own_datagrams) = if shared {
+            (DATAGRAMS.min(srq).min(cqe - messages), 0)
+        } else {
+            let own = OWN_DATAGRAMS.min(wr).min(cqe);
+            ((own * OWN_QUEUES).min(cqe), own)
+        };
         Ok(Limits {
             train_packets: TRAIN_PACKETS.min(ud_queue),
             ud_queue,
             ud_sends,
             rc_sends: RC_SENDS.min(cqe - ud_sends),
-            datagrams: DATAGRAMS.min(srq).min(cqe - messages),
+            datagrams,
+            own_datagrams,
             messages,
             inline: INLINE,
             groups: device.max_mcast_grp as usize,
         })
+    }
+
+    /// How many endpoints can receive; `None`: as many as there may be queue pairs.
+    pub fn endpoints(&self) -> Option<usize> {
+        self.datagrams.checked_div(self.own_datagrams)
     }
 }
 
@@ -132,8 +149,8 @@ pub struct Device {
     /// What it says of itself.
     pub attributes: DeviceAttributes,
     stock: Mutex<Option<Stock>>,
-    /// Where datagrams are received.
-    pub datagrams: Arc<SharedReceiveQueue>,
+    /// Where datagrams are received; none where each queue pair has a queue of its own.
+    pub datagrams: Option<Arc<SharedReceiveQueue>>,
     /// Where messages are received, where there are connections.
     pub messages: Option<Arc<SharedReceiveQueue>>,
     /// Completions of receives.
@@ -200,7 +217,10 @@ impl Device {
             SharedReceiveQueue::new(&domain, capacity as u32)
                 .map_err(failed("no shared receive queue can be made"))
         };
-        let datagrams = shared(limits.datagrams)?;
+        let datagrams = match limits.own_datagrams {
+            0 => Some(shared(limits.datagrams)?),
+            _ => None,
+        };
         let messages = match limits.messages {
             0 => None,
             count => Some(shared(count)?),
@@ -239,5 +259,88 @@ impl Device {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Guid;
+
+    const LARGE: DeviceAttributes = DeviceAttributes {
+        node_guid: Guid([0; 8]),
+        ports: 1,
+        max_qp: 1 << 16,
+        max_qp_wr: 1 << 15,
+        max_sge: 30,
+        max_cqe: 1 << 22,
+        max_mr_size: u64::MAX,
+        max_mcast_grp: 1 << 13,
+        max_mcast_qp_attach: 240,
+        max_ah: 0,
+        max_srq: 1 << 15,
+        max_srq_wr: 1 << 15,
+        max_qp_rd_atom: 16,
+        ud_ip_csum: true,
+        rc_ip_csum: false,
+        moderation: (0, 0),
+    };
+
+    fn limits(device: &DeviceAttributes) -> Limits {
+        Limits::of(device, true).unwrap()
+    }
+
+    #[test]
+    fn queue_pairs_of_a_device_with_shared_receive_queues_share() {
+        let all = limits(&LARGE);
+        assert_eq!((all.datagrams, all.own_datagrams), (DATAGRAMS, 0));
+        assert_eq!((all.messages, all.endpoints()), (MESSAGES, None));
+        let one = DeviceAttributes {
+            max_srq: 1,
+            ..LARGE
+        };
+        let one = limits(&one);
+        assert_eq!((one.datagrams, one.messages), (DATAGRAMS, 0));
+    }
+
+    #[test]
+    fn without_them_each_has_its_own_and_there_are_no_connections() {
+        for without in [
+            DeviceAttributes {
+                max_srq: 0,
+                ..LARGE
+            },
+            DeviceAttributes {
+                max_srq_wr: 0,
+                ..LARGE
+            },
+        ] {
+            let limits = limits(&without);
+            assert_eq!(limits.own_datagrams, OWN_DATAGRAMS);
+            assert_eq!(limits.endpoints(), Some(OWN_QUEUES));
+            assert_eq!(limits.messages, 0);
+        }
+        // What is posted never exceeds what completes.
+        let small = DeviceAttributes {
+            max_srq: 0,
+            max_qp_wr: 16,
+            max_cqe: 100,
+            ..LARGE
+        };
+        let small = limits(&small);
+        assert_eq!((small.own_datagrams, small.datagrams), (16, 100));
+        assert_eq!(small.endpoints(), Some(6));
+    }
+
+    #[test]
+    fn a_device_without_queues_is_refused() {
+        for (max_cqe, max_qp_wr) in [(1, 1 << 15), (1 << 22, 0)] {
+            let device = DeviceAttributes {
+                max_cqe,
+                max_qp_wr,
+                ..LARGE
+            };
+            assert!(Limits::of(&device, true).is_err());
+        }
     }
 }

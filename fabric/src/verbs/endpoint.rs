@@ -34,9 +34,9 @@ impl UdPair {
             kind: QueuePairKind::Ud,
             send_cq: Arc::clone(&device.send_cq),
             receive_cq: Arc::clone(&device.receive_cq),
-            srq: Some(Arc::clone(&device.datagrams)),
+            srq: device.datagrams.clone(),
             max_send_wr: device.limits.ud_queue as u32,
-            max_recv_wr: 0,
+            max_recv_wr: device.limits.own_datagrams as u32,
             max_inline: device.limits.inline,
         };
         let qp = QueuePair::new(&device.domain, init)?;

@@ -13,7 +13,7 @@ use super::counts::Counts;
 use super::device::{Device, Stock};
 use super::ibv::{Completions, Place};
 use super::receive::Receive;
-use super::table::Table;
+use super::table::{Endpoint, Endpoints, Table};
 use super::transmit::Transmit;
 use crate::port::EndpointId;
 use crate::time::Instant;
@@ -103,9 +103,9 @@ impl Lane {
     /// Posts the places of the last batch.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3).
-    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
-        self.receive.repost(counts)?;
+    /// Those of ibv_post_srq_recv(3) and ibv_post_recv(3).
+    pub fn repost(&mut self, table: &Table, counts: &mut Counts) -> io::Result<()> {
+        self.receive.repost(table.endpoints.all(), counts)?;
         if let Some(messages) = &mut self.messages
             && messages.repost()?
         {
@@ -271,16 +271,36 @@ impl Lane {
     ///
     /// # Errors
     /// Those of ibv_modify_qp(3).
-    pub fn restart(
-        &mut self,
-        e: &super::table::Endpoint,
-        number: u32,
-        counts: &mut Counts,
-    ) -> io::Result<()> {
+    pub fn restart(&mut self, e: &Endpoint, number: u32, counts: &mut Counts) -> io::Result<()> {
+        self.empty(e, counts)?;
+        counts.qp_restarts += 1;
+        e.pair.start(number, e.pkey.map(|(_, index)| index), e.qkey)
+    }
+
+    /// Takes a queue pair to RESET, and back what was posted to it.
+    fn empty(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
         let emptied = e.pair.reset()?;
         let lost = self.transmit.reclaim(&emptied);
         counts.tx_failed += lost as u64;
-        counts.qp_restarts += 1;
-        e.pair.start(number, e.pkey.map(|(_, index)| index), e.qkey)
+        self.receive.reclaim(&emptied);
+        Ok(())
+    }
+
+    /// Takes back the places of endpoints that are gone: with a receive queue of its own a queue pair
+    /// would take them along.
+    ///
+    /// # Errors
+    /// Those of ibv_modify_qp(3).
+    pub fn retire(
+        &mut self,
+        before: &Endpoints,
+        now: &Endpoints,
+        counts: &mut Counts,
+    ) -> io::Result<()> {
+        if !self.receive.has_own_queues() {
+            return Ok(());
+        }
+        let gone = before.all().iter().filter(|e| now.get(e.id).is_none());
+        gone.into_iter().try_for_each(|e| self.empty(e, counts))
     }
 }

@@ -20,6 +20,7 @@ mod open;
 mod port;
 mod presence;
 mod receive;
+mod shares;
 pub mod sys;
 mod sysfs;
 mod table;

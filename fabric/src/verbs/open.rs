@@ -154,6 +154,14 @@ pub fn no_lids(name: &str) -> String {
     )
 }
 
+/// For a device that cannot receive messages of several connections in one queue.
+pub fn no_connections(name: &str) -> String {
+    format!(
+        "{name} has too few shared receive queues for connections: datagrams are all there is, in \
+         connected mode, too"
+    )
+}
+
 /// For memory or queues that could not be had: `needed` bytes are registered in all.
 pub fn out_of_memory(name: &str, needed: u64, error: &io::Error) -> FabricError {
     let limit = getrlimit(Resource::Memlock).current;

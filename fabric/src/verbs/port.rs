@@ -1,5 +1,9 @@
 //! The control side: the port, its endpoints and groups, and what happens to its device.
 
+mod joining;
+mod removal;
+mod waiting;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
@@ -9,10 +13,7 @@ use std::time::Duration;
 
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::backoff::Backoff;
 use super::config::VerbsConfig;
@@ -37,6 +38,7 @@ use crate::port::{
 };
 use crate::types::{Gid, Lid, PKey, Qpn};
 use crate::worker::Worker;
+use waiting::{wait_usable, waiting};
 
 /// How often it is looked whether the device is still there, or there again.
 const TICK: Duration = Duration::from_secs(1);
@@ -152,6 +154,8 @@ impl VerbsPort {
         port.say_mtu();
         if port.usable.link_layer == LinkLayer::InfiniBand {
             log::warn!("{}", open::no_lids(&name));
+        } else if port.limits.messages == 0 && port.config.message_max > 0 {
+            log::warn!("{}", open::no_connections(&name));
         }
         port.hold(device).map_err(failed)?;
         port.hold_rdma_cm();
@@ -231,115 +235,6 @@ impl VerbsPort {
         self.endpoints
             .get(&id.0)
             .ok_or(FabricError::NoSuchEndpoint(id))
-    }
-
-    /// What a group is called on the wire: its MLID on InfiniBand.
-    fn mlid(&self, mgid: Gid) -> Result<Lid, FabricError> {
-        if !mgid.is_multicast() {
-            return Err(FabricError::BadGroup(mgid));
-        }
-        if !self.is_ethernet() {
-            return self.lids.get(&mgid).copied().ok_or_else(|| {
-                FabricError::Unusable(format!(
-                    "{} cannot join {mgid}: it is not in the port's table of lids, and subnet \
-                     administration is not there yet",
-                    self.name
-                ))
-            });
-        }
-        match (mgid.ipv4(), self.usable.gid.gid.ipv4()) {
-            (None, Some(_)) => Err(FabricError::Unusable(format!(
-                "{} has an IPv4 GID and cannot join {mgid}: IPoIB's groups are IPv6 groups; choose an \
-                 IPv6 GID for multicast",
-                self.name
-            ))),
-            (Some(_), None) => Err(FabricError::BadGroup(mgid)),
-            _ => Ok(Lid(0)),
-        }
-    }
-
-    /// Puts an endpoint into a group.
-    fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        let mlid = self.mlid(mgid)?;
-        if self.groups.has_member(mgid, id) {
-            return Ok(());
-        }
-        let first = !self.groups.has(mgid);
-        let most = self.capabilities().groups_max;
-        if first && self.groups.len() >= most {
-            return Err(FabricError::Limit(format!(
-                "{} attaches to {most} multicast groups at most",
-                self.name
-            )));
-        }
-        // While the device is away there is nothing to join; it is made up for.
-        if self.device.is_some() {
-            self.enter(id, mgid, mlid)?;
-        }
-        self.groups.add(mgid, id);
-        Ok(())
-    }
-
-    /// Has the network and the device deliver a group to an endpoint.
-    fn enter(&mut self, id: EndpointId, mgid: Gid, mlid: Lid) -> Result<(), FabricError> {
-        let failed = |name: &str| {
-            let what = format!("{name} cannot join {mgid}");
-            move |source| FabricError::Os { what, source }
-        };
-        // rdma_rxe of Linux 6.1 joins no group itself, and NICs leave reports to the host.
-        if self.is_ethernet() && self.memberships.ifindex() != 0 {
-            self.memberships
-                .join(mgid.to_ip())
-                .map_err(failed(&self.name))?;
-        }
-        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
-        let attached = pair.map_or(Ok(()), |pair| pair.qp.attach(mgid, mlid));
-        attached.map_err(|e| {
-            if !self.groups.has(mgid) {
-                self.memberships.leave(mgid.to_ip());
-            }
-            failed(&self.name)(e)
-        })
-    }
-
-    /// Takes an endpoint out of a group.
-    fn leave(&mut self, id: EndpointId, mgid: Gid) {
-        if !self.groups.has_member(mgid, id) {
-            return;
-        }
-        let mlid = self.mlid(mgid).unwrap_or(Lid(0));
-        let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
-        if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
-            log::warn!("{}: {mgid} cannot be left: {e}", self.name);
-        }
-        if self.groups.remove(mgid, id) {
-            self.memberships.leave(mgid.to_ip());
-        }
-    }
-
-    /// Joins all groups anew: on another interface, or with another device's queue pairs.
-    fn join_all(&mut self) {
-        self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
-        let all: Vec<(Gid, EndpointId)> = self.groups.all().collect();
-        for (mgid, id) in all {
-            let joined = self.mlid(mgid).and_then(|mlid| self.enter(id, mgid, mlid));
-            if let Err(e) = joined {
-                log::error!("a group cannot be joined again: {e}");
-            }
-        }
-    }
-
-    /// Memberships follow the interface, queue pairs stay attached.
-    fn move_memberships(&mut self) {
-        self.memberships = Memberships::new(self.usable.gid.netdev.unwrap_or(0));
-        if !self.is_ethernet() || self.memberships.ifindex() == 0 {
-            return;
-        }
-        for mgid in self.groups.mgids() {
-            if let Err(e) = self.memberships.join(mgid.to_ip()) {
-                log::error!("{} cannot join {mgid} again: {e}", self.name);
-            }
-        }
     }
 
     /// Takes the device's events; gives why it is to be given up, if it is.
@@ -477,88 +372,6 @@ impl VerbsPort {
         self.trouble = Some(why);
         vec![event]
     }
-
-    /// The device is gone, or does not work: everything of it is given up.
-    fn lose_device(&mut self, why: &str) -> Vec<PortEvent> {
-        let why = format!("{} is closed, to be opened again: {why}", self.name);
-        log::debug!("{why}");
-        if let Some((device, _)) = self.device.take()
-            && let Ok(fd) = device.context.async_fd()
-        {
-            let _ = epoll::delete(&self.events, fd);
-        }
-        for (mgid, id) in self.groups.all() {
-            // A queue pair that is attached cannot be destroyed.
-            let mlid = self.mlid(mgid).unwrap_or(Lid(0));
-            let pair = self.endpoints.get(&id.0).and_then(|e| e.pair.as_ref());
-            if let Some(Err(e)) = pair.map(|pair| pair.qp.detach(mgid, mlid)) {
-                log::debug!("{}: {mgid} cannot be left: {e}", self.name);
-            }
-        }
-        for endpoint in self.endpoints.values_mut() {
-            endpoint.pair = None;
-        }
-        self.memberships = Memberships::new(0);
-        self.publish_endpoints();
-        self.backoff.failed(clock());
-        self.trouble = Some(Unusable::Waiting(why));
-        vec![PortEvent::Removed]
-    }
-
-    /// Tries to open the device again, when it is time to.
-    fn reopen(&mut self) -> Vec<PortEvent> {
-        if !self.backoff.may_try(clock()) {
-            return Vec::new();
-        }
-        match self.try_reopen() {
-            Ok(events) => {
-                log::info!("{} is open again", self.name);
-                self.backoff.succeeded();
-                events
-            }
-            Err(e) => {
-                self.device = None;
-                for endpoint in self.endpoints.values_mut() {
-                    endpoint.pair = None;
-                }
-                self.publish_endpoints();
-                self.backoff.failed(clock());
-                let why = Unusable::Waiting(e.to_string());
-                if self.trouble.as_ref() != Some(&why) {
-                    log::warn!("{} cannot be opened again yet: {e}", self.name);
-                    self.trouble = Some(why);
-                }
-                Vec::new()
-            }
-        }
-    }
-
-    fn try_reopen(&mut self) -> Result<Vec<PortEvent>, FabricError> {
-        let device = Device::open(&self.library, &self.config)?;
-        let failed = |source| FabricError::Os {
-            what: "the queue pairs cannot be made anew".to_owned(),
-            source,
-        };
-        let seen = see(&device.context, self.config.port, &mut self.requests).map_err(failed)?;
-        let evaluated = evaluate(&self.config, &seen, Some(self.usable.gid.gid));
-        let mut events = self.follow_pkeys(&seen);
-        for endpoint in self.endpoints.values_mut() {
-            endpoint
-                .make(&device, self.config.port, &self.pkeys)
-                .map_err(failed)?;
-        }
-        self.hold(device).map_err(failed)?;
-        let ids = self.endpoints.values().map(|e| e.id).collect();
-        events.push(PortEvent::QpnChange(ids));
-        match evaluated {
-            Ok(now) => events.extend(self.follow(now)),
-            Err(why) => events.extend(self.lose(why)),
-        }
-        self.join_all();
-        self.hold_rdma_cm();
-        self.publish_endpoints();
-        Ok(events)
-    }
 }
 
 impl Port for VerbsPort {
@@ -644,6 +457,14 @@ impl Port for VerbsPort {
     }
 
     fn create_ud(&mut self, init: UdInit) -> Result<UdEndpoint, FabricError> {
+        if let Some(most) = self.limits.endpoints()
+            && self.endpoints.len() >= most
+        {
+            return Err(FabricError::Limit(format!(
+                "{} has no shared receive queues, and so {most} queue pairs for datagrams at most",
+                self.name
+            )));
+        }
         let id = EndpointId(self.next_endpoint);
         let mut endpoint = UdEndpointState::new(id, init.pkey, init.qkey);
         let Some((device, _)) = &self.device else {
@@ -781,89 +602,4 @@ impl Drop for VerbsPort {
 /// A netlink error is a whole sentence already.
 fn netlink(e: rtnl::Error) -> FabricError {
     FabricError::Unusable(e.to_string())
-}
-
-/// What [`Port::process`] waits on: changes of interfaces, complaints of the worker, and time.
-fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, OwnedFd)> {
-    let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let timer = timerfd_create(
-        TimerfdClockId::Monotonic,
-        TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-    )?;
-    let tick = Timespec {
-        tv_sec: TICK.as_secs() as i64,
-        tv_nsec: 0,
-    };
-    let every = Itimerspec {
-        it_interval: tick,
-        it_value: tick,
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &every)?;
-    let data = EventData::new_u64(0);
-    epoll::add(&events, monitor, data, EventFlags::IN)?;
-    epoll::add(&events, &shared.port, data, EventFlags::IN)?;
-    epoll::add(&events, &timer, data, EventFlags::IN)?;
-    Ok((events, timer))
-}
-
-/// Waits until the port can be used.
-///
-/// # Errors
-/// Why it cannot, when the time is up or waiting will not help.
-fn wait_usable(
-    config: &VerbsConfig,
-    device: &Device,
-    monitor: &mut Monitor,
-    requests: &mut Requests,
-) -> Result<(Seen, Usable), FabricError> {
-    let failed = |what: &str| {
-        let what = format!("{}: {what}", config.name());
-        move |source| FabricError::Os { what, source }
-    };
-    let deadline = clock().after(config.gid_wait);
-    let mut told = String::new();
-    loop {
-        monitor.drain();
-        for _ in 0..EVENTS_MAX {
-            if !matches!(device.context.next_event(), Ok(Some(_))) {
-                break;
-            }
-        }
-        let seen = see(&device.context, config.port, requests)
-            .map_err(failed("the port cannot be asked what it is like"))?;
-        let why = match evaluate(config, &seen, None) {
-            Ok(usable) => return Ok((seen, usable)),
-            Err(why) => why,
-        };
-        let left = deadline.since(clock());
-        if left.is_zero() || !matches!(why, Unusable::Waiting(_)) {
-            return Err(FabricError::Unusable(why.reason().to_owned()));
-        }
-        if told != why.reason() {
-            why.reason().clone_into(&mut told);
-            log::info!("waiting: {told}");
-        }
-        // Not all changes make an event.
-        let timeout = Timespec::try_from(left.min(TICK)).unwrap_or(Timespec {
-            tv_sec: 1,
-            tv_nsec: 0,
-        });
-        let events = device
-            .context
-            .async_fd()
-            .map_err(failed("it has no events"))?;
-        let mut wakers = vec![
-            PollFd::new(monitor, PollFlags::IN),
-            PollFd::new(&events, PollFlags::IN),
-        ];
-        let give_up = config.give_up.iter();
-        wakers.extend(give_up.map(|fd| PollFd::new(fd, PollFlags::IN)));
-        match poll(&mut wakers, Some(&timeout)) {
-            Ok(_) if wakers.get(2).is_some_and(|fd| !fd.revents().is_empty()) => {
-                return Err(FabricError::Unusable(told));
-            }
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(failed("waiting for the port failed")(e.into())),
-        }
-    }
 }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use super::counts::Counts;
 use super::device::Device;
 use super::grh::{self, GRH_LEN, Route};
-use super::ibv::{Completed, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion};
-use super::table::Table;
+use super::ibv::{
+    Completed, Emptied, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion,
+};
+use super::shares::Shares;
+use super::table::{Endpoint, Table};
 use crate::connection::WcStatus;
 use crate::memory::ReceivePlaces;
-use crate::types::{Gid, Lid};
+use crate::types::{Gid, Lid, Qpn};
 use crate::worker::UdReceived;
 
 /// The places of one batch, which completions have given back.
@@ -33,11 +36,26 @@ impl ReceivePlaces for Taken {
     }
 }
 
+/// Where places are posted.
+#[derive(Debug)]
+enum Queues {
+    /// All queue pairs share one.
+    Shared(Arc<SharedReceiveQueue>),
+    /// Each has its own.
+    Own {
+        shares: Shares,
+        /// Those that are being posted to one.
+        some: Vec<Place>,
+        /// Whose receives fail.
+        failed: Option<Qpn>,
+    },
+}
+
 /// The places, and what a batch holds of them.
 #[derive(Debug)]
 pub struct Receive {
     pool: Pool,
-    queue: Arc<SharedReceiveQueue>,
+    queues: Queues,
     list: ReceiveList,
     /// To be posted with the next list.
     idle: Vec<Place>,
@@ -51,7 +69,14 @@ impl Receive {
     /// With the places of a device; none is posted yet.
     pub fn new(device: &Device, (pool, idle): (Pool, Vec<Place>)) -> Receive {
         Receive {
-            queue: Arc::clone(&device.datagrams),
+            queues: match &device.datagrams {
+                Some(queue) => Queues::Shared(Arc::clone(queue)),
+                None => Queues::Own {
+                    shares: Shares::new(idle.len(), device.limits.own_datagrams),
+                    some: Vec::with_capacity(device.limits.own_datagrams),
+                    failed: None,
+                },
+            },
             list: ReceiveList::new(idle.len()),
             taken: Taken {
                 places: Vec::with_capacity(idle.len()),
@@ -68,20 +93,73 @@ impl Receive {
         self.pool.owns(completion)
     }
 
-    /// Posts the places of the last batch, and those that could not be posted before, as one list.
+    /// Posts the places of the last batch, and those that could not be posted before, as one list to a
+    /// queue.
     ///
     /// # Errors
-    /// Those of ibv_post_srq_recv(3).
-    pub fn repost(&mut self, counts: &mut Counts) -> io::Result<()> {
+    /// Those of ibv_post_srq_recv(3) and ibv_post_recv(3).
+    pub fn repost(&mut self, endpoints: &[Endpoint], counts: &mut Counts) -> io::Result<()> {
         self.received.clear();
         self.idle.append(&mut self.taken.places);
         if self.idle.is_empty() {
             return Ok(());
         }
+        if let Queues::Shared(queue) = &self.queues {
+            counts.post_lists += 1;
+            counts.verbs_calls += 1;
+            return queue.receive(&mut self.list, &mut self.pool, &mut self.idle);
+        }
+        endpoints.iter().try_for_each(|e| self.fill(e, counts))
+    }
+
+    /// Posts what an endpoint lacks to a queue of its own, if that can receive.
+    fn fill(&mut self, e: &Endpoint, counts: &mut Counts) -> io::Result<()> {
+        let Queues::Own { shares, some, .. } = &mut self.queues else {
+            return Ok(());
+        };
+        // Nothing can be posted to a queue pair in RESET (IBA vol. 1, 10.8.2).
+        let ready = e.pkey.is_some() && !e.pair.is_behind(e.starts);
+        let count = shares.missing(e.id).min(self.idle.len());
+        if !ready || count == 0 {
+            return Ok(());
+        }
+        some.extend(self.idle.drain(self.idle.len() - count..));
+        for place in some.iter() {
+            shares.gives(e.id, place.index());
+        }
         counts.post_lists += 1;
         counts.verbs_calls += 1;
-        self.queue
-            .receive(&mut self.list, &mut self.pool, &mut self.idle)
+        let posted = e.pair.qp.receive(&mut self.list, &mut self.pool, some);
+        for place in some.drain(..) {
+            shares.comes_back(place.index());
+            self.idle.push(place);
+        }
+        posted
+    }
+
+    /// Whether each queue pair has a queue of its own.
+    pub const fn has_own_queues(&self) -> bool {
+        matches!(self.queues, Queues::Own { .. })
+    }
+
+    /// A queue pair with a queue of its own whose receives fail: it would go on failing all that it is
+    /// given.
+    pub fn take_failed(&mut self) -> Option<Qpn> {
+        match &mut self.queues {
+            Queues::Own { failed, .. } => failed.take(),
+            Queues::Shared(_) => None,
+        }
+    }
+
+    /// Takes back what was posted to a queue that forgot it.
+    pub fn reclaim(&mut self, emptied: &Emptied) {
+        let Queues::Own { shares, .. } = &mut self.queues else {
+            return;
+        };
+        for place in self.pool.reclaim(emptied) {
+            shares.comes_back(place.index());
+            self.idle.push(place);
+        }
     }
 
     /// Takes what a completion gives back into the batch.
@@ -93,9 +171,15 @@ impl Receive {
                 return;
             }
         };
+        if let Queues::Own { shares, .. } = &mut self.queues {
+            shares.comes_back(place.index());
+        }
         if completion.status() != WcStatus::Success {
             counts.cq_errors += 1;
             counts.rx_failed += 1;
+            if let Queues::Own { failed, .. } = &mut self.queues {
+                *failed = Some(completion.qpn());
+            }
             self.idle.push(place);
             return;
         }
@@ -144,10 +228,8 @@ fn datagram(
         .ok_or(Dropped::BadQp)?;
     let (pkey, _) = endpoint.pkey.ok_or(Dropped::BadQp)?;
     let header = place.first_chunk().ok_or(Dropped::Malformed)?;
-    let route = match completion.has_grh() {
-        true => grh::parse(header).ok_or(Dropped::Malformed)?,
-        false => without_route(completion.slid(), table),
-    };
+    let header = completion.has_grh().then_some(header);
+    let route = route(header, completion.slid(), table).ok_or(Dropped::Malformed)?;
     let multicast = route.dst.is_multicast();
     // By verbs a packet to a group reaches its sender, too, unless the device was told otherwise,
     // which not all take (IBA vol. 1, 10.5.2).
@@ -161,15 +243,76 @@ fn datagram(
         dst_gid: route.dst,
         multicast,
         pkey,
+        checksum_ok: completion.checksum_ok() && table.checks_checksums(),
         range: base + GRH_LEN..base + len,
     })
 }
 
-/// InfiniBand within a subnet has no GRH: the sender is who is known to have the LID.
-fn without_route(slid: Lid, table: &Table) -> Route {
-    let known = table.lids.iter().find(|(_, lid)| **lid == slid);
-    Route {
-        src: known.map_or(Gid::UNSPECIFIED, |(gid, _)| *gid),
-        dst: table.gid,
+/// Where a datagram came from and went to: as its GRH says, if it has one. On InfiniBand unicast within a
+/// subnet may have none: the sender is who is known to have the LID.
+fn route(header: Option<&[u8; GRH_LEN]>, slid: Lid, table: &Table) -> Option<Route> {
+    let Some(header) = header else {
+        let known = table.lids.iter().find(|(_, lid)| **lid == slid);
+        return Some(Route {
+            src: known.map_or(Gid::UNSPECIFIED, |(gid, _)| *gid),
+            dst: table.gid,
+        });
+    };
+    grh::parse(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gid(text: &str) -> Gid {
+        text.parse().unwrap()
+    }
+
+    fn table() -> Table {
+        let peers = [
+            (gid("fe80::2:c903:e7:7e12"), Lid(3)),
+            (gid("fe80::5"), Lid(5)),
+        ];
+        Table {
+            gid: gid("fe80::1"),
+            lids: Arc::new(peers.into()),
+            ..Table::default()
+        }
+    }
+
+    /// There may be anything in them, as what an earlier datagram left.
+    #[test]
+    fn c34_without_a_grh_the_40_bytes_before_the_payload_mean_nothing() {
+        let table = table();
+        let mut header = [0; GRH_LEN];
+        header[0] = 0x60;
+        header[8..24].copy_from_slice(&gid("fe80::6").0);
+        header[24..].copy_from_slice(&gid("ff12:401b:ffff::1").0);
+        let with = route(Some(&header), Lid(3), &table).unwrap();
+        assert_eq!(
+            (with.src, with.dst),
+            (gid("fe80::6"), gid("ff12:401b:ffff::1"))
+        );
+        let without = route(None, Lid(3), &table).unwrap();
+        assert_eq!(
+            (without.src, without.dst),
+            (gid("fe80::2:c903:e7:7e12"), table.gid)
+        );
+        let unknown = route(None, Lid(4), &table).unwrap();
+        assert_eq!((unknown.src, unknown.dst), (Gid::UNSPECIFIED, table.gid));
+    }
+
+    proptest! {
+        #[test]
+        fn no_header_panics(bytes: [u8; 32], more: [u8; 8], slid: u16) {
+            let mut header = [0; GRH_LEN];
+            header[..32].copy_from_slice(&bytes);
+            header[32..].copy_from_slice(&more);
+            let found = route(Some(&header), Lid(slid), &table());
+            prop_assert_eq!(found, grh::parse(&header));
+        }
     }
 }

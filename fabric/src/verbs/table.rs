@@ -106,6 +106,14 @@ pub struct Table {
     pub endpoints: Arc<Endpoints>,
 }
 
+impl Table {
+    /// Whether what the device says of the checksums of IP packets in datagrams counts.
+    pub fn checks_checksums(&self) -> bool {
+        let device = self.device.as_ref();
+        device.is_some_and(|d| d.attributes.checks_datagrams(self.ethernet))
+    }
+}
+
 /// What the two sides share.
 #[derive(Debug)]
 pub struct Shared {

@@ -1,5 +1,7 @@
 //! The data side: one worker, which polls completions, posts trains and follows the port's table.
 
+mod destinations;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,8 +13,8 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use super::config::VerbsConfig;
 use super::connections::{self, Engine, RealDevice};
 use super::counts::Counts;
-use super::handles::{AddressHandles, Found, Wanted};
-use super::ibv::{self, AhInit};
+use super::handles::{AddressHandles, Found};
+use super::ibv;
 use super::lane::{Lane, Waiting};
 use super::maker::Maker;
 use super::table::{Endpoint, Shared, Table};
@@ -20,20 +22,13 @@ use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::{Connections, WcStatus};
 use crate::port::EndpointId;
 use crate::time::Instant;
-use crate::types::{Gid, Lid};
+use crate::types::Gid;
 use crate::worker::{
     AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, Worker,
 };
 
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.
 const PIECE: usize = 32;
-
-/// Hop limit of packets for which nobody asks for another (kernel include/rdma/rdma_cm.h; 1 would keep
-/// them on the link, and GIDs may be routed).
-const HOP_LIMIT: u8 = 64;
-
-/// The bits of a traffic class that are the network's (RFC 3168, section 5).
-const ECN: u8 = 3;
 
 /// Between two restarts of one queue pair.
 const RESTART_WAIT: Duration = Duration::from_millis(100);
@@ -119,15 +114,18 @@ impl VerbsWorker {
             let endpoints = &self.table.endpoints;
             self.restarted.retain(|id, _| endpoints.get(*id).is_some());
         }
+        let endpoints = same_device.then(|| Arc::clone(&old.endpoints));
         // These may be the last that hold a device, which cannot be removed as long as anybody does.
         drop(old);
         self.end_handles();
         let table = Arc::clone(&self.table);
         let counts = &mut self.counts;
-        let followed = self
-            .lane
-            .as_mut()
-            .map_or(Ok(()), |lane| lane.follow_starts(&table, counts));
+        let followed = self.lane.as_mut().map_or(Ok(()), |lane| {
+            if let Some(before) = &endpoints {
+                lane.retire(before, &table.endpoints, counts)?;
+            }
+            lane.follow_starts(&table, counts)
+        });
         self.check("a queue pair cannot be restarted", followed);
         self.follow_connections();
     }
@@ -144,7 +142,7 @@ impl VerbsWorker {
                 .complain(format!("its completions cannot be waited for: {e}"));
         }
         let lane = self.lane.insert(lane);
-        let posted = lane.repost(&mut self.counts);
+        let posted = lane.repost(&self.table, &mut self.counts);
         if self.check("receives cannot be posted", posted).is_some()
             && let Some(device) = self.table.device.clone()
         {
@@ -170,89 +168,6 @@ impl VerbsWorker {
                 self.drop_lane();
             })
             .ok()
-    }
-
-    /// Has the address handles made that are wanted.
-    fn make_handles(&mut self) {
-        for wanted in self.handles.take_wanted() {
-            let Some(device) = &self.table.device else {
-                // They are wanted again when there is one.
-                continue;
-            };
-            match self.ah_init(&wanted.attributes) {
-                Ok(init) => {
-                    let domain = Arc::clone(&device.domain);
-                    self.maker
-                        .make(wanted, move || ibv::AddressHandle::new(&domain, &init));
-                }
-                Err(e) => self.made(&wanted, Err(e)),
-            }
-        }
-    }
-
-    fn ah_init(&self, attributes: &AhAttributes) -> io::Result<AhInit> {
-        let dlid = match self.table.ethernet {
-            true => Lid(0),
-            false => *self
-                .table
-                .lids
-                .get(&attributes.dgid)
-                .ok_or(io::ErrorKind::HostUnreachable)?,
-        };
-        Ok(AhInit {
-            port: self.table.port,
-            // On InfiniBand, too: that is how a receiver knows whom a datagram is from.
-            dgid: Some(attributes.dgid),
-            sgid_index: self.table.gid_index,
-            flow_label: 0,
-            hop_limit: match attributes.hop_limit {
-                0 => HOP_LIMIT,
-                hops => hops,
-            },
-            traffic_class: attributes.traffic_class & !ECN,
-            dlid,
-            sl: 0,
-        })
-    }
-
-    fn made(&mut self, wanted: &Wanted, object: io::Result<ibv::AddressHandle>) {
-        match &object {
-            Ok(_) => self.counts.ah_made += 1,
-            Err(e) => {
-                self.counts.ah_failed += 1;
-                let dgid = wanted.attributes.dgid;
-                if self.table.ethernet {
-                    log::debug!("{}: {dgid} cannot be reached: {e}", self.name);
-                } else if !std::mem::replace(&mut self.lids_missed, true) {
-                    log::warn!(
-                        "{}: {dgid} is not in the port's table of lids, and so unreachable; subnet \
-                         administration is not there yet",
-                        self.name
-                    );
-                }
-            }
-        }
-        self.handles.made(wanted, object, clock());
-    }
-
-    /// Gives up the address handles that nobody names any more, elsewhere.
-    fn end_handles(&mut self) {
-        for object in self.handles.take_ended() {
-            self.maker.end(object);
-        }
-    }
-
-    /// Takes the address handles that were made, and sends what has waited for them.
-    fn take_made(&mut self) {
-        let made = self.maker.take_made();
-        if made.is_empty() {
-            return;
-        }
-        for m in made {
-            self.made(&m.wanted, m.object);
-        }
-        self.end_handles();
-        self.send_waiting();
     }
 
     /// Tries the trains that wait once more, in order.
@@ -454,6 +369,11 @@ impl VerbsWorker {
             // A device that told of nothing must not keep the thread awake.
             lane.drain(&mut self.counts)?;
         }
+        let failed = lane.receive.take_failed();
+        let table = Arc::clone(&self.table);
+        if let Some(endpoint) = failed.and_then(|qpn| table.endpoints.by_qpn(qpn)) {
+            self.broken(endpoint, "a receive failed");
+        }
         self.hear(now, total == 0)?;
         Ok(())
     }
@@ -462,7 +382,7 @@ impl VerbsWorker {
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
-        lane.repost(&mut self.counts)?;
+        lane.repost(&self.table, &mut self.counts)?;
         lane.drain_events(&mut self.counts)?;
         self.reap()?;
         self.receive(depth)

@@ -1,11 +1,14 @@
 //! Datagrams between two ports of a device.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fabric::verbs::sys::Library;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Sent, UdInit};
 
 use crate::device;
 use crate::node::{Node, PATIENCE, QKEY, payloads};
+use crate::shim::{Lie, Shim};
 
 /// One of IPoIB's, of link-local scope.
 const MGID: &str = "ff12:401b:ffff::1234";
@@ -72,6 +75,54 @@ fn places_come_back() {
         }
     }
     assert!(got >= 6000, "{got} of {sent}: {:?}", b.worker.counters());
+}
+
+/// As [`places_come_back`], with a receive queue for each endpoint: those of endpoints that end come
+/// back, too, and one that is at rest takes none from the others.
+#[test]
+fn places_come_back_without_shared_receive_queues() {
+    let Some(d) = device::find("own queues") else {
+        return;
+    };
+    let shim = Arc::new(Shim::lying(&d.library, Lie::NoSharedQueues));
+    let library: Arc<dyn Library> = shim.clone();
+    let (mut a, mut b) = (Node::open(&library, &d.name), Node::open(&library, &d.name));
+    assert_eq!(b.port.capabilities().message_max, 0);
+    let from = a.endpoint();
+    let ah = a.ah(b.gid());
+    let init = || UdInit {
+        pkey: PKey::DEFAULT,
+        qkey: QKEY,
+        qpn: None,
+    };
+    let most = (0..1000)
+        .map(|_| b.port.create_ud(init()))
+        .take_while(Result::is_ok)
+        .flatten()
+        .collect::<Vec<_>>();
+    assert!((1..1000).contains(&most.len()), "{}", most.len());
+    let refused = b.port.create_ud(init());
+    assert!(matches!(refused, Err(FabricError::Limit(_))), "{refused:?}");
+    for round in 0..4u8 {
+        // Endpoints of the first round are at rest in all others.
+        let to = match round {
+            0 => most[0],
+            _ => b.endpoint(),
+        };
+        b.round(Duration::ZERO);
+        for _ in 0..20 {
+            let train = vec![vec![round; 900]; 16];
+            a.send(&from, ah, to.qpn, &train);
+            let got = b.receive(train.len());
+            assert_eq!(got.len(), train.len(), "{:?}", b.worker.counters());
+            assert!(got.iter().all(|(r, _)| r.endpoint == to.id));
+        }
+        let ends = if round == 0 { most[1].id } else { to.id };
+        b.port.destroy_ud(ends).unwrap();
+        b.round(Duration::ZERO);
+    }
+    drop((a, b, library));
+    assert_eq!(shim.leaks(), [""; 0]);
 }
 
 /// Without arming there is no wake-up, and with it none is lost, whoever is faster.

@@ -5,7 +5,7 @@
 //! tells what is not so, and keeps count of what was made and what was ended. Without an RDMA device on
 //! Ethernet the tests skip themselves and say so: `rdma link add rxe0 type rxe netdev eth0` makes one.
 //! In the environment, IBTAP_TEST_THOROUGH has more calls of each function fail, IBTAP_TEST_FUNCTION
-//! only those of one, and IBTAP_TEST_LOG shows what the provider logs; with IBTAP_TEST_MAY_REMOVE the
+//! only those whose names begin so, and IBTAP_TEST_LOG shows what the provider logs; with IBTAP_TEST_MAY_REMOVE the
 //! device is taken away, and its interface changed, too.
 
 mod connections;

@@ -46,6 +46,8 @@ pub enum Lie {
     Mtu,
     /// A device that can do nothing, of negative limits.
     Limits,
+    /// A device without shared receive queues; not among [`Lie::ALL`], as there are such devices.
+    NoSharedQueues,
     /// Queue pairs of the number 0xffffff.
     QpNumber,
     /// Completion queues that are smaller than asked for.
@@ -488,6 +490,11 @@ mod changed {
         _: *mut ibv_context,
         attr: *mut ibv_device_attr_ex,
     ) -> c_int {
+        if shim.tells(Lie::NoSharedQueues) {
+            // SAFETY: the caller's structure.
+            unsafe { (*attr).orig_attr.max_srq = 0 };
+            shim.lied();
+        }
         if shim.tells(Lie::Limits) {
             // SAFETY: the caller's structure.
             let attr = unsafe { &mut (*attr).orig_attr };

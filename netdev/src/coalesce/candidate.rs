@@ -50,6 +50,8 @@ pub(super) struct Candidate<'b> {
     pub packet: &'b [u8],
     /// Bytes of IP and transport header.
     pub headers: usize,
+    /// Somebody has found its checksums right already.
+    pub verified: bool,
 }
 
 /// What is to be done with a packet.
@@ -150,6 +152,7 @@ fn look_transport(
             key,
             packet,
             headers: version.header_len() + len,
+            verified: false,
         }),
         None => Verdict::Flow(key),
     }
@@ -209,6 +212,9 @@ impl<'b> Candidate<'b> {
 
     /// Whether the IP header checksum and the transport's checksum are right.
     pub(super) fn is_intact(&self) -> bool {
+        if self.verified {
+            return true;
+        }
         let network = self.network();
         let segment = &self.packet[network.len()..];
         let header_ok = match self.key.version {

@@ -118,7 +118,7 @@ impl Flow {
         self.headers = first.headers;
         self.head[VNET_HEADER_LEN..NETWORK].copy_from_slice(ethernet);
         self.head[NETWORK..NETWORK + first.headers].copy_from_slice(&first.packet[..first.headers]);
-        self.verified = false;
+        self.verified = first.verified;
         self.ids = match (first.key.version, first.dont_fragment()) {
             (Version::V6, _) => Ids::Fixed,
             (Version::V4, true) => Ids::Open,
@@ -151,6 +151,7 @@ impl Flow {
                 packet: places[0],
                 headers: self.headers,
                 key: self.key,
+                verified: false,
             };
             if !first.is_intact() {
                 return Merge::FirstIsBad;

@@ -295,6 +295,32 @@ fn a_wrong_checksum_goes_up_alone_and_untouched() {
     }
 }
 
+/// Who says so has looked, and is not asked again; of the others each is looked at, the first as well.
+#[test]
+fn a_checksum_that_was_verified_is_not_looked_at() {
+    for base in bases() {
+        let mut packets = arrivals(&stream(base, 4));
+        let end = packets[0].1.len() - 1;
+        for bad in [0, 2] {
+            packets[bad].1[end] ^= 0x10;
+        }
+        let merged = |verified: [bool; 4]| -> Vec<usize> {
+            let mut coalescer = Coalescer::new(CoalesceConfig::default());
+            let mut frames = Frames::default();
+            let mut batch = coalescer.batch();
+            for ((ethernet, packet), verified) in packets.iter().zip(verified) {
+                batch.push_checked(ethernet, packet, verified, &mut frames);
+            }
+            batch.flush(&mut frames);
+            frames.0.iter().map(|f| f.packets).collect()
+        };
+        assert_eq!(merged([true; 4]), [4]);
+        assert_eq!(merged([true, false, true, false]), [4]);
+        assert_eq!(merged([true, true, false, true]), [2, 1, 1]);
+        assert_eq!(merged([false, true, true, true]), [1, 3]);
+    }
+}
+
 #[test]
 fn a_datagram_without_checksum_is_not_merged() {
     for base in [Model::udp_v4(100), Model::udp_v6(100)] {

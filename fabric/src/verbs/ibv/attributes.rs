@@ -67,6 +67,15 @@ impl DeviceAttributes {
     }
 }
 
+impl DeviceAttributes {
+    /// Whether `IBV_WC_IP_CSUM_OK` means the IP packet in an IPoIB datagram: on InfiniBand, if the device
+    /// has the capability. On Ethernet there are two IP headers, and the flag may mean the outer one,
+    /// that of RoCE.
+    pub const fn checks_datagrams(&self, ethernet: bool) -> bool {
+        self.ud_ip_csum && !ethernet
+    }
+}
+
 /// What a port is like now (ibv_query_port(3)).
 #[derive(Clone, Debug)]
 pub struct PortInfo {
@@ -175,6 +184,31 @@ mod tests {
         flags: 0,
         port_cap_flags2: 0,
     };
+
+    #[test]
+    fn checksums_count_where_the_device_looks_at_those_of_the_packet() {
+        let with = |ud_ip_csum| DeviceAttributes {
+            node_guid: Guid([0; 8]),
+            ports: 1,
+            max_qp: 0,
+            max_qp_wr: 0,
+            max_sge: 0,
+            max_cqe: 0,
+            max_mr_size: 0,
+            max_mcast_grp: 0,
+            max_mcast_qp_attach: 0,
+            max_ah: 0,
+            max_srq: 0,
+            max_srq_wr: 0,
+            max_qp_rd_atom: 0,
+            ud_ip_csum,
+            rc_ip_csum: false,
+            moderation: (0, 0),
+        };
+        assert!(with(true).checks_datagrams(false));
+        assert!(!with(true).checks_datagrams(true));
+        assert!(!with(false).checks_datagrams(false));
+    }
 
     #[test]
     fn a_port_of_rxe_is_on_ethernet_and_has_as_many_gids_as_can_be_named() {
