@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-use crate::lab::{Node, on_stage};
+use crate::lab::{Node, on_both_stages, on_stage};
 
 #[test]
 fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
-    on_stage(|stage| {
-        let [a, b] = &stage.guests;
+    on_both_stages(|one, other| {
+        let (a, b) = (&one.guest, &other.guest);
         for guest in [a, b] {
             let device = guest.ok("ibv_devinfo -d rxe0");
             assert!(device.contains("PORT_ACTIVE"), "{device}");
             let mtu = device.lines().find(|line| line.contains("active_mtu"));
             assert!(mtu.is_some_and(|line| line.contains("4096")), "{device}");
-            guest.reaches(&stage.host.underlay_v4());
-            guest.reaches(&stage.host.underlay_v6());
+            guest.reaches(&one.host.underlay_v4());
+            guest.reaches(&one.host.underlay_v6());
         }
         let mut server = a.spawn("ibv_ud_pingpong -d rxe0 -g 1 -s 1000 -n 5");
         let client = b.ok(&format!(
@@ -29,7 +29,7 @@ fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
 #[test]
 fn a_command_of_a_guest_tells_its_status_and_both_outputs_and_has_a_limit() {
     on_stage(|stage| {
-        let guest = &stage.guests[0];
+        let guest = &stage.guest;
         let done = guest.run("echo one; echo two >&2; exit 3");
         assert_eq!(
             (done.code, done.out.as_str(), done.err.as_str()),

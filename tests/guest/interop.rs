@@ -28,7 +28,7 @@ struct Sides<'a> {
 
 impl<'a> Sides<'a> {
     fn of(stage: &'a Stage, family: Family) -> Sides<'a> {
-        let (host, guest) = (&stage.host, &stage.guests[0]);
+        let (host, guest) = (&stage.host, &stage.guest);
         let [host_gid, guest_gid] = match family {
             Family::V4 => [host.underlay_v4(), guest.underlay_v4()],
             Family::V6 => [host.underlay_v6(), guest.underlay_v6()],
@@ -104,7 +104,7 @@ fn datagrams(family: Family, sizes: &[usize]) {
             let client = format!("{program} {}", stage.host.underlay_v4());
             let said = sides.guest_asks(&peer, "waiting for a client", &client);
             assert!(said.contains("5 iters"), "{said}");
-            let to = stage.guests[0].underlay_v4();
+            let to = stage.guest.underlay_v4();
             let said = sides.host_asks(&program, &format!("{peer} --connect {to}"));
             assert!(said.contains("5 iters"), "{said}");
         }
@@ -146,7 +146,7 @@ fn lost(guest: &Guest, interface: &str) -> u64 {
 fn messages(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
-        lose(&stage.guests[0], 3);
+        lose(&stage.guest, 3);
         for (&size, number) in sizes.iter().zip(0..) {
             let count = if size > 10_000 { 4 } else { 8 };
             let options = format!("-c -m 1024 -s {size} -n {count}");
@@ -156,14 +156,14 @@ fn messages(family: Family, sizes: &[usize]) {
                 let client = format!("{program} {}", stage.host.underlay_v4());
                 sides.guest_asks(&peer, "waiting for a client", &client)
             } else {
-                let to = stage.guests[0].underlay_v4();
+                let to = stage.guest.underlay_v4();
                 sides.host_asks(&program, &format!("{peer} --connect {to}"))
             };
             assert!(said.contains(&format!("{count} iters")), "{said}");
             assert!(!said.contains("invalid data"), "{said}");
         }
         for interface in ["eth0", "ifb0"] {
-            let lost = lost(&stage.guests[0], interface);
+            let lost = lost(&stage.guest, interface);
             assert!(lost > 0, "{interface} has lost nothing");
         }
     });
@@ -243,9 +243,10 @@ fn multicast_goes_both_ways() {
         let peer = "mckey --group 239.1.2.3 --count 4";
         sides.guest_asks(peer, "joined", &format!("{program} -s"));
 
-        let mut receiver = stage.guests[0].spawn(&format!("exec {program}"));
+        let mut receiver = stage.guest.spawn(&format!("exec {program}"));
         // The queue pair is attached in the same breath.
-        stage.guests[0]
+        stage
+            .guest
             .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
         sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
         let said = receiver.succeeds(LIMIT);

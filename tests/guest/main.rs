@@ -2,13 +2,14 @@
 //! host runs meets it on an Ethernet of its own. They need root, and QEMU and Debian's kernel to be had
 //! from a package mirror; without these each test says so and passes.
 //!
-//! All tests share two guests, one after another. What each of them sends is captured: every packet
+//! All tests share two guests, and two run at a time. What each of them sends is captured: every packet
 //! must dissect, and every ICRC be right.
 
 mod lab;
 
+mod fabric;
 mod harness;
 mod interop;
 mod ipoib;
 mod recovery;
-mod suite;
+mod siblings;

@@ -30,6 +30,19 @@ pub struct Endpoint {
     pub starts: u32,
 }
 
+impl Endpoint {
+    /// The Q_Key that goes out where this one is asked for: a controlled one stands for the queue pair's
+    /// own (IBA vol. 1, 10.2.5). `rdma_rxe` would send it as it is (drivers/infiniband/sw/rxe/rxe_req.c,
+    /// init_req_packet).
+    pub fn sent_qkey(&self, requested: QKey) -> QKey {
+        if requested.is_controlled() {
+            self.qkey
+        } else {
+            requested
+        }
+    }
+}
+
 /// The endpoints of a port.
 #[derive(Debug, Default)]
 pub struct Endpoints {

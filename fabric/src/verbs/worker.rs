@@ -221,7 +221,7 @@ impl VerbsWorker {
             pair: &endpoint.pair,
             ah: &ah,
             qpn: w.to.qpn,
-            qkey: w.to.qkey,
+            qkey: endpoint.sent_qkey(w.to.qkey),
             train: w.train,
         };
         self.counts.post_lists += 1;

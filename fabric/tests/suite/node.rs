@@ -159,6 +159,7 @@ impl<'n> Node<'n> {
         qkey: QKey,
         payloads: &[Vec<u8>],
     ) -> Sent {
+        self.await_room();
         let w = &mut self.workers[0];
         let ah = w.create_ah(to).unwrap();
         let mut train = w.train(payloads[0].len()).unwrap();
@@ -169,6 +170,17 @@ impl<'n> Node<'n> {
         let sent = w.send(from.id, &UdDestination { ah, qpn, qkey }, ticket);
         w.destroy_ah(ah);
         sent
+    }
+
+    /// What was sent before has to complete where memory is short; what arrives meanwhile is kept.
+    fn await_room(&mut self) {
+        let end = Instant::now() + SOON;
+        while !self.workers[0].has_room() {
+            assert!(Instant::now() < end, "{:?}", self.workers[0].counters());
+            let mut kept = std::mem::take(&mut self.kept);
+            self.poll_into(&mut kept);
+            self.kept = kept;
+        }
     }
 
     /// What arrives at any worker until `count` datagrams are there.

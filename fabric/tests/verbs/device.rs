@@ -46,6 +46,11 @@ pub fn find(test: &str) -> Option<Device> {
     }
 }
 
+/// Whether the environment asks for more calls of each function to fail. That takes minutes.
+pub fn is_thorough() -> bool {
+    std::env::var_os("IBTAP_TEST_THOROUGH").is_some()
+}
+
 /// What the provider logs, to stderr, with IBTAP_TEST_LOG in the environment.
 struct Logger;
 

@@ -38,7 +38,10 @@ impl Capture {
     /// Ends it, and leaves the file where it is for someone to look at.
     pub(super) fn keep(self) -> PathBuf {
         drop(self.tcpdump);
-        let kept = std::env::temp_dir().join(format!("ibtap-guest-{}.pcap", std::process::id()));
+        let name = self.file.file_name().and_then(|name| name.to_str());
+        let name = name.expect("an ASCII path");
+        let kept = format!("ibtap-guest-{}-{name}", std::process::id());
+        let kept = std::env::temp_dir().join(kept);
         std::fs::copy(&self.file, &kept).expect("a copy");
         kept
     }

@@ -61,11 +61,6 @@ impl Guest {
         format!("tap{}", self.number)
     }
 
-    /// Removes `rxe0` and its module, which has the UDP port that the software fabric needs.
-    pub fn remove_rxe(&self) {
-        self.ok("rdma link del rxe0; modprobe -r rdma_rxe");
-    }
-
     /// Ends whatever runs in it, and makes its network as it was at first.
     pub(super) fn reset(&self) {
         self.ok(&format!(
@@ -73,13 +68,20 @@ impl Guest {
             for group in /run/*-*; do
                 [ \"$(cat \"$group\")\" = $$ ] || kill -KILL -- \"-$(cat \"$group\")\" 2>/dev/null
             done
+            ip -all netns del 2>/dev/null
+            ip link del u0 2>/dev/null
             tc qdisc del dev eth0 root 2>/dev/null
             tc qdisc del dev eth0 ingress 2>/dev/null
             ip link set eth0 up mtu {UNDERLAY_MTU}
+            # An interface that was down has lost its IPv6 addresses.
+            ip addr replace {v4}/24 dev eth0
+            ip addr replace {v6}/64 dev eth0 nodad
             rdma link show rxe0/1 >/dev/null 2>&1 || {{ modprobe rdma_rxe; rdma link add rxe0 type rxe netdev eth0; }}
             modprobe tun
             until rdma link show rxe0/1 | grep -q ACTIVE; do sleep 0.1; done
-            "
+            ",
+            v4 = self.underlay_v4(),
+            v6 = self.underlay_v6(),
         ));
     }
 

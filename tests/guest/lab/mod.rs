@@ -1,4 +1,4 @@
-//! A host of this machine and guests with `rdma_rxe` on one Ethernet.
+//! Hosts of this machine and guests with `rdma_rxe` on Ethernets.
 
 mod capture;
 mod daemons;
@@ -22,17 +22,22 @@ mod programs;
 #[path = "../../system/lab/station.rs"]
 mod station;
 
+use std::time::Duration;
+
 use namespace::Namespace;
 
-pub use daemons::{SOFT, Side, VERBS, all_arrives, pair};
+pub use daemons::{SOFT, Side, VERBS, all_arrives, echoes, multicast, pair};
 pub use guest::Guest;
 pub use local::Local;
 pub use node::Node;
-pub use patience::{SOON, eventually};
+pub use patience::eventually;
 pub use programs::{ibtap, ibtap_peer};
 pub use running::Running;
-pub use stage::{Stage, on_stage};
+pub use stage::{Stage, on_both_stages, on_stage};
 pub use station::{Done, Station};
+
+/// Patience for what takes a moment, in an emulated guest on a busy machine.
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// The Ethernet's MTU: room for an RDMA MTU of 4096.
 pub const UNDERLAY_MTU: u32 = 4500;

@@ -1,59 +1,45 @@
-//! What all tests share: a bridge, a host and two guests on it. It is made for the first test, and gone
-//! when this process is.
+//! What all tests share: two stages, each a bridge with a host and a guest on it, and a cable between the
+//! bridges that is out unless a test wants both. They are made for the first test, and gone when this
+//! process is.
 
 use std::fs;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
 use super::capture::Capture;
 use super::guest::rxe_guest;
 use super::{Guest, Local, Station, UNDERLAY_MTU, programs};
 
-/// See the module.
+/// An Ethernet with a host of this machine and a guest.
 pub struct Stage {
-    /// A host of this machine, number 1.
+    /// Number 1 or 2.
     pub host: Local,
-    /// Numbers 11 and 12.
-    pub guests: [Guest; 2],
+    /// Number 11 or 12.
+    pub guest: Guest,
     switch: Station,
     scratch: PathBuf,
-    // What it is told to remove is removed when this closes.
-    _sweeper: Child,
 }
 
 /// Status of `scripts/rxe-guest` where guests cannot be had.
 const NO_GUESTS: i32 = 77;
 
-/// Runs a test with the guests as they are at first, and judges what it sent. Where guests cannot be
-/// had it says so instead.
+/// Runs a test on a stage that is as it was at first, and judges what its guest sent and got. Where guests
+/// cannot be had it says so instead. Two tests run at a time.
 pub fn on_stage(test: impl FnOnce(&Stage)) {
-    let Some(stage) = stage() else { return };
-    for guest in &stage.guests {
-        guest.reset();
-    }
-    let capture = Capture::start(&stage.switch, &stage.guests[0].port(), &stage.scratch);
-    // The lock is not poisoned by a test that fails: the next one begins anew.
-    let ended = catch_unwind(AssertUnwindSafe(|| test(&stage)));
-    match ended {
-        Ok(()) => capture.judge(),
-        Err(panic) => {
-            eprintln!("the packets of the test: {}", capture.keep().display());
-            drop(stage);
-            resume_unwind(panic);
-        }
-    }
+    let Some(stages) = Stages::get() else { return };
+    let lease = stages.one();
+    lease.stages[0].watch(test);
 }
 
-fn stage() -> Option<MutexGuard<'static, Stage>> {
-    static STAGE: OnceLock<Option<Mutex<Stage>>> = OnceLock::new();
-    let stage = STAGE.get_or_init(|| Stage::make().map(Mutex::new)).as_ref();
-    if stage.is_none() {
-        eprintln!("SKIPPED: this test needs guests, see above");
-    }
-    Some(stage?.lock().unwrap_or_else(PoisonError::into_inner))
+/// Runs a test with both stages, on one Ethernet.
+pub fn on_both_stages(test: impl FnOnce(&Stage, &Stage)) {
+    let Some(stages) = Stages::get() else { return };
+    let lease = stages.both();
+    lease.stages[1].guest.reset();
+    lease.stages[0].watch(|stage| test(stage, lease.stages[1]));
 }
 
 impl Stage {
@@ -62,15 +48,110 @@ impl Stage {
         &self.scratch
     }
 
-    fn make() -> Option<Stage> {
+    fn watch(&self, test: impl FnOnce(&Stage)) {
+        self.guest.reset();
+        let capture = Capture::start(&self.switch, &self.guest.port(), &self.scratch);
+        match catch_unwind(AssertUnwindSafe(|| test(self))) {
+            Ok(()) => capture.judge(),
+            Err(panic) => {
+                eprintln!("the packets of the test: {}", capture.keep().display());
+                resume_unwind(panic);
+            }
+        }
+    }
+
+    /// Its switch, whose port `trunk` is down, and the host; guests are booted later.
+    fn make(number: usize, scratch: &Path, sweeper: &mut Child) -> (Station, Local) {
+        let switch = Station::create(&format!("switch {number}"));
+        sweep(
+            sweeper,
+            &format!("ip netns del {}", switch.namespace().name()),
+        );
+        switch.ok(&format!(
+            "ip link add br0 mtu {UNDERLAY_MTU} type bridge mcast_snooping 0"
+        ));
+        switch.ok("ip link set br0 up");
+        let host = Local::at(&switch, number, scratch);
+        sweep(
+            sweeper,
+            &format!("ip netns del {}", host.station().namespace().name()),
+        );
+        (switch, host)
+    }
+}
+
+/// All stages, and which of them tests have.
+struct Stages {
+    all: [Stage; 2],
+    taken: Mutex<[bool; 2]>,
+    given_back: Condvar,
+    // What it is told to remove is removed when this closes.
+    _sweeper: Child,
+}
+
+/// Stages that a test has.
+struct Lease<'s> {
+    stages: Vec<&'s Stage>,
+    of: &'s Stages,
+    which: [bool; 2],
+}
+
+impl Stages {
+    fn get() -> Option<&'static Stages> {
+        static STAGES: OnceLock<Option<Stages>> = OnceLock::new();
+        let stages = STAGES.get_or_init(Stages::make).as_ref();
+        if stages.is_none() {
+            say("SKIPPED: this test needs guests, see above");
+        }
+        stages
+    }
+
+    /// Waits for one that is free.
+    fn one(&self) -> Lease<'_> {
+        self.lease(|taken| match taken {
+            [false, _] => Some([true, false]),
+            [true, false] => Some([false, true]),
+            [true, true] => None,
+        })
+    }
+
+    /// Waits for both, and puts the cable in.
+    fn both(&self) -> Lease<'_> {
+        let lease = self.lease(|taken| (taken == [false; 2]).then_some([true; 2]));
+        self.all[0].switch.ok("ip link set trunk up");
+        lease
+    }
+
+    fn lease(&self, choose: impl Fn([bool; 2]) -> Option<[bool; 2]>) -> Lease<'_> {
+        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(which) = choose(*taken) {
+                for (taken, wanted) in taken.iter_mut().zip(which) {
+                    *taken |= wanted;
+                }
+                let stages = self.all.iter().zip(which);
+                return Lease {
+                    stages: stages
+                        .filter_map(|(s, wanted)| wanted.then_some(s))
+                        .collect(),
+                    of: self,
+                    which,
+                };
+            }
+            let waited = self.given_back.wait(taken);
+            taken = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn make() -> Option<Stages> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("SKIPPED: guests are on a network namespace's bridge, which needs root");
+            say("SKIPPED: guests are on a network namespace's bridge, which needs root");
             return None;
         }
         let made = rxe_guest(&["image"]).stdin(Stdio::null()).status();
         let made = made.expect("bash is there");
         if made.code() == Some(NO_GUESTS) {
-            eprintln!("SKIPPED: guests cannot be had here, as scripts/rxe-guest says above");
+            say("SKIPPED: guests cannot be had here, as scripts/rxe-guest says above");
             return None;
         }
         assert!(made.success(), "scripts/rxe-guest image: {made}");
@@ -82,36 +163,60 @@ impl Stage {
             .keep();
         let mut sweeper = sweeper();
         let share = share_programs(&scratch);
-        let switch = Station::create("the switch");
-        sweep(
-            &mut sweeper,
-            &format!("ip netns del {}", switch.namespace().name()),
-        );
-        switch.ok(&format!(
-            "ip link add br0 mtu {UNDERLAY_MTU} type bridge mcast_snooping 0"
-        ));
-        switch.ok("ip link set br0 up");
-        let host = Local::at(&switch, 1, &scratch);
-        sweep(
-            &mut sweeper,
-            &format!("ip netns del {}", host.station().namespace().name()),
-        );
+        let sides = [1, 2].map(|number| Stage::make(number, &scratch, &mut sweeper));
         sweep(&mut sweeper, &format!("rm -rf {}", scratch.display()));
-        let guests = std::thread::scope(|scope| {
-            let (switch, share, scratch) = (&switch, &share, &scratch);
-            [11, 12]
-                .map(|number| scope.spawn(move || Guest::boot(switch, number, share, scratch)))
+        let [(switch, _), (other, _)] = &sides;
+        switch.ok(&format!(
+            "ip link add trunk mtu {UNDERLAY_MTU} master br0 type veth \
+             peer name trunk mtu {UNDERLAY_MTU} netns {}",
+            other.namespace().name()
+        ));
+        other.ok("ip link set trunk master br0 up");
+        let all = std::thread::scope(|scope| {
+            let (share, scratch) = (&share, &scratch);
+            let mut number = 10;
+            sides
+                .map(|(switch, host)| {
+                    number += 1;
+                    scope.spawn(move || {
+                        let guest = Guest::boot(&switch, number, share, scratch);
+                        Stage {
+                            host,
+                            guest: guest.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")),
+                            switch,
+                            scratch: scratch.clone(),
+                        }
+                    })
+                })
                 .map(|booting| booting.join().expect("no panic"))
         });
-        let guests = guests.map(|guest| guest.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")));
-        Some(Stage {
-            host,
-            guests,
-            switch,
-            scratch,
+        Some(Stages {
+            all,
+            taken: Mutex::default(),
+            given_back: Condvar::new(),
             _sweeper: sweeper,
         })
     }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if self.which == [true; 2] {
+            let pulled = self.of.all[0].switch.run("ip link set trunk down");
+            assert!(pulled.code == Some(0) || std::thread::panicking());
+        }
+        let taken = self.of.taken.lock();
+        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
+        for (taken, ours) in taken.iter_mut().zip(self.which) {
+            *taken &= !ours;
+        }
+        self.of.given_back.notify_all();
+    }
+}
+
+/// Past libtest, which keeps what a test prints to itself if the test passes.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Copies of the programs, without what debuggers need: guests read them through an emulated bus.
@@ -121,7 +226,8 @@ fn share_programs(scratch: &Path) -> PathBuf {
     for (name, program) in [
         ("ibtapd", programs::ibtapd()),
         ("ibtap", programs::ibtap()),
-        ("suite", programs::suite()),
+        ("suite", programs::fabric_tests("suite")),
+        ("verbs", programs::fabric_tests("verbs")),
     ] {
         let done = Command::new("strip")
             .arg("-o")

@@ -1,5 +1,6 @@
 //! Where the programs under test are.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -40,32 +41,30 @@ fn of_package(package: &str, program: &str) -> PathBuf {
     folder().join(program)
 }
 
-/// The tests of a port that run over either provider, `fabric/tests/suite`.
-#[allow(dead_code, reason = "only the tests in guests run it")]
-pub fn suite() -> &'static Path {
-    static SUITE: OnceLock<PathBuf> = OnceLock::new();
-    SUITE.get_or_init(|| {
+/// Tests of `fabric` that want an RDMA device: the program of a target, `suite` or `verbs`.
+#[allow(dead_code, reason = "only the tests in guests run them")]
+pub fn fabric_tests(target: &str) -> &'static Path {
+    static BUILT: OnceLock<HashMap<String, PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
         // For the whole workspace, as scripts/test has built it: its packages' features are united.
         let done = cargo("test", "test")
-            .args(["--workspace", "--test", "suite", "--no-run"])
-            .args(["--message-format", "json"])
+            .args(["--workspace", "--test", "suite", "--test", "verbs"])
+            .args(["--no-run", "--message-format", "json"])
             .stderr(Stdio::inherit())
             .output()
             .expect("cargo runs");
-        assert!(done.status.success(), "cannot build the suite");
+        assert!(done.status.success(), "cannot build the tests of fabric");
         let said = String::from_utf8_lossy(&done.stdout);
-        let mut messages = said
+        let messages = said
             .lines()
             .map(|line| serde_json::from_str::<Value>(line).expect("cargo's messages are JSON"));
-        let built = messages.find_map(|m| {
-            let is_it = m["target"]["name"] == "suite";
-            m["executable"]
-                .as_str()
-                .filter(|_| is_it)
-                .map(PathBuf::from)
+        let built = messages.filter_map(|m| {
+            let target = m["target"]["name"].as_str()?.to_owned();
+            Some((target, PathBuf::from(m["executable"].as_str()?)))
         });
-        built.expect("cargo says where it is")
-    })
+        built.collect()
+    });
+    built.get(target).expect("cargo says where it is")
 }
 
 /// The folder of the programs, which is named after the profile.

@@ -1,0 +1,132 @@
+//! Two interfaces of one daemon on one RDMA device, each in a namespace of the guest: what is for all
+//! goes to the other one and to the wire, and each is reached from there.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::lab::{
+    Done, Guest, Node, Running, SOFT, SOON, Side, echoes, eventually, multicast, on_stage,
+};
+
+/// A namespace of a guest.
+struct Inner<'a> {
+    guest: &'a Guest,
+    name: &'static str,
+}
+
+impl<'a> Inner<'a> {
+    fn create(guest: &'a Guest, name: &'static str) -> Inner<'a> {
+        guest.ok(&format!("ip netns add {name}; ip -n {name} link set lo up"));
+        Inner { guest, name }
+    }
+
+    fn within(&self, script: &str) -> String {
+        let name = self.name;
+        format!("exec ip netns exec {name} bash -c \"$(cat <<'SCRIPT'\n{script}\nSCRIPT\n)\"")
+    }
+
+    /// One of the interface's own counters.
+    fn counter(&self, name: &str) -> u64 {
+        let stats = self.guest.ask(&format!("stats {}/ib0", self.name));
+        let value = &stats[0]["device"][name];
+        value
+            .as_u64()
+            .unwrap_or_else(|| panic!("{name}: {stats:?}"))
+    }
+}
+
+impl Node for Inner<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn number(&self) -> usize {
+        match self.name {
+            "blue" => 21,
+            _ => 22,
+        }
+    }
+
+    fn run_for(&self, script: &str, limit: Duration) -> Done {
+        self.guest.run_for(&self.within(script), limit)
+    }
+
+    fn spawn(&self, script: &str) -> Running {
+        self.guest.spawn(&self.within(script))
+    }
+
+    fn program(&self, name: &str) -> String {
+        self.guest.program(name)
+    }
+
+    fn socket(&self) -> String {
+        self.guest.socket()
+    }
+}
+
+/// The link-local address of `ib0`.
+fn link_local(node: &dyn Node) -> String {
+    let shown = node.json("ip -6 -j addr show dev ib0 scope link");
+    let address = shown[0]["addr_info"].as_array();
+    let address = address.and_then(|all| all.iter().find_map(|a| a["local"].as_str()));
+    address.unwrap_or_else(|| panic!("{shown}")).to_owned()
+}
+
+const CONFIG: &str = r#"
+[[device]]
+name = "ib0"
+rdma = "rxe0"
+netns = "blue"
+
+[[device]]
+name = "ib0"
+rdma = "rxe0"
+netns = "green"
+"#;
+
+#[test]
+fn siblings_over_verbs_hear_each_other_and_the_wire() {
+    on_stage(|stage| {
+        let guest = &stage.guest;
+        let [blue, green] = ["blue", "green"].map(|name| Inner::create(guest, name));
+        guest.ok(&format!("printf '%s' '{CONFIG}' >/tmp/siblings.toml"));
+        let _daemon = guest.start_daemon("--config /tmp/siblings.toml");
+        blue.configure("ib0");
+        green.configure("ib0");
+        let host = Side::start(&stage.host, SOFT);
+
+        for (from, to) in [(&blue, &green), (&green, &blue)] {
+            from.reaches(&to.v4());
+            from.reaches(&to.v6());
+        }
+        echoes(&blue, &green);
+        multicast(&green, &blue);
+        assert!(blue.counter("tx_to_siblings") > 0 && green.counter("tx_to_siblings") > 0);
+        for inner in [&blue, &green] {
+            inner.reaches(&host.node.v4());
+            host.node.reaches(&inner.v6());
+        }
+        // Both are members of one group, and so is the host.
+        multicast(&blue, host.node);
+        let all = [&blue as &dyn Node, &green].map(link_local);
+        eventually(SOON, "an answer of each to all nodes", || {
+            let said = host.node.run("ping -c 2 -i 0.5 -W 2 ff02::1%ib0").out;
+            all.iter().all(|one| said.contains(one)).then_some(())
+        });
+        listed(guest);
+    });
+}
+
+/// Each has its queue pair on the device, in the groups that it has joined.
+fn listed(guest: &Guest) {
+    let port = &guest.ask("res")[0];
+    let of = |kind: &str| port[kind].as_array().expect("an array").clone();
+    let mut pairs = of("queue_pairs");
+    pairs.retain(|qp| qp["type"] == "UD" && qp["state"] == "RTS");
+    let interfaces: Vec<&Value> = pairs.iter().map(|qp| &qp["interface"]).collect();
+    assert_eq!(interfaces.len(), 2, "{port}");
+    for qp in &pairs {
+        assert!(of("groups").iter().any(|g| g["qpn"] == qp["qpn"]), "{port}");
+    }
+}
