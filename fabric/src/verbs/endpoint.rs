@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::device::Device;
-use super::ibv::{Emptied, QueuePair, QueuePairInit, QueuePairKind, StateChange};
+use super::ibv::{Emptied, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange};
 use super::table::Endpoint;
 use crate::pkeys::{Entry, PKeyTable};
 use crate::port::EndpointId;
@@ -138,6 +138,22 @@ impl UdEndpointState {
     /// Has its queue pair restarted.
     pub fn restart(&mut self) {
         self.starts = self.starts.wrapping_add(1);
+    }
+
+    /// Whether its queue pair has failed without a word. `rdma_rxe` takes one to ERR when a send finds no
+    /// way, as while its interface goes down, and completes none of what was posted (rxe_req.c,
+    /// `rxe_requester`): the worker would wait for ever.
+    ///
+    /// # Errors
+    /// Those of ibv_query_qp(3).
+    pub fn has_failed(&self) -> io::Result<bool> {
+        match &self.pair {
+            Some(pair) if self.entry.is_some() && !pair.is_behind(self.starts) => {
+                let state = pair.qp.state()?;
+                Ok(matches!(state, QueuePairState::Err | QueuePairState::Sqe))
+            }
+            _ => Ok(false),
+        }
     }
 
     /// As the worker sees it; none while there is no queue pair.

@@ -81,6 +81,8 @@ pub struct VerbsPort {
     usable: Usable,
     /// How often to look at it again, see [`LOOKS_AFTER`].
     looks: u8,
+    /// Whose queue pair was looked at last.
+    mended: u32,
     /// Why it is not usable now.
     trouble: Option<Unusable>,
     memberships: Memberships,
@@ -145,6 +147,7 @@ impl VerbsPort {
             backoff: Backoff::new(FIRST_WAIT, LONGEST_WAIT),
             usable,
             looks: 0,
+            mended: 0,
             trouble: None,
             endpoints: BTreeMap::new(),
             seen_endpoints: Arc::default(),
@@ -296,6 +299,38 @@ impl VerbsPort {
         }
     }
 
+    /// Has queue pairs restarted that have failed without a word: looks at all of them after news of the
+    /// port, and else at the next one.
+    ///
+    /// # Errors
+    /// A sentence: the device does not say.
+    fn mend_queue_pairs(&mut self) -> Result<(), String> {
+        let all = self.looks > 0;
+        let next = self.endpoints.range(self.mended + 1..).next();
+        self.mended = next.map_or(0, |(id, _)| *id);
+        let mut any = false;
+        for (id, endpoint) in &mut self.endpoints {
+            if !all && *id != self.mended {
+                continue;
+            }
+            let failed = endpoint.has_failed();
+            if failed.map_err(|e| format!("a queue pair cannot be asked for its state: {e}"))? {
+                log::debug!(
+                    "{}: {} has failed; it is restarted",
+                    self.name,
+                    endpoint.qpn
+                );
+                endpoint.restart();
+                any = true;
+            }
+        }
+        if any {
+            self.publish_endpoints();
+            self.shared.wake_worker();
+        }
+        Ok(())
+    }
+
     fn is_to_be_looked_at(&mut self, news: bool, tick: bool) -> bool {
         let again = tick && self.looks > 0;
         self.looks -= u8::from(again);
@@ -435,11 +470,15 @@ impl Port for VerbsPort {
                 (true, ..) => Some("it was removed".to_owned()),
                 (_, Err(why), _) | (_, _, Some(why)) => Some(why),
                 (_, Ok(any), None) => {
+                    let mended = match tick {
+                        true => self.mend_queue_pairs(),
+                        false => Ok(()),
+                    };
                     if self.is_to_be_looked_at(any || news, tick) {
                         events.extend(self.look());
                     }
                     self.hold_rdma_cm();
-                    None
+                    mended.err()
                 }
             };
             if let Some(why) = broken {
