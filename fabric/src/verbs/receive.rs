@@ -20,9 +20,9 @@ use crate::worker::UdReceived;
 /// The places of one batch, which completions have given back.
 #[derive(Debug, Default)]
 pub struct Taken {
-    places: Vec<Place>,
+    pub places: Vec<Place>,
     /// Bytes of each place.
-    len: usize,
+    pub len: usize,
 }
 
 impl ReceivePlaces for Taken {

@@ -1,35 +1,15 @@
 //! What a worker receives messages with.
 
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::Engine;
 use super::real::RealDevice;
 use crate::connection::WcStatus;
-use crate::memory::ReceivePlaces;
 use crate::time::Instant;
 use crate::verbs::ibv::{Completed, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion};
+use crate::verbs::receive::Taken;
 use crate::worker::{Part, RcReceived};
-
-/// The places of one batch, which completions have given back.
-#[derive(Debug, Default)]
-pub struct Taken {
-    places: Vec<Place>,
-    /// Bytes of each place.
-    len: usize,
-}
-
-impl ReceivePlaces for Taken {
-    fn bytes(&self, range: &Range<usize>) -> &[u8] {
-        let (Some(index), len) = (range.start.checked_div(self.len), range.len()) else {
-            return &[];
-        };
-        let at = range.start - index * self.len;
-        let place = self.places.get(index);
-        place.and_then(|p| p.get(at..at + len)).unwrap_or(&[])
-    }
-}
 
 /// The places, and what a batch holds of them.
 #[derive(Debug)]
