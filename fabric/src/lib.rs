@@ -40,6 +40,6 @@ pub use provider::{ProviderConfig, open};
 pub use time::Instant;
 pub use types::{Gid, Guid, IbMtu, Lid, PKey, Psn, QKey, Qpn};
 pub use worker::{
-    AddressHandle, AhAttributes, Batch, Message, RcReceived, Sent, Train, TrainTicket,
+    AddressHandle, AhAttributes, Batch, Message, RcReceived, Sent, TOKEN, Train, TrainTicket,
     UdDestination, UdReceived, Worker,
 };

@@ -309,13 +309,23 @@ pub enum Sent {
 /// `/sys/class/infiniband/*/hw_counters` where they have a counterpart.
 pub type Counters = Vec<(&'static str, u64)>;
 
+/// The bits of an epoll data word that are the caller's ([`Worker::register`]).
+pub const TOKEN: u64 = u64::MAX >> 8;
+
 /// One data thread's part of a port.
 pub trait Worker: Send {
-    /// Adds the worker's descriptors to an epoll instance, all with the data word `token`.
+    /// Adds the worker's descriptors to an epoll instance, all with the data word `token`, whose bits
+    /// outside of [`TOKEN`] the worker sets as it likes: see [`Worker::woken`].
     ///
     /// # Errors
     /// What `epoll_ctl` says.
     fn register(&mut self, epoll: BorrowedFd<'_>, token: u64) -> io::Result<()>;
+
+    /// Takes note of a data word that the epoll instance gave: it tells which descriptor is readable, so
+    /// that the next poll asks no other. Who never calls this may still poll, and pays for asking.
+    fn woken(&mut self, word: u64) {
+        let _ = word;
+    }
 
     /// Receives what is there, never waiting, in at most `depth` pieces as the network hands them
     /// over (a train of packets is one piece); what is left keeps the descriptors readable. A caller

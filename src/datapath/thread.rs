@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use fabric::{ConnectionId, Worker};
+use fabric::{ConnectionId, TOKEN, Worker};
 use ipoib::Time;
 use netdev::coalesce::{CoalesceConfig, Coalescer};
 use netdev::tap::READ_MAX;
@@ -182,7 +182,7 @@ impl DataThread {
         self.wakeups += 1;
         let at = nanoseconds();
         let now = milliseconds(at);
-        if ready {
+        if self.hear_fabric(events) || ready {
             self.receive(now)?;
         }
         for event in &*events {
@@ -191,7 +191,7 @@ impl DataThread {
                     self.inbox.drain_wake();
                     self.commands(now);
                 }
-                FABRIC => self.receive(now)?,
+                word if word & TOKEN == FABRIC => {}
                 lane => {
                     let i = (lane - LANES) as usize;
                     let flags = event.flags;
@@ -226,6 +226,19 @@ impl DataThread {
     /// is there already.
     fn arm(&mut self) -> io::Result<bool> {
         Ok(!self.waiter.is_held() && self.fabric.arm()?)
+    }
+
+    /// Tells the fabric which of its descriptors are readable; whether there are any. It is polled once
+    /// however many they are.
+    fn hear_fabric(&mut self, events: &[epoll::Event]) -> bool {
+        let mut any = false;
+        for word in events.iter().map(|event| event.data.u64()) {
+            if word & TOKEN == FABRIC {
+                self.fabric.woken(word);
+                any = true;
+            }
+        }
+        any
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.

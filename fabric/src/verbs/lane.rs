@@ -119,8 +119,8 @@ impl Lane {
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
-    pub fn watch(&self, epoll: &OwnedFd, token: u64) -> io::Result<()> {
-        let data = EventData::new_u64(token);
+    pub fn watch(&self, epoll: &OwnedFd, word: u64) -> io::Result<()> {
+        let data = EventData::new_u64(word);
         epoll::add(epoll, self.device.channel.fd()?, data, EventFlags::IN)?;
         Ok(())
     }
@@ -132,26 +132,20 @@ impl Lane {
         }
     }
 
-    /// Takes the events of the completion queues that are armed.
-    ///
-    /// # Errors
-    /// Those of ibv_get_cq_event(3).
-    pub fn drain_events(&mut self, counts: &mut Counts) -> io::Result<()> {
-        if self.receive_armed || self.send_armed {
-            self.drain(counts)?;
-        }
-        Ok(())
-    }
-
-    /// Takes events even if there should be none.
+    /// Takes the events of the completion queues that are armed. A queue makes one, so that nothing is
+    /// asked once there are as many; a device that makes more keeps the channel readable.
     ///
     /// # Errors
     /// Those of ibv_get_cq_event(3).
     pub fn drain(&mut self, counts: &mut Counts) -> io::Result<()> {
-        let events = u64::from(self.device.channel.drain()?);
-        counts.cq_events += events;
+        let armed = u32::from(self.receive_armed) + u32::from(self.send_armed);
+        // One at least: events that should not be there must not keep the thread awake.
+        let most = armed.max(1);
+        let events = self.device.channel.drain(most)?;
+        counts.cq_events += u64::from(events);
         // One for each, one that finds none, and an acknowledgement.
-        counts.verbs_calls += events + 1 + u64::from(events > 0);
+        let asked = (events + 1).min(most);
+        counts.verbs_calls += u64::from(asked) + u64::from(events > 0);
         if events > 0 {
             // Which of the two it was matters little: arming one that is armed does no harm.
             (self.receive_armed, self.send_armed) = (false, false);

@@ -24,7 +24,8 @@ use crate::port::EndpointId;
 use crate::time::Instant;
 use crate::types::Gid;
 use crate::worker::{
-    AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, Worker,
+    AddressHandle, AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination,
+    Worker,
 };
 
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.
@@ -36,6 +37,22 @@ const RESTART_WAIT: Duration = Duration::from_millis(100);
 /// Between two messages of one kind in the log.
 const LOG_WAIT: Duration = Duration::from_secs(60);
 
+/// A descriptor that wakes the worker, besides the port's eventfd.
+#[derive(Clone, Copy)]
+pub(super) enum Woken {
+    /// The completion channel.
+    Completions = 1,
+    /// The event channel of rdma_cm.
+    RdmaCm = 2,
+}
+
+impl Woken {
+    /// The data word of its descriptor.
+    pub(super) const fn word(self, token: u64) -> u64 {
+        token & TOKEN | (self as u64) << TOKEN.count_ones()
+    }
+}
+
 /// One data thread's part of a verbs port.
 pub struct VerbsWorker {
     pub(super) name: String,
@@ -43,11 +60,12 @@ pub struct VerbsWorker {
     generation: u64,
     pub(super) table: Arc<Table>,
     pub(super) epoll: Option<(OwnedFd, u64)>,
+    /// What was said to be readable since the last poll, a bit each of [`Woken`]. None from a caller that
+    /// does not tell.
+    woken: Option<u8>,
     /// The device; none while it is away.
     pub(super) lane: Option<Lane>,
     pub(super) connections: Engine<RealDevice>,
-    /// When rdma_cm was asked last.
-    pub(super) heard: Instant,
     /// When rdma_cm is tried again.
     pub(super) open_again: Option<Instant>,
     /// It was said that it cannot be used.
@@ -75,9 +93,9 @@ impl VerbsWorker {
             generation: 0,
             table: Arc::default(),
             epoll: None,
+            woken: None,
             lane: None,
             connections: Engine::new(connections::bounds(config)),
-            heard: Instant(0),
             open_again: None,
             told_of_rdma_cm: false,
             handles: AddressHandles::default(),
@@ -136,7 +154,7 @@ impl VerbsWorker {
             return;
         };
         if let Some((epoll, token)) = &self.epoll
-            && let Err(e) = lane.watch(epoll, *token)
+            && let Err(e) = lane.watch(epoll, Woken::Completions.word(*token))
         {
             self.shared
                 .complain(format!("its completions cannot be waited for: {e}"));
@@ -365,27 +383,31 @@ impl VerbsWorker {
                 break;
             }
         }
-        if total == 0 {
-            // A device that told of nothing must not keep the thread awake.
-            lane.drain(&mut self.counts)?;
-        }
         let failed = lane.receive.take_failed();
         let table = Arc::clone(&self.table);
         if let Some(endpoint) = failed.and_then(|qpn| table.endpoints.by_qpn(qpn)) {
             self.broken(endpoint, "a receive failed");
         }
-        self.hear(now, total == 0)?;
         Ok(())
     }
 
     fn look(&mut self, depth: usize) -> io::Result<()> {
+        let woken = self.woken;
+        self.woken = woken.map(|_| 0);
+        let readable = |of: Woken| woken.is_none_or(|bits| bits & of as u8 != 0);
         let Some(lane) = &mut self.lane else {
             return Ok(());
         };
         lane.repost(&self.table, &mut self.counts)?;
-        lane.drain_events(&mut self.counts)?;
+        if readable(Woken::Completions) {
+            lane.drain(&mut self.counts)?;
+        }
         self.reap()?;
-        self.receive(depth)
+        self.receive(depth)?;
+        if readable(Woken::RdmaCm) {
+            self.hear()?;
+        }
+        Ok(())
     }
 }
 
@@ -409,11 +431,16 @@ impl Worker for VerbsWorker {
         let data = EventData::new_u64(token);
         epoll::add(&epoll, &self.shared.worker, data, edge)?;
         if let Some(lane) = &self.lane {
-            lane.watch(&epoll, token)?;
+            lane.watch(&epoll, Woken::Completions.word(token))?;
         }
         self.watch_connections(&epoll, token)?;
         self.epoll = Some((epoll, token));
         Ok(())
+    }
+
+    fn woken(&mut self, word: u64) {
+        let which = (word >> TOKEN.count_ones()) as u8;
+        self.woken = Some(self.woken.unwrap_or(0) | which);
     }
 
     fn poll(&mut self, depth: usize) -> io::Result<Batch<'_>> {

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use fabric::port::UdEndpoint;
-use fabric::{AhAttributes, Gid, Qpn, Sent, UdDestination};
+use fabric::{AhAttributes, Gid, Qpn, Sent, TOKEN, UdDestination, Worker};
 use rustix::event::{Timespec, epoll};
 
 use crate::lab::{End, Family, Lab, mgid};
@@ -148,7 +148,6 @@ fn a_train_is_gone_on_with() {
 /// Who has armed and sleeps is woken, each time; what came before arming is told by it.
 #[test]
 fn who_sleeps_is_woken_by_what_comes() {
-    const TOKEN: u64 = 42;
     let lab = Lab::new();
     let (mut a, mut b) = lab.pair();
     let (s, r) = (a.endpoint(), b.endpoint());
@@ -158,7 +157,7 @@ fn who_sleeps_is_woken_by_what_comes() {
     assert_eq!(a.send(&s, gid, r.qpn, QKEY, &one), Sent::Done);
     assert_eq!(b.receive_from(&mut a, 1).len(), 1);
     let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-    b.workers[0].register(sleepers.as_fd(), TOKEN).unwrap();
+    b.workers[0].register(sleepers.as_fd(), MINE).unwrap();
     let ah = a.workers[0].create_ah(&AhAttributes::to(gid)).unwrap();
     for round in 0..50 {
         let w = &mut b.workers[0];
@@ -177,7 +176,8 @@ fn who_sleeps_is_woken_by_what_comes() {
         // Readiness may be of something else, such as a completed send: then nothing is there yet.
         let mut got = 0;
         while got == 0 {
-            assert!(is_woken(&sleepers, TOKEN), "round {round}");
+            let w = &mut *b.workers[0];
+            assert!(is_woken(w, &sleepers), "round {round}");
             loop {
                 let batch = b.workers[0].poll(8).unwrap();
                 if batch.is_empty() {
@@ -196,7 +196,11 @@ fn who_sleeps_is_woken_by_what_comes() {
     a.workers[0].destroy_ah(ah);
 }
 
-fn is_woken(epoll: &impl AsFd, token: u64) -> bool {
+/// The caller's part of the data word.
+const MINE: u64 = 42;
+
+/// Sleeps, and tells the worker what woke it.
+fn is_woken(worker: &mut dyn Worker, epoll: &impl AsFd) -> bool {
     let patience = Timespec {
         tv_sec: SOON.as_secs() as i64,
         tv_nsec: 0,
@@ -206,7 +210,9 @@ fn is_woken(epoll: &impl AsFd, token: u64) -> bool {
         let room = rustix::buffer::spare_capacity(&mut events);
         epoll::wait(epoll, room, Some(&patience))
     });
-    count.unwrap() > 0 && events.iter().all(|e| e.data.u64() == token)
+    let words: Vec<u64> = events.iter().map(|e| e.data.u64()).collect();
+    words.iter().for_each(|word| worker.woken(*word));
+    count.unwrap() > 0 && words.iter().all(|word| word & TOKEN == MINE)
 }
 
 /// A port that goes takes its endpoints along, and another one takes its place.

@@ -128,6 +128,9 @@ impl Side {
         let timeout = Timespec::try_from(timeout).unwrap();
         let space = rustix::buffer::spare_capacity(&mut events);
         epoll::wait(&self.epoll, space, Some(&timeout)).unwrap();
+        for event in events {
+            worker.woken(event.data.u64());
+        }
         if worker.next_deadline().is_some_and(|at| at <= clock()) {
             worker.handle_timeout();
         }

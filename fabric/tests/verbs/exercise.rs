@@ -105,7 +105,7 @@ impl Opened {
     /// Sleeps until the channel says that something has come to a queue that was armed before.
     fn wake(&self) -> io::Result<()> {
         wait(self.channel.fd()?, Instant::now() + PATIENCE)?;
-        match self.channel.drain()? {
+        match self.channel.drain(u32::MAX)? {
             0 => Err(wrong("woken for nothing")),
             _ => Ok(()),
         }
@@ -123,7 +123,7 @@ impl Opened {
                 return Ok(());
             }
             wait(self.channel.fd()?, until)?;
-            self.channel.drain()?;
+            self.channel.drain(u32::MAX)?;
         }
     }
 

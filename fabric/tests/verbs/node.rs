@@ -120,6 +120,9 @@ impl Node {
             Some(&timeout),
         )
         .unwrap();
+        for event in events {
+            self.worker.woken(event.data.u64());
+        }
         self.poll();
     }
 

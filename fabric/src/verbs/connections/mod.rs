@@ -232,11 +232,6 @@ impl<D: Device> Engine<D> {
         self.events.pop_front()
     }
 
-    /// Whether there are events for the consumer.
-    pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
-    }
-
     /// Whether nothing is outstanding.
     pub const fn is_idle(&self) -> bool {
         self.outstanding == 0

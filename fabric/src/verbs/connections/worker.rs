@@ -20,7 +20,7 @@ use crate::time::Instant;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::{Device, TRANSMIT_LEN};
 use crate::verbs::ibv::Place;
-use crate::verbs::worker::{VerbsWorker, clock};
+use crate::verbs::worker::{VerbsWorker, Woken, clock};
 use crate::worker::{Train, TrainTicket};
 
 /// Messages that a connection may have outstanding; the consumer is stopped at half of it.
@@ -28,10 +28,6 @@ const DEPTH: u32 = 512;
 
 /// Post lists that a connection may have outstanding, likewise: 1 MiB in the largest messages.
 const LISTS: usize = 32;
-
-/// How soon the event channel is looked at again while there is so much to do that the thread does not
-/// sleep: each look is a system call.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 /// How soon rdma_cm is tried again that could not be used.
 const OPEN_AGAIN: Duration = Duration::from_secs(5);
@@ -101,13 +97,14 @@ impl VerbsWorker {
         });
         let now = clock();
         self.connections.follow(now, self.view());
-        match RealDevice::new(device, self.table.port, depth) {
+        let real = RealDevice::new(device, self.table.port, depth).and_then(|real| {
+            if let Some((epoll, token)) = &self.epoll {
+                watch(&real, epoll, Woken::RdmaCm.word(*token))?;
+            }
+            Ok(real)
+        });
+        match real {
             Ok(real) => {
-                if let Some((epoll, token)) = &self.epoll
-                    && let Err(e) = watch(&real, epoll, *token)
-                {
-                    log::warn!("{}: rdma_cm cannot be waited for: {e}", self.name);
-                }
                 self.connections.attach(now, real);
                 self.told_of_rdma_cm = false;
             }
@@ -154,7 +151,7 @@ impl VerbsWorker {
         token: u64,
     ) -> io::Result<()> {
         match self.connections.device() {
-            Some(real) => watch(real, epoll, token),
+            Some(real) => watch(real, epoll, Woken::RdmaCm.word(token)),
             None => Ok(()),
         }
     }
@@ -188,20 +185,18 @@ impl VerbsWorker {
         }
     }
 
-    /// Takes what rdma_cm has to say; without `all` only if it was not asked for a while. True if there
-    /// are events for the consumer.
+    /// Takes what rdma_cm has to say.
     ///
     /// # Errors
     /// What the channel says.
-    pub(in crate::verbs) fn hear(&mut self, now: Instant, all: bool) -> io::Result<bool> {
-        if self.connections.device().is_none() || (!all && now < self.heard.after(LOOK_AGAIN)) {
-            return Ok(self.connections.has_events());
+    pub(in crate::verbs) fn hear(&mut self) -> io::Result<()> {
+        if self.connections.device().is_none() {
+            return Ok(());
         }
-        self.heard = now;
         self.counts.verbs_calls += 1;
-        self.connections.process(now)?;
+        self.connections.process(clock())?;
         self.reclaim();
-        Ok(self.connections.has_events())
+        Ok(())
     }
 
     /// Has back what was posted to queue pairs that are gone.
@@ -252,8 +247,8 @@ impl VerbsWorker {
     }
 }
 
-fn watch(real: &RealDevice, epoll: &OwnedFd, token: u64) -> io::Result<()> {
-    epoll::add(epoll, real.fd()?, EventData::new_u64(token), EventFlags::IN)?;
+fn watch(real: &RealDevice, epoll: &OwnedFd, word: u64) -> io::Result<()> {
+    epoll::add(epoll, real.fd()?, EventData::new_u64(word), EventFlags::IN)?;
     Ok(())
 }
 

@@ -65,15 +65,19 @@ impl CompletionChannel {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all events that are there, so that the descriptor is readable no longer; gives how many
-    /// there were. Acknowledging takes a lock in the library, so it is done once for all of a queue.
+    /// Takes the events that are there, up to `most`; gives how many there were. The descriptor is
+    /// readable as long as there are more. Acknowledging takes a lock in the library, so it is done once
+    /// for all of a queue.
     ///
     /// # Errors
     /// Those of ibv_get_cq_event(3); InvalidData for an event of a queue that there is not.
-    pub fn drain(&self) -> io::Result<u32> {
+    pub fn drain(&self, most: u32) -> io::Result<u32> {
         let mut members = self.members();
         let mut count = 0;
         let answer = loop {
+            if count == most {
+                break Ok(count);
+            }
             match self.take_event(&mut members) {
                 Ok(true) => count += 1,
                 Ok(false) => break Ok(count),
