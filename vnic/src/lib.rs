@@ -1,0 +1,38 @@
+//! Ethernet over the fabric, as Omni-Path's VNIC has it: whole Ethernet frames in 16B packets, over
+//! virtual Ethernet switches (VESW) that an Ethernet Manager (EM) runs.
+//!
+//! Everything here is without input and output: bytes, time and events come in, bytes and events go out.
+//! The packet format and the attributes of the management are those of the kernel's `opa_vnic`
+//! (`drivers/infiniband/ulp/opa_vnic`, `Documentation/infiniband/opa_vnic.rst` of Linux 6.1). How packets
+//! and management travel on other fabrics than Omni-Path is ours ([`carriage`]).
+#![forbid(unsafe_code)]
+
+pub mod attribute;
+pub mod carriage;
+pub mod counters;
+pub mod directory;
+mod lid;
+pub mod table;
+
+pub use lid::Lid;
+
+/// A point in time, in milliseconds since some beginning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// So many milliseconds later.
+    #[must_use]
+    pub const fn after(self, milliseconds: u64) -> Time {
+        Time(self.0.saturating_add(milliseconds))
+    }
+
+    /// Milliseconds since `earlier`; 0 if that is later.
+    #[must_use]
+    pub const fn since(self, earlier: Time) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// A 48-bit Ethernet address, in the order of transmission.
+pub type Mac = [u8; 6];

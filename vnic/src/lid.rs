@@ -1,0 +1,78 @@
+//! Local identifiers of 24 bits, as Omni-Path's 16B packets have them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A local identifier of 24 bits (kernel include/rdma/opa_addr.h). Unicast are 0x000001 to 0xefffff,
+/// multicast 0xf00000 to 0xf7ffff; 0 stands for none.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Lid(u32);
+
+impl Lid {
+    /// None.
+    pub const NONE: Lid = Lid(0);
+    /// The first multicast LID.
+    pub const MULTICAST: Lid = Lid(0xf0_0000);
+    /// The permissive LID, for management before there are LIDs.
+    pub const PERMISSIVE: Lid = Lid(0xff_ffff);
+
+    /// The LID of this number, of which 24 bits count.
+    #[must_use]
+    pub const fn new(number: u32) -> Lid {
+        Lid(number & 0xff_ffff)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0
+    }
+
+    /// One node's: neither 0, nor of a group, nor reserved.
+    #[must_use]
+    pub const fn is_unicast(self) -> bool {
+        self.0 != 0 && self.0 < 0xf0_0000
+    }
+
+    /// A group's.
+    #[must_use]
+    pub const fn is_multicast(self) -> bool {
+        self.0 >= 0xf0_0000 && self.0 < 0xf8_0000
+    }
+}
+
+impl fmt::Display for Lid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0x{:06x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranges_meet_without_a_gap() {
+        let kinds = [
+            (0, false, false),
+            (1, true, false),
+            (0xef_ffff, true, false),
+            (0xf0_0000, false, true),
+            (0xf7_ffff, false, true),
+            (0xf8_0000, false, false),
+            (0xff_ffff, false, false),
+        ];
+        for (number, unicast, multicast) in kinds {
+            let lid = Lid::new(number);
+            assert_eq!(
+                (lid.is_unicast(), lid.is_multicast()),
+                (unicast, multicast),
+                "{lid}"
+            );
+        }
+    }
+}
