@@ -13,6 +13,7 @@
 //! copied and summed in one pass, and what stays the same in a header is summed once per frame.
 
 mod cut;
+mod ethernet;
 mod pieces;
 
 pub use pieces::Pieces;
