@@ -90,9 +90,8 @@ mod tests {
         }
     }
 
-    // C25
     #[test]
-    fn multicast_in_the_form_of_hosts_stays_multicast() {
+    fn c25_multicast_in_the_form_of_hosts_stays_multicast() {
         let of = |number| Lid::from_host(number).map(Lid::get);
         assert_eq!(of(0xf000_0000), Some(0xf0_0000));
         assert_eq!(of(0xf000_0002), Some(0xf0_0002));

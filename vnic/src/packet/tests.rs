@@ -1,4 +1,4 @@
-//! Tests of the codec; comments name what docs/conformance.md lists.
+//! Tests of the codec, named after what docs/conformance.md lists.
 
 mod bounds;
 mod fields;

@@ -195,9 +195,8 @@ fn lids_that_cannot_be() {
     }
 }
 
-// R12
 #[test]
-fn groups_bring_what_is_for_others_and_what_is_ones_own() {
+fn r12_groups_bring_what_is_for_others_and_what_is_ones_own() {
     let own = header().dlid;
     let lids = |slid, dlid| Header16B {
         slid,
@@ -214,9 +213,8 @@ fn groups_bring_what_is_for_others_and_what_is_ones_own() {
     assert_eq!(by_group(own, own), Err(Refusal::BadLid));
 }
 
-// R03, R05, R06
 #[test]
-fn partition_switch_state_and_length() {
+fn r03_r05_r06_partition_switch_state_and_length() {
     let with = |header, len| verdict(header, len, Arrival::Addressed);
     let pkey = |pkey| {
         with(
@@ -288,9 +286,8 @@ fn the_shortest_packets_are_runts() {
     );
 }
 
-// R14
 #[test]
-fn each_refusal_counts_in_the_counter_of_its_name_alone() {
+fn r14_each_refusal_counts_in_the_counter_of_its_name_alone() {
     for refusal in Refusal::ALL {
         let mut counters = Counters::default();
         refusal.count(&mut counters);

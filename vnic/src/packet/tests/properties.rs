@@ -69,7 +69,6 @@ fn bit_by_bit(h: &Header16B) -> [u8; 20] {
     bytes
 }
 
-// C21
 #[test]
 fn c21_every_length_comes_back_as_it_was() {
     let mut out = vec![0; PACKET_MAX];
@@ -89,7 +88,7 @@ fn c21_every_length_comes_back_as_it_was() {
     }
 }
 
-/// C27: every bit before the ICRC is covered, but for those that a switch may change on the way.
+/// Every bit before the ICRC is covered, but for those that a switch may change on the way.
 #[test]
 fn c27_the_icrc_covers_all_but_what_switches_change() {
     for len in [60, 63, 64, 77] {
@@ -117,7 +116,7 @@ fn c27_the_icrc_covers_all_but_what_switches_change() {
     }
 }
 
-// C26: the check value of the polynomial, and no ICRC where there is no room for one.
+/// The check value of the polynomial, and no ICRC where there is no room for one.
 #[test]
 fn c26_the_icrc_is_that_of_ethernet() {
     assert_eq!(crc32fast::hash(b"123456789"), 0xcbf4_3926);
@@ -143,7 +142,6 @@ proptest! {
         prop_assert_eq!(read.header, Header16B { length_qw, ..header });
     }
 
-    // C30
     #[test]
     fn c30_headers_are_the_same_whatever_the_machines_byte_order(
         header in any_header(),
@@ -156,7 +154,6 @@ proptest! {
         prop_assert_eq!(Header16B::from_bytes(&bytes), header);
     }
 
-    // C29
     #[test]
     fn c29_any_bytes_are_read_or_refused(
         bytes in proptest::collection::vec(any::<u8>(), 0..300),
@@ -167,7 +164,7 @@ proptest! {
         }
     }
 
-    // C29: bytes that get far, since most of a header is right.
+    /// Bytes that get far, since most of a header is right.
     #[test]
     fn c29_damaged_packets_are_read_or_refused(
         len in 0..2000_usize,
@@ -188,7 +185,7 @@ proptest! {
     }
 }
 
-// C29: every length up to 20000, all zeros, all ones, and a header that is right.
+/// Every length up to 20000, all zeros, all ones, and a header that is right.
 #[test]
 fn c29_every_length_is_read_or_refused() {
     let mut right = vec![0; 20_000];

@@ -104,9 +104,8 @@ fn profile(name: &str) -> Profile {
     }
 }
 
-// C18, C20, C26
 #[test]
-fn every_encode_vector_is_written_byte_for_byte() {
+fn c18_c20_c26_every_encode_vector_is_written_byte_for_byte() {
     let all = vectors().encode_vectors;
     assert_eq!(all.len(), 43);
     for v in all {
@@ -121,9 +120,8 @@ fn every_encode_vector_is_written_byte_for_byte() {
     }
 }
 
-// C21, C22
 #[test]
-fn every_encode_vector_reads_as_its_fields_and_its_frame() {
+fn c21_c22_every_encode_vector_reads_as_its_fields_and_its_frame() {
     for v in vectors().encode_vectors {
         let packet = hex(&v.packet_hex);
         let read = decode(&packet, profile(&v.profile), Strictness::Strict);
@@ -135,7 +133,6 @@ fn every_encode_vector_reads_as_its_fields_and_its_frame() {
     }
 }
 
-// C28
 #[test]
 fn c28_every_decode_vector_has_its_verdict() {
     let all = vectors().decode_vectors;
