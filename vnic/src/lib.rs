@@ -12,6 +12,7 @@ pub mod carriage;
 pub mod counters;
 pub mod directory;
 mod lid;
+pub mod packet;
 pub mod table;
 
 pub use lid::Lid;
