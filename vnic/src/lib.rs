@@ -13,6 +13,7 @@ pub mod counters;
 pub mod directory;
 mod lid;
 pub mod packet;
+pub mod port;
 pub mod table;
 
 pub use lid::Lid;
