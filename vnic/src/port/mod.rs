@@ -19,6 +19,8 @@ mod send;
 mod switch;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use std::sync::Arc;
@@ -395,16 +397,17 @@ impl VeswPort {
     fn expire(&mut self, at: Second) {
         let age = self.ageing_seconds();
         let mut gone = 0;
-        if age > 0 {
-            let until = at.saturating_sub(age + 1);
+        if let Some(until) = too_old(at, age) {
             let macs = self.far.expire(until, EXPIRED_AT_ONCE);
             self.counters.mac_aged += macs.ours as u64;
             gone = macs.all.max(self.nodes.expire(until, EXPIRED_AT_ONCE));
         }
-        let until = at.saturating_sub(NEAR_AGEING + 1);
-        let near = self.near.expire(until, EXPIRED_AT_ONCE).all;
-        self.near_changed |= near > 0;
-        if near + gone > 0 {
+        if let Some(until) = too_old(at, NEAR_AGEING) {
+            let near = self.near.expire(until, EXPIRED_AT_ONCE).all;
+            self.near_changed |= near > 0;
+            gone = gone.max(near);
+        }
+        if gone > 0 {
             self.forget_last();
         }
         // The rest goes at the next call.
@@ -445,4 +448,9 @@ impl VeswPort {
         self.last = None;
         self.last_near = ([0; 6], 0);
     }
+}
+
+/// The second until which what was heard of last is forgotten now; 0 seconds mean never.
+fn too_old(now: Second, age: Second) -> Option<Second> {
+    now.checked_sub(age.checked_add(1)?).filter(|_| age > 0)
 }

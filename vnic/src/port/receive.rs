@@ -63,10 +63,9 @@ impl VeswPort {
             false => Arrival::Addressed,
         };
         packet::admit(decoded, &receiver, arrival)?;
-        if self
-            .last
-            .is_some_and(|last| last.slid == slid && last.meta == *meta)
-        {
+        let is_same =
+            |last: Last| last.slid == slid && last.meta == *meta && last.at == second(now);
+        if self.last.is_some_and(is_same) {
             return Ok(());
         }
         self.hear_node(now, slid, meta)
