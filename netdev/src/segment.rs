@@ -195,6 +195,16 @@ impl<'a> Segmenter<'a> {
         }
     }
 
+    /// Bytes of the last packet, link header included; 0 when all are written.
+    #[inline]
+    pub fn last_len(&self) -> usize {
+        match &self.job {
+            Job::Whole(packet, _) => self.link.len() + packet.len(),
+            Job::Cut(cut) => self.link.len() + cut.last_len(),
+            Job::Done => 0,
+        }
+    }
+
     /// Writes the next packet: link header, IP packet, checksums made.
     ///
     /// # Panics
