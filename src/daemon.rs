@@ -273,6 +273,8 @@ impl Daemon {
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
+                // No device of these kinds is made yet.
+                Report::Ethernet(..) | Report::Management(_) => {}
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }

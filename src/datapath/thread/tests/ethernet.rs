@@ -69,6 +69,8 @@ impl Vnics {
     }
 
     fn round(&mut self) {
+        // Without an event it would sleep for ever.
+        self.rig.commands.send(Command::Watch(false));
         self.rig.thread.round(&mut self.events).unwrap();
     }
 
@@ -152,13 +154,14 @@ fn decoded(packet: &[u8]) -> Decoded<'_> {
 
 /// From the peer to the first VNIC.
 fn packet(frame: &[u8]) -> Vec<u8> {
-    packet_to(vnic_lid(0), frame)
+    packet_of(PEER, frame)
 }
 
-fn packet_to(dlid: Lid, frame: &[u8]) -> Vec<u8> {
+/// From a LID of the peer's.
+fn packet_of(slid: Lid, frame: &[u8]) -> Vec<u8> {
     let header = Header16B {
-        slid: PEER,
-        dlid,
+        slid,
+        dlid: vnic_lid(0),
         pkey: PKey::new(0x8001),
         vesw_id: VESW,
         ..Header16B::default()
@@ -358,19 +361,20 @@ fn a_member_whose_queue_pair_is_not_known_is_reached_by_the_group() {
         qpn: Qpn::new(0),
         ..peer()
     };
+    let (other, other_mac) = (Lid::new(0x01_2346), [6, 0x2c, 0, 0x46, 0x23, 0x01]);
     let directory = Directory {
-        nodes: [(PEER, nowhere)].into(),
+        nodes: [(other, nowhere)].into(),
         closed: true,
     };
     vnics.command(0, EthernetCommand::SetDirectory(Arc::new(directory)));
-    let frame = [&PEER_MAC[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
+    let frame = [&other_mac[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
     vnics.send(0, &PLAIN, &frame);
     let (to, packets) = vnics.only_train();
     assert_eq!(to.qpn, Qpn::MULTICAST);
-    assert_eq!(decoded(&packets[0]).header.dlid, PEER);
+    assert_eq!(decoded(&packets[0]).header.dlid, other);
     // Its answer says where it is.
-    let answer = [&vnic_mac(0)[..], &PEER_MAC, &[8, 6], &[0; 46]].concat();
-    vnics.arrive(vnic_endpoint(0), false, &[packet(&answer)]);
+    let answer = [&vnic_mac(0)[..], &other_mac, &[8, 6], &[0; 46]].concat();
+    vnics.arrive(vnic_endpoint(0), false, &[packet_of(other, &answer)]);
     vnics.send(0, &PLAIN, &frame);
     assert_eq!(vnics.only_train().0.qpn, peer().qpn);
 }
