@@ -14,6 +14,7 @@ pub mod directory;
 mod generated_mac;
 mod lid;
 pub mod mad;
+pub mod packet;
 pub mod table;
 
 pub use generated_mac::generated_mac;
