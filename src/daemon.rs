@@ -31,6 +31,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use self::vnics::Vnics;
 use crate::config::{PortName, VnicConfig};
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
@@ -44,7 +45,6 @@ use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
 use vlan::Vlans;
-use self::vnics::Vnics;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -297,6 +297,7 @@ impl Daemon {
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
+                // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
@@ -311,7 +312,9 @@ impl Daemon {
             let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
             self.sync_groups_of(ids);
             let vnics: Vec<DeviceId> = self.vnics.keys().copied().collect();
-            vnics.into_iter().for_each(|id| self.vnic_membership_changed(id));
+            vnics
+                .into_iter()
+                .for_each(|id| self.vnic_membership_changed(id));
         }
         Ok(())
     }

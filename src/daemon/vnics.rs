@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fabric::EndpointId;
-use netdev::netns::Namespace;
 
 use super::{Daemon, DaemonError, Names, Place, visit};
 use crate::api::{ApiError, Happening};
@@ -182,13 +181,6 @@ impl Daemon {
         answer
             .inspect_err(|e| log::debug!("{}: its network namespace: {e}", vnic.name))
             .ok()
-    }
-
-    /// The namespace of a VNIC's interface, if it is another one than the daemon's.
-    pub(in crate::daemon) fn namespace_of_vnic(&self, id: DeviceId) -> Option<Namespace> {
-        let vnic = self.vnics.get(&id)?;
-        let there = vnic.tap.namespace().ok()?;
-        (vnic.place != Place::HOME && there.id().ok() == vnic.namespace).then_some(there)
     }
 
     /// The VNIC whose interface is called so now, as [`Daemon::named`] finds devices.

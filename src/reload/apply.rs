@@ -7,9 +7,7 @@ use fabric::PKey;
 
 use super::plan::Step;
 use crate::api::{Mode, PkeysRequest};
-use crate::config::{
-    BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig,
-};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;

@@ -7,9 +7,7 @@ use std::net::IpAddr;
 use fabric::PKey;
 
 use crate::api::{DhcpMode, LogLevel, Mode};
-use crate::config::{
-    BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig,
-};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
 use crate::vnic::ManagementSettings;
 pub use vnics::VnicChange;
 

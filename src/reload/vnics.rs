@@ -7,7 +7,7 @@ use super::plan::VnicChange;
 use crate::config::vnic::{Learning, SwitchConfig};
 use crate::config::{Config, DeviceKey, PortName, VnicConfig};
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, EthernetCommand};
+use crate::datapath::{Command, DeviceId, EthernetCommand};
 use crate::vnic::{ManagementSettings, Vnic, carried_mtu, static_switch};
 
 impl Daemon {
@@ -53,18 +53,16 @@ impl Daemon {
         let (id, stays) = (vnic.id, vnic.tap.is_persistent().unwrap_or(false));
         self.forget_vnic(id);
         Ok(match stays {
-            true => format!(
-                "{key}: out of service; the interface was there before ibtapd and stays"
-            ),
+            true => {
+                format!("{key}: out of service; the interface was there before ibtapd and stays")
+            }
             false => format!("{key}: removed"),
         })
     }
 
     pub(super) fn make_vnic_of(&mut self, at: usize, vnic: &VnicConfig) -> Outcome {
         let key = vnic.key();
-        let id = self
-            .add_vnic(at, vnic)
-            .map_err(|e| format!("{key}: {e}"))?;
+        let id = self.add_vnic(at, vnic).map_err(|e| format!("{key}: {e}"))?;
         let made = self.vnics.get(&id).map_or(0, Vnic::queues);
         let asked = vnic.queue_count();
         Ok(match made < asked {
@@ -116,11 +114,11 @@ impl Daemon {
         let (id, at) = self.configured_vnic_id(key)?;
         let vnic = self.configured_vnic(key)?;
         vnic.spec.learning = learning;
-        let command = || EthernetCommand::SetLearning {
-            on: learning.on,
-            ageing_ms: learning.ageing_ms(),
+        let tell = |command: fn(Learning) -> EthernetCommand| {
+            self.ports[at].tell(|| Command::Ethernet(id, command(learning)));
         };
-        self.ports[at].tell(|| crate::datapath::Command::Ethernet(id, command()));
+        tell(|learning| EthernetCommand::SetLearning(learning.on));
+        tell(|learning| EthernetCommand::SetAgeing(learning.ageing_ms()));
         Ok(format!(
             "{key}: learning {}, ageing {} s",
             learning.on, learning.ageing

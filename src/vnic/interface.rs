@@ -199,8 +199,7 @@ impl Vnic {
         self.ifindex = link.index;
         self.mac = link.address.unwrap_or_default();
         // One that was there has the administrator's, unless it is what a TAP begins with.
-        let keeps_mtu =
-            self.tap.existed() && self.spec.mtu.is_none() && link.mtu != USUAL_MTU;
+        let keeps_mtu = self.tap.existed() && self.spec.mtu.is_none() && link.mtu != USUAL_MTU;
         if keeps_mtu && self.allowed_mtu().contains(&link.mtu) {
             self.mtu = link.mtu;
         } else {
@@ -369,7 +368,11 @@ impl Vnic {
         let named = self.table.destinations().filter(|lid| lid.is_multicast());
         let named: BTreeSet<Lid> = named.collect();
         let named = named.into_iter().map(|lid| self.mgid(lid));
-        self.group().into_iter().chain(named).take(GROUPS_MAX).collect()
+        self.group()
+            .into_iter()
+            .chain(named)
+            .take(GROUPS_MAX)
+            .collect()
     }
 
     /// Hands a lane to each data thread.
@@ -387,11 +390,10 @@ impl Vnic {
                 hash_key: self.hash_key,
                 tells: i == 0,
             });
-            let now = crate::vnic::now();
             core.set_mtu(mtu_of(self.mtu));
-            core.configure(now, &self.info);
+            core.configure(&self.info);
             core.set_table(self.table.clone());
-            core.set_directory(now, self.directory.clone());
+            core.set_directory(&self.directory);
             core.set_siblings(self.siblings.iter().map(|sibling| sibling.lid));
             core.set_up(self.up && self.carrier);
             thread.send(Command::AddEthernet(Box::new(EthernetLane {

@@ -164,8 +164,8 @@ impl Management {
             Destination::Group => (management_mgid(PKEY), Qpn::MULTICAST, true),
         };
         let pieces = self.splitter.split(&mad);
-        let commands =
-            pieces.map(|piece| Command::SendManagement(self.id, gid, qpn, piece.into_boxed_slice()));
+        let commands = pieces
+            .map(|piece| Command::SendManagement(self.id, gid, qpn, piece.into_boxed_slice()));
         let commands = commands.collect();
         if by_group {
             self.loop_back(own, true, mad);

@@ -15,9 +15,9 @@ const UNICAST: u64 = 0xef_ffff;
 #[must_use]
 pub fn default_lid(guid: Guid, index: u8) -> Lid {
     // FNV-1a, 64 bits, whose upper half is the better one.
-    let hash = guid.0.iter().chain(&[index]);
-    let hash = hash.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    let bytes = guid.0.into_iter().chain([index]);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     Lid::new(1 + ((hash ^ hash >> 32) % UNICAST) as u32)
 }

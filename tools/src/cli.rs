@@ -10,8 +10,8 @@ use ibtap::api::{LogLevel, Mode, PING_SIZE};
 use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
-use crate::doctor::DoctorArgs;
 pub use self::vnic::{VnicArgs, VnicVerb};
+use crate::doctor::DoctorArgs;
 pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
 
 pub const EXIT_STATUS: &str = "\

@@ -94,7 +94,8 @@ impl Daemon {
             return Ok(());
         };
         let (at, pkey) = (vnic.at, vnic.info.pkey);
-        self.follow_pkeys(at, Some(pkey)).map_err(DeviceError::Pkeys)?;
+        self.follow_pkeys(at, Some(pkey))
+            .map_err(DeviceError::Pkeys)?;
         let Some(vnic) = self.vnics.get_mut(&id) else {
             return Ok(());
         };

@@ -40,10 +40,9 @@ impl Daemon {
                 }
             }
             Found::Gone => self.forget_vnic(id),
-            Found::Unknown(e) => log::warn!(
-                "{}: cannot find out where the interface is: {e}",
-                vnic.name
-            ),
+            Found::Unknown(e) => {
+                log::warn!("{}: cannot find out where the interface is: {e}", vnic.name)
+            }
         }
     }
 
@@ -236,7 +235,10 @@ mod tests {
         assert_eq!(mac("224.0.0.1"), Some([0x01, 0, 0x5e, 0, 0, 1]));
         assert_eq!(mac("239.129.2.3"), Some([0x01, 0, 0x5e, 1, 2, 3]));
         assert_eq!(mac("ff02::1"), Some([0x33, 0x33, 0, 0, 0, 1]));
-        assert_eq!(mac("ff02::1:ff12:3456"), Some([0x33, 0x33, 0xff, 0x12, 0x34, 0x56]));
+        assert_eq!(
+            mac("ff02::1:ff12:3456"),
+            Some([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])
+        );
         assert_eq!(mac("192.0.2.1"), None);
     }
 }

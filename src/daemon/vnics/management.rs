@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fabric::{EndpointId, PKey, PortEvent};
+use vnic::Mac;
 use vnic::agent::{Agent, Destination, Host, NewPort};
 use vnic::attribute::VeswPortInfo;
 use vnic::carriage::Address;
@@ -13,7 +14,6 @@ use vnic::directory::{Directory, NodeAddress};
 use vnic::mad::Mad;
 use vnic::port::Event;
 use vnic::table::MacTable;
-use vnic::Mac;
 
 use crate::api::{
     ApiError, FabricAddress, Hex, ManageRequest, ManagementDatagram, Reply, SendManagementRequest,
@@ -252,7 +252,10 @@ impl Daemon {
         let port = &mut self.ports[at];
         let name = port.port.attributes().name;
         let agent = port.management.as_mut().and_then(|m| m.agent.as_mut());
-        for event in agent.into_iter().flat_map(|a| std::iter::from_fn(|| a.poll_event())) {
+        for event in agent
+            .into_iter()
+            .flat_map(|a| std::iter::from_fn(|| a.poll_event()))
+        {
             match event.is_warning() {
                 true => log::warn!("{name}: VNIC management: {event}"),
                 false => log::info!("{name}: VNIC management: {event}"),
@@ -464,7 +467,11 @@ impl Host for PortHost<'_> {
             return;
         };
         let (id, name) = (vnic.id, vnic.name.clone());
-        let was = (vnic.info.vesw_id, vnic.info.encap_slid, vnic.info.config_state);
+        let was = (
+            vnic.info.vesw_id,
+            vnic.info.encap_slid,
+            vnic.info.config_state,
+        );
         if let Err(e) = self.daemon.configure_vnic(id, info.clone()) {
             log::warn!("{name}: cannot be what its Ethernet Manager wants: {e}");
             return;
@@ -497,7 +504,10 @@ impl Host for PortHost<'_> {
         self.daemon.set_vnic_table(id, Arc::default());
         self.daemon.set_vnic_directory(id, Arc::default());
         if let Some(vnic) = self.daemon.vnics.get(&id) {
-            log::info!("{}: its Ethernet Manager takes it off its switch", vnic.name);
+            log::info!(
+                "{}: its Ethernet Manager takes it off its switch",
+                vnic.name
+            );
         }
     }
 
@@ -508,4 +518,3 @@ impl Host for PortHost<'_> {
         self.daemon.vnic_counters(vnic)
     }
 }
-

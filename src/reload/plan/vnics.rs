@@ -102,7 +102,10 @@ mod tests {
             ("mtu = 1400", VnicChange::Mtu(Some(1400))),
             ("up = false", VnicChange::Up(false)),
             ("persist = true", VnicChange::Persist(true)),
-            ("learning = false\nageing = 60", VnicChange::Learning(learning)),
+            (
+                "learning = false\nageing = 60",
+                VnicChange::Learning(learning),
+            ),
         ] {
             let steps = plan(&old, &format!("{old}{line}\n"));
             assert_eq!(steps, [Step::Vnic(key(), change)], "{line}");
@@ -112,7 +115,10 @@ mod tests {
         let [Step::Vnic(_, VnicChange::Switch(switch))] = &steps[..] else {
             panic!("{steps:?}");
         };
-        assert_eq!((switch.vesw, switch.peers.as_ref().map(Vec::len)), (2, Some(1)));
+        assert_eq!(
+            (switch.vesw, switch.peers.as_ref().map(Vec::len)),
+            (2, Some(1))
+        );
         assert_eq!(plan(&old, &old), []);
     }
 

@@ -11,10 +11,7 @@ pub fn show_vnic(vnic: &VnicInfo) -> String {
 }
 
 fn properties(v: &VnicInfo) -> Vec<(&'static str, String)> {
-    let mut lines = vec![
-        ("Kind", "VNIC".to_owned()),
-        ("State", v.state.to_string()),
-    ];
+    let mut lines = vec![("Kind", "VNIC".to_owned()), ("State", v.state.to_string())];
     if let Some(reason) = &v.reason {
         lines.push(("Reason", reason.clone()));
     }
@@ -129,7 +126,9 @@ pub fn vnics(vnics: &[VnicInfo]) -> String {
         ]
     });
     columns(
-        ["NAME", "PORT", "NUMBER", "VESW", "LID", "MAC", "MTU", "STATE"],
+        [
+            "NAME", "PORT", "NUMBER", "VESW", "LID", "MAC", "MTU", "STATE",
+        ],
         rows,
     )
 }
