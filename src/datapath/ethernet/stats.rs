@@ -17,6 +17,13 @@ pub struct TapStats {
 }
 
 impl TapStats {
+    /// Adds another thread's.
+    pub fn add(&mut self, other: &TapStats) {
+        self.tap_reads += other.tap_reads;
+        self.tap_writes += other.tap_writes;
+        self.tap_write_errors += other.tap_write_errors;
+    }
+
     /// Names and values.
     pub fn named(&self) -> [(&'static str, u64); 3] {
         [
