@@ -16,6 +16,7 @@ mod generated_mac;
 mod lid;
 pub mod mad;
 pub mod packet;
+pub mod port;
 pub mod table;
 
 pub use generated_mac::generated_mac;

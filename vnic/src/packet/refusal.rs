@@ -62,6 +62,8 @@ refusals! {
     OtherLid => rx_other_lid, "for another port";
     /// This port's own, given back by a group.
     SelfMulticast => rx_self_mcast, "given back by a group";
+    /// From another place than its source LID is at.
+    ForgedLid => rx_forged_lid, "from another place than its source LID is at";
     /// Of another partition.
     BadPkey => rx_bad_pkey, "of another partition";
     /// Of another switch.
