@@ -277,19 +277,22 @@ fn what_could_not_work_is_refused_by_the_fields_name_and_changes_nothing() {
         assert!(told[0].contains(text), "{told:?}");
         assert_eq!(w.info(0), before);
     }
-    // E04: the least and the largest switch.
-    for vesw_id in [1, 4095] {
-        w.set(
-            0,
-            &VeswPortInfo {
-                vesw_id,
-                ..forwarding()
-            },
-        );
-    }
     // Without forwarding much may be missing.
     let unset = VeswPortInfo::default();
     assert_eq!(w.set(0, &unset).oper_state, ConfigState::DropAll);
+}
+
+#[test]
+fn e04_switches_1_and_4095_can_be_and_0_and_4096_cannot() {
+    let mut w = World::new();
+    for (vesw_id, right) in [(0, false), (1, true), (4095, true), (4096, false)] {
+        let info = VeswPortInfo {
+            vesw_id,
+            ..forwarding()
+        };
+        let (code, _) = w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &info);
+        assert_eq!(code == status::OK, right, "{vesw_id}");
+    }
 }
 
 #[test]
