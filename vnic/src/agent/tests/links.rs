@@ -237,6 +237,16 @@ fn s10_s11_a_port_forwards_if_manager_administrator_and_fabric_agree() {
 }
 
 #[test]
+fn a_port_whose_host_cannot_carry_its_frames_does_not_say_that_it_forwards() {
+    let mut w = World::forwarding();
+    w.agent.set_ready(w.now, 0, false);
+    assert_eq!((w.traps(), w.info(0).eth_link_status), (vec![LINK], 2));
+    w.agent.set_ready(w.now, 0, false);
+    w.agent.set_ready(w.now, 0, true);
+    assert_eq!((w.traps(), w.info(0).eth_link_status), (vec![LINK], 1));
+}
+
+#[test]
 fn s16_the_limit_of_the_mtu_is_never_below_68() {
     let limit = |eth_mtu| {
         mtu_limit(&VeswPortInfo {
