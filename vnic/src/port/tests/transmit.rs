@@ -264,6 +264,17 @@ fn with_learning_a_lid_in_an_address_counts_if_it_is_a_members() {
 }
 
 #[test]
+fn a_list_that_has_the_port_itself_makes_it_no_destination() {
+    let mut port = port(5);
+    port.set_directory(&Directory {
+        nodes: [5, 7].map(|lid| (Lid::new(lid), address(lid))).into(),
+        closed: true,
+    });
+    // Somebody's own choice that looks as if it were made from the port's LID.
+    assert_eq!(dlid(&mut port, [0x06, 0x2c, 0, 5, 0, 0]), Some(ALL.get()));
+}
+
+#[test]
 fn a_member_whose_place_is_not_known_is_reached_by_the_group() {
     let mut port = port(5);
     port.set_table(Arc::new(table(&[(GLOBAL, 9 << 8)])));
