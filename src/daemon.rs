@@ -16,6 +16,7 @@ mod service;
 mod settings;
 mod siblings;
 mod vlan;
+mod vnics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,13 +31,15 @@ use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::config::PortName;
+use self::vnics::Vnics;
+use crate::config::{PortName, VnicConfig};
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::{PortRuntime, PortSettings};
 use crate::reload::Running;
+use crate::vnic::{Clients, ManagementSettings, Vnic};
 use crate::watch::Watchers;
 use children::Strangers;
 pub use place::Place;
@@ -77,14 +80,21 @@ pub struct PortSpec {
     pub name: PortName,
     /// How it is served.
     pub settings: PortSettings,
+    /// Who may manage its VNICs.
+    pub management: ManagementSettings,
     /// Devices to make.
     pub devices: Vec<DeviceSpec>,
+    /// VNICs to make.
+    pub vnics: Vec<VnicConfig>,
 }
 
 /// The running daemon.
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    pub(crate) vnics: Vnics,
+    /// Clients that manage VNICs.
+    pub(crate) management: Clients,
     /// Partitions that tags on their frames select.
     pub(crate) vlans: Vlans,
     /// Clients that monitor.
@@ -151,6 +161,8 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vnics: Vnics::default(),
+            management: Clients::default(),
             vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
@@ -176,6 +188,7 @@ impl Daemon {
         for spec in specs {
             if let Err(e) = daemon.start_port(spec) {
                 daemon.devices.values().for_each(|(_, d)| d.undo());
+                daemon.vnics.values().for_each(Vnic::undo);
                 daemon.stop();
                 return Err(e);
             }
@@ -185,7 +198,10 @@ impl Daemon {
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
         for (_, device) in daemon.devices.values() {
-            fdstore::keep(&device.spec, &device.tap);
+            fdstore::keep(&device.spec.tap(), &device.tap);
+        }
+        for vnic in daemon.vnics.values() {
+            fdstore::keep(&vnic.tap_spec(), &vnic.tap);
         }
         Ok(daemon)
     }
@@ -193,10 +209,15 @@ impl Daemon {
     /// Opens a port and makes its devices, of what was left behind where there is something.
     fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
         let devices = std::mem::take(&mut spec.devices);
+        let vnics = std::mem::take(&mut spec.vnics);
         self.add_port(spec)?;
         let at = self.ports.len() - 1;
         self.look_for_left(at);
         let made = devices.iter().try_for_each(|d| self.add_device(at, d));
+        let made = made.and_then(|()| {
+            let mut vnics = vnics.iter();
+            vnics.try_for_each(|vnic| self.add_vnic(at, vnic).map(drop))
+        });
         let left = std::mem::take(&mut self.left);
         made?;
         left.into_iter().for_each(|left| self.adopt_left(at, left));
@@ -269,10 +290,14 @@ impl Daemon {
         let waiting = self.reports.len();
         for report in self.reports.clone().try_iter().take(waiting) {
             match report {
+                Report::TapGone(id) if self.vnics.contains_key(&id) => self.forget_vnic(id),
                 Report::TapGone(id) => self.forget(id),
+                Report::Ethernet(id, event) => self.vnic_event(id, event),
+                Report::Management(datagram) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
+                // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
@@ -286,6 +311,10 @@ impl Daemon {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
             self.sync_groups_of(ids);
+            let vnics: Vec<DeviceId> = self.vnics.keys().copied().collect();
+            vnics
+                .into_iter()
+                .for_each(|id| self.vnic_membership_changed(id));
         }
         Ok(())
     }
@@ -305,6 +334,9 @@ impl Daemon {
     pub fn stop(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
             self.close(id);
+        }
+        for id in self.vnics.keys().copied().collect::<Vec<_>>() {
+            self.close_vnic(id);
         }
         for port in self.ports.drain(..) {
             port.stop();

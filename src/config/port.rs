@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use fabric::{Gid, Lid, PKey};
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu};
+use crate::vnic::ManagementSettings;
 
 /// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
 /// end there).
@@ -119,6 +120,10 @@ pub struct PortConfig {
     pub lids: BTreeMap<Gid, Lid>,
     /// Peers may be the kernel's IPoIB, whose requests for connections do not reach this daemon.
     pub kernel_peers: bool,
+    /// Ports whose Ethernet Managers may configure VNICs; empty: any.
+    pub managers: Vec<Gid>,
+    /// An Ethernet Manager may make VNICs that nobody has named.
+    pub vnic_create: bool,
 }
 
 /// A setting that a port cannot have, by its key in a file.
@@ -131,6 +136,14 @@ pub struct PortFault {
 }
 
 impl PortConfig {
+    /// Who may manage its VNICs.
+    pub fn management(&self) -> ManagementSettings {
+        ManagementSettings {
+            managers: self.managers.clone(),
+            vnic_create: self.vnic_create,
+        }
+    }
+
     /// Checks what one value alone cannot show.
     ///
     /// # Errors

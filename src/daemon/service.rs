@@ -3,7 +3,7 @@
 use super::{Daemon, DaemonError, Names, PortSpec};
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
-use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray};
+use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray, TapSite};
 use crate::fdstore;
 use crate::port::PortRuntime;
 
@@ -11,7 +11,7 @@ impl Daemon {
     /// Opens a port and makes its devices.
     pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
         let port = fabric::open(spec.fabric)?;
-        let runtime = PortRuntime::start(
+        let mut runtime = PortRuntime::start(
             spec.name,
             port,
             spec.settings,
@@ -19,6 +19,7 @@ impl Daemon {
             &self.reports_wake,
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
+        runtime.management_settings = spec.management;
         if !self.watchers.is_empty() {
             runtime.tell(|| Command::Watch(true));
         }
@@ -26,6 +27,12 @@ impl Daemon {
         let at = self.ports.len() - 1;
         for device in spec.devices {
             self.add_device(at, &device)?;
+        }
+        for vnic in spec.vnics {
+            self.add_vnic(at, &vnic)?;
+        }
+        if self.ports[at].management_settings.vnic_create {
+            self.manage_port(at);
         }
         Ok(())
     }
@@ -157,14 +164,16 @@ impl Daemon {
         let port = &mut self.ports[at];
         let mut site = Site {
             parent: parent.and_then(name_of),
-            found,
+            tap: TapSite {
+                found,
+                netlink: &mut self.netlink,
+                inherited: &mut self.inherited,
+                namespace,
+                left,
+            },
             kernel_peers: port.kernel_peers,
             threads: &port.mailboxes(),
             port: &mut *port.port,
-            netlink: &mut self.netlink,
-            inherited: &mut self.inherited,
-            namespace,
-            left,
         };
         Device::create(id, spec, &mut site)
     }
@@ -177,7 +186,7 @@ impl Daemon {
         };
         let at = *at;
         log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec);
+        fdstore::forget(&device.spec.tap());
         self.tell_child_removed(id);
         self.close(id);
         self.unfollow_pkeys(at);

@@ -7,6 +7,7 @@
 //! and management travel on other fabrics than Omni-Path is ours ([`carriage`]).
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod attribute;
 pub mod carriage;
 pub mod counters;
