@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{await_known, lid, managed_pair, pair};
+use super::{await_known, count, lid, managed_pair, pair};
 use crate::lab::{Guest, Host, SOON, Sniffer, eventually, iperf_above};
 
 /// The driver's counters in its order (kernel opa_vnic_ethtool.c).
@@ -28,10 +28,10 @@ fn vr11_stats_have_the_drivers_names_in_its_order() {
         at += found.unwrap_or_else(|| panic!("{name} is not behind the one before: {text}"));
     }
     for name in DRIVER.split_whitespace() {
-        a.counter("vnic0", name);
+        count(a, name);
     }
     for (name, least) in [("tx_packets", 3), ("rx_unicast", 3), ("tx_untagged", 3)] {
-        assert!(a.counter("vnic0", name) >= least, "{name}");
+        assert!(count(a, name) >= least, "{name}");
     }
     // Without --zeros what is zero stays away.
     let short = a.ibtap("stats vnic0").out;
@@ -163,7 +163,7 @@ fn a_capture_is_decoded_field_by_field() {
 /// Management on the wire, by names of its methods and attributes.
 #[test]
 fn management_is_decoded_by_name() {
-    let Some((mut lab, mut em)) = managed_pair("poll_interval_s = 1", "") else {
+    let Some((mut lab, mut em)) = managed_pair("poll_interval = 1", "") else {
         return;
     };
     let (a, b) = lab.two();

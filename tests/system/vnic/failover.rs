@@ -8,11 +8,11 @@ use super::{managed, start, vesw};
 use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_across};
 
 /// A lease of two seconds, so that a test need not wait for 15.
-const LEASE: &str = "lease_s = 2\npoll_interval_s = 1\n";
+const LEASE: &str = "lease = 2\npoll_interval = 1\n";
 
 /// Whether a manager says that it is the active one.
 fn is_active(em: &Em) -> bool {
-    em.ask("status")[0]["active"] == true
+    em.ask("status")[0]["role"] == "active"
 }
 
 fn await_active(em: &Em, active: bool) {
@@ -53,7 +53,7 @@ fn ve12_a_standby_takes_over_and_no_connection_is_lost() {
     eventually(2 * SOON, "the guest in the new manager's table", || {
         guest.pings(&b.v4());
         let entry = super::known(b, "vnic0", &guest.mac())?;
-        (entry["source"] == "manager").then_some(())
+        (entry["source"] == "table").then_some(())
     });
     for (host, before) in [&*a, &*b].into_iter().zip(&before) {
         for key in ["lid", "mac", "vesw"] {

@@ -1,6 +1,6 @@
 //! Who sends what he should not: counted, dropped, no harm to what goes on beside it.
 
-use super::{fixed, lid, pair, pair_with, start};
+use super::{count, fixed, lid, pair, pair_with, start};
 use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet16::{Packet16, data_qkey};
@@ -92,19 +92,19 @@ fn vr14_every_fault_has_its_counter() {
         ("rx_runt", changed(&|p| p.frame.truncate(59))),
     ];
     for (counter, bytes) in faults {
-        let before = b.counter("vnic0", counter);
+        let before = count(b, counter);
         attacker.send(&datagram(&attacker, bytes));
         eventually(SOON, counter, || {
-            let counted = b.counter("vnic0", counter) - before;
+            let counted = count(b, counter) - before;
             assert!(counted < 2, "{counter} counts twice");
             (counted == 1).then_some(())
         });
     }
     // What is right arrives.
-    let before = b.counter("vnic0", "rx_unicast");
+    let before = count(b, "rx_unicast");
     attacker.send(&datagram(&attacker, good.bytes()));
     eventually(SOON, "the good one", || {
-        (b.counter("vnic0", "rx_unicast") > before).then_some(())
+        (count(b, "rx_unicast") > before).then_some(())
     });
 }
 
@@ -181,23 +181,20 @@ fn forged_sources_are_refused_where_peers_are_listed() {
     // The third host is on the switch as far as it can be, and nobody hears it.
     assert!(!c.pings(&a.v4()) && !c.pings(&b.v4()));
     eventually(SOON, "its packets to be refused", || {
-        (b.counter("vnic0", "rx_forged_lid") > 0).then_some(())
+        (count(b, "rx_forged_lid") > 0).then_some(())
     });
     // Nor when it says that it is host 1.
     let attacker = Attacker::of(c, b, "vnic0");
     let mut packet = right(a, b);
     packet.frame[6..12].copy_from_slice(&[2, 0, 0, 0x66, 0x66, 0x66]);
-    let before = (
-        b.counter("vnic0", "rx_forged_lid"),
-        b.counter("vnic0", "mac_learned"),
-    );
+    let before = (count(b, "rx_forged_lid"), count(b, "mac_learned"));
     for _ in 0..5 {
         attacker.send(&datagram(&attacker, packet.bytes()));
     }
     eventually(SOON, "the forged ones to be refused", || {
-        (b.counter("vnic0", "rx_forged_lid") >= before.0 + 5).then_some(())
+        (count(b, "rx_forged_lid") >= before.0 + 5).then_some(())
     });
-    assert_eq!(b.counter("vnic0", "mac_learned"), before.1);
+    assert_eq!(count(b, "mac_learned"), before.1);
     assert!(super::known(b, "vnic0", "02:00:00:66:66:66").is_none());
     a.reaches(b);
 }
@@ -221,7 +218,7 @@ fn a_mac_storm_is_bounded() {
         datagram(&attacker, packet.bytes())
     });
     eventually(SOON, "the storm to be taken in", || {
-        (b.counter("vnic0", "mac_evicted") > 5000).then_some(())
+        (count(b, "mac_evicted") > 5000).then_some(())
     });
     let known = b.ask("vnic mac vnic0").len() as u64;
     assert!(known <= LIMIT + 16, "{known} addresses");
@@ -256,9 +253,9 @@ fn a_mac_at_two_nodes_is_damped() {
         b.send_frames("vnic0", 1000, &frame);
     }
     eventually(SOON, "the damping", || {
-        (c.counter("vnic0", "mac_damped") > 0).then_some(())
+        (count(c, "mac_damped") > 0).then_some(())
     });
-    assert!(c.counter("vnic0", "mac_moved") < 10);
+    assert!(count(c, "mac_moved") < 10);
     let log = c.daemon().log();
     let told = log
         .lines()

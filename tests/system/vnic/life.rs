@@ -150,11 +150,7 @@ fn a_vnic_stands_beside_ipoib() {
     a.reaches(b);
     a.reaches_all(&["10.7.0.2"]);
     assert_eq!(a.ask("show").len(), 2);
-    let names: Vec<_> = a
-        .ask("show")
-        .iter()
-        .map(|i| i["interface"].clone())
-        .collect();
+    let names: Vec<_> = a.ask("show").iter().map(|i| i["name"].clone()).collect();
     assert!(
         names.contains(&"ib0".into()) && names.contains(&"vnic0".into()),
         "{names:?}"

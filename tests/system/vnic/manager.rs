@@ -3,18 +3,18 @@
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::{lid, managed, managed_pair, start, vesw};
+use super::{count, lid, managed, managed_pair, start, vesw};
 use crate::lab::{Em, Guest, Host, Lab, SOON, eventually, iperf_above, iperf_across};
 
 /// What `ibtap vnic mac` says of an address that the manager has published.
 fn published(host: &Host, address: &str) -> Option<Value> {
-    super::known(host, "vnic0", address).filter(|entry| entry["source"] == "manager")
+    super::known(host, "vnic0", address).filter(|entry| entry["source"] == "table")
 }
 
 /// Members that a manager shows, by `port`.
 fn members(em: &Em) -> Vec<Value> {
     let mut all = em.ask("port");
-    all.retain(|port| port["state"] == "forwarding");
+    all.retain(|port| port["condition"] == "forwarding");
     all
 }
 
@@ -41,7 +41,7 @@ fn ve02_two_nodes_are_configured_and_need_no_table() {
     }
     assert_eq!(members(&em).len(), 2, "{:?}", em.ask("port"));
     for host in [&*a, &*b] {
-        assert_eq!(host.counter("vnic0", "tx_dlid_zero"), 0);
+        assert_eq!(count(host, "tx_dlid_zero"), 0);
     }
     iperf_above(a, b, &b.v6(), "-n 16M", 50e6);
     // What an administrator looks at, in both forms.
@@ -52,7 +52,9 @@ fn ve02_two_nodes_are_configured_and_need_no_table() {
         em.ask(words);
     }
     let counters = em.ask("counters");
-    let sent = counters.iter().find_map(|c| c["tx_packets"].as_u64());
+    let sent = counters
+        .iter()
+        .find_map(|c| c["counters"]["tx_packets"].as_u64());
     assert!(sent > Some(0), "{counters:?}");
     for words in ["port no:such:port --bad", "vesws", "counters 7:7:7"] {
         let done = em.run(words);
@@ -65,7 +67,7 @@ fn ve02_two_nodes_are_configured_and_need_no_table() {
 
 #[test]
 fn ve03_addresses_behind_a_bridge_are_published() {
-    let Some((mut lab, em)) = managed_pair("poll_interval_s = 1", "") else {
+    let Some((mut lab, em)) = managed_pair("poll_interval = 1", "") else {
         return;
     };
     let (a, b) = lab.two();

@@ -66,6 +66,27 @@ fn pair_with(more: &str) -> Option<Lab> {
     Some(lab)
 }
 
+/// What `ibtap stats` says of a VNIC.
+fn stats(host: &Host, interface: &str) -> Value {
+    let mut all = host.ask(&format!("stats {interface}"));
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// A counter of the virtual port, of the kernel's driver or of ours: not one of the fabric's workers that
+/// has the same name.
+fn counter_of(stats: &Value, name: &str) -> u64 {
+    let found = ["driver", "port"].map(|kind| stats[kind][name].as_u64());
+    let found: Vec<u64> = found.into_iter().flatten().collect();
+    assert_eq!(found.len(), 1, "{name} in {stats}");
+    found[0]
+}
+
+/// The same of `vnic0` now.
+fn count(host: &Host, name: &str) -> u64 {
+    counter_of(&stats(host, "vnic0"), name)
+}
+
 /// The LID of a VNIC.
 fn lid(host: &Host, interface: &str) -> u32 {
     let lid = host.show(interface)["lid"].as_u64();

@@ -1,6 +1,6 @@
 //! MTUs follow what the fabric carries, and stay within it.
 
-use super::{fixed, pair, start_all};
+use super::{count, fixed, pair, start_all};
 use crate::lab::packet16::VNIC_MTU;
 use crate::lab::{Lab, SOON, eventually, iperf_above};
 
@@ -23,7 +23,7 @@ fn full_packets_pass(lab: &mut Lab, mtu: u64) {
     iperf_above(a, b, &b.v4(), "-n 32M", 50e6);
     for host in [&*a, &*b] {
         for name in ["rx_oversize", "tx_too_big", "tx_carrier_errors"] {
-            assert_eq!(host.counter("vnic0", name), 0, "{name}");
+            assert_eq!(count(host, name), 0, "{name}");
         }
     }
 }
@@ -79,7 +79,7 @@ fn frames_over_the_mtu_and_a_tag_are_oversize() {
     });
     a.run(&format!("ping -c 2 -i 0.1 -W 1 -M do -s 3000 {}", b.v4()));
     eventually(SOON, "the frames to be counted", || {
-        (b.counter("vnic0", "rx_oversize") >= 2).then_some(())
+        (count(b, "rx_oversize") >= 2).then_some(())
     });
     a.ok(&format!("ping -c 2 -i 0.1 -W 5 -M do -s 1472 {}", b.v4()));
 }

@@ -1,6 +1,6 @@
 //! VLAN tags are part of the frame: they arrive as they left, and choose the service class.
 
-use super::{mac_of, managed_pair, pair};
+use super::{count, mac_of, managed_pair, pair};
 use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet::{frames, ud_of_frame};
 use crate::lab::packet16::{Packet16, VNIC_MTU, data_qkey};
@@ -39,7 +39,7 @@ fn tagged_frames_arrive_as_they_left() {
         tagged(ends[0], ends[1], &[(C_TAG, 5)], full),
     ];
     let heard = Sniffer::start(b, "vnic0", "-Q in not ip6 and not arp and not ip");
-    let before = b.counter("vnic0", "rx_vlan");
+    let before = count(b, "rx_vlan");
     a.send_frames("vnic0", 100, &sent);
     eventually(SOON, "all of them", || {
         let file = std::fs::read(heard.file()).expect("a capture");
@@ -47,8 +47,8 @@ fn tagged_frames_arrive_as_they_left() {
         let ours = got.iter().filter(|frame| sent.contains(frame));
         (ours.count() == sent.len()).then_some(())
     });
-    assert_eq!(b.counter("vnic0", "rx_vlan") - before, sent.len() as u64);
-    assert!(a.counter("vnic0", "tx_vlan") >= sent.len() as u64);
+    assert_eq!(count(b, "rx_vlan") - before, sent.len() as u64);
+    assert!(count(a, "tx_vlan") >= sent.len() as u64);
 }
 
 /// A VLAN link on `vnic0`: this kernel may have none of its own.
@@ -76,13 +76,13 @@ fn streams_run_over_a_vlan() {
         "ping -c 2 -i 0.1 -W 5 -M do -s {} 10.5.0.2",
         VNIC_MTU - 28
     ));
-    let sent = a.counter("vnic0", "tx_vlan");
+    let sent = count(a, "tx_vlan");
     iperf_above(a, b, "10.5.0.2", "-n 32M", 50e6);
     iperf_above(a, b, "10.5.0.2", "-n 16M -R", 50e6);
     arrives_whole(a, b, "10.5.0.2");
-    let sent = a.counter("vnic0", "tx_vlan") - sent;
+    let sent = count(a, "tx_vlan") - sent;
     assert!(sent > 64_000_000 / 4071, "{sent} packets");
-    assert_eq!(b.counter("vnic0", "rx_errors"), 0);
+    assert_eq!(count(b, "rx_errors"), 0);
     a.reaches(b);
 }
 

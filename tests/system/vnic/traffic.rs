@@ -1,6 +1,8 @@
 //! What an Ethernet interface carries, on a VNIC.
 
-use super::{fixed, pair, pair_with, start};
+use super::{count, counter_of, fixed, pair, pair_with, start, stats};
+use serde_json::Value;
+
 use crate::lab::group::{V4, V6, heard, receive, receiver, sender};
 use crate::lab::packet16::VNIC_MTU;
 use crate::lab::{
@@ -31,8 +33,8 @@ fn echoes_of_every_size_come_back() {
         a.ok(&format!("ping -q -c 2 -i 0.05 -W 5 -s 20000 {address}"));
     }
     // The smallest frames fill up to 60 bytes, which is what 64 with a check sequence are called.
-    assert!(a.counter("vnic0", "tx_64_size") > 0);
-    assert!(b.counter("vnic0", "rx_1519_max") > 0);
+    assert!(count(a, "tx_64_size") > 0);
+    assert!(count(b, "rx_1519_max") > 0);
 }
 
 #[test]
@@ -53,7 +55,7 @@ fn tcp_and_udp_run_both_ways_uncut_and_coalesced() {
         let stats = host.link("vnic0")["stats64"].clone();
         for (direction, packets) in [("tx", "tx_packets"), ("rx", "rx_packets")] {
             let kernels = stats[direction]["packets"].as_u64().expect("a number");
-            let ours = host.counter("vnic0", packets);
+            let ours = count(host, packets);
             assert!(
                 ours > 2 * kernels,
                 "{direction}: {ours} for {kernels} of the host"
@@ -65,7 +67,7 @@ fn tcp_and_udp_run_both_ways_uncut_and_coalesced() {
             "rx_bad_tail",
             "rx_length_mismatch",
         ] {
-            assert_eq!(host.counter("vnic0", name), 0, "{name} of {}", host.name());
+            assert_eq!(count(host, name), 0, "{name} of {}", host.name());
         }
     }
 }
@@ -93,32 +95,31 @@ fn counters_of_both_sides_add_up() {
         "untagged",
         "vlan",
     ];
-    eventually(SOON, "the same numbers on both sides", || {
-        for (from, to) in [(&*a, &*b), (&*b, &*a)] {
-            for name in sizes.iter().chain(&kinds) {
-                let sent = from.counter("vnic0", &format!("tx_{name}"));
-                let received = to.counter("vnic0", &format!("rx_{name}"));
-                (sent == received).then_some(())?;
-            }
-        }
-        Some(())
+    let of = |stats: &Value, direction: &str, names: &[&str]| -> u64 {
+        let all = names.iter().map(|name| format!("{direction}_{name}"));
+        all.map(|name| counter_of(stats, &name)).sum()
+    };
+    // Neighbours still ask now and then, between one look and the other.
+    let [of_a, of_b] = eventually(SOON, "the same numbers on both sides", || {
+        let both = [&*a, &*b].map(|host| stats(host, "vnic0"));
+        let [of_a, of_b] = &both;
+        let is_same = |from, to| {
+            let mut all = sizes.iter().chain(&kinds);
+            all.all(|name| of(from, "tx", &[name]) == of(to, "rx", &[name]))
+        };
+        (is_same(of_a, of_b) && is_same(of_b, of_a)).then_some(both)
     });
-    for host in [&*a, &*b] {
+    for stats in [of_a, of_b] {
         for direction in ["rx", "tx"] {
-            let sum = |names: &[&str]| -> u64 {
-                let all = names.iter().map(|name| format!("{direction}_{name}"));
-                all.map(|name| host.counter("vnic0", &name)).sum()
-            };
-            // One snapshot after the other: nothing may be on its way, but neighbours still ask.
-            eventually(SOON, "sums of one moment", || {
-                let packets = sum(&["packets"]);
-                let all = [
-                    &sizes[..],
-                    &["unicast", "mcastbcast"],
-                    &["untagged", "vlan"],
-                ];
-                all.iter().all(|names| sum(names) == packets).then_some(())
-            });
+            let packets = of(&stats, direction, &["packets"]);
+            for parts in [
+                &sizes[..],
+                &["unicast", "mcastbcast"],
+                &["untagged", "vlan"],
+            ] {
+                let sum = of(&stats, direction, parts);
+                assert_eq!(sum, packets, "{direction} {parts:?}: {stats}");
+            }
         }
     }
 }
@@ -219,5 +220,5 @@ fn vnics_of_one_daemon_hand_frames_over() {
     let on_the_wire = carried(a) - before;
     assert!(on_the_wire < 500, "{on_the_wire} packets for 80 MB");
     let name = format!("{}/vnic0", blue.namespace().name());
-    assert!(a.counter(&name, "tx_to_siblings") > 500);
+    assert!(counter_of(&stats(a, &name), "tx_to_siblings") > 500);
 }
