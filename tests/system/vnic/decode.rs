@@ -128,7 +128,7 @@ fn a_capture_is_decoded_field_by_field() {
     let path = wire.file().to_str().expect("an ASCII path").to_owned();
     drop(wire);
     let packets = decoded(b, &path);
-    let ours: Vec<&Value> = packets.iter().filter(|p| p["16b"].is_object()).collect();
+    let ours: Vec<&Value> = packets.iter().filter(|p| p["vnic"].is_object()).collect();
     assert!(
         ours.len() > 250,
         "{} of {} packets",
@@ -137,7 +137,7 @@ fn a_capture_is_decoded_field_by_field() {
     );
     assert!(packets.iter().all(|p| p["icrc"]["verdict"] == "good"));
     for packet in &ours {
-        let header = &packet["16b"];
+        let header = &packet["vnic"];
         let slid = header["slid"].as_u64();
         let ends = [&*a, &*b].map(|host| Some(u64::from(lid(host, "vnic0"))));
         assert!(ends.contains(&slid), "{packet}");
