@@ -197,6 +197,75 @@ fn a_manager_reloads_and_drains() {
     a.reaches(b);
 }
 
+/// What the manager says of MTU and switch holds at once, within what the administrator has.
+#[test]
+fn vs12_vs14_vs15_another_mtu_and_another_switch_take_effect_at_once() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        start(host, &managed("vnic0"));
+        host.configure_addresses("vnic0");
+        assert_eq!(host.show("vnic0")["carrier"], false, "it is on no switch");
+        assert_eq!(host.show("vnic0")["vesw"], 0);
+    }
+    let em = Em::start(a, "poll_interval = 1", &vesw(1, "eth_mtu = 1500"));
+    for host in [&*a, &*b] {
+        host.await_carrier("vnic0", true);
+        assert_eq!(host.mtu("vnic0"), 1500);
+    }
+    a.reaches(b);
+    em.reconfigure(|text| text.replace("eth_mtu = 1500", "eth_mtu = 1400"));
+    em.reload();
+    for host in [&*a, &*b] {
+        eventually(SOON, "the smaller MTU", || {
+            (host.mtu("vnic0") == 1400).then_some(())
+        });
+    }
+    em.reconfigure(|text| text.replace("eth_mtu = 1400", "eth_mtu = 2000"));
+    em.reload();
+    for host in [&*a, &*b] {
+        eventually(SOON, "the larger limit", || {
+            (host.show("vnic0")["mtu_max"] == 2000).then_some(())
+        });
+        assert_eq!(host.mtu("vnic0"), 1400, "a larger limit changes no MTU");
+        host.ok("ip link set vnic0 mtu 2000");
+    }
+    a.ok(&format!("ping -c 2 -i 0.1 -W 5 -M do -s 1972 {}", b.v4()));
+    em.reconfigure(|text| text.replace("id = 1", "id = 258"));
+    em.reload();
+    for host in [&*a, &*b] {
+        eventually(SOON, "the other switch", || {
+            (host.show("vnic0")["vesw"] == 258).then_some(())
+        });
+    }
+    a.reaches(b);
+    b.reaches(a);
+}
+
+/// A member whose underlay is too small is named, and the others are served.
+#[test]
+fn ve09_an_mtu_that_a_member_cannot_carry_is_refused_by_name() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    b.ok("ip link set eth0 mtu 2200");
+    for host in [&mut *a, &mut *b] {
+        start(host, &managed("vnic0"));
+        host.configure_addresses("vnic0");
+    }
+    let em = Em::start(a, "poll_interval = 1", &vesw(1, "eth_mtu = 4000"));
+    a.await_carrier("vnic0", true);
+    let refused = eventually(SOON, "a word about the member", || {
+        let all = em.ask("port");
+        all.into_iter().find(|port| port["condition"] == "refused")
+    });
+    let problem = refused["problem"].as_str().expect("a sentence");
+    assert!(
+        problem.contains("4000") && problem.contains("2005"),
+        "{problem}"
+    );
+    assert_eq!(b.show("vnic0")["carrier"], false);
+}
+
 /// Who may not manage is not obeyed, and who may still is.
 #[test]
 fn a_stranger_manages_nothing() {
