@@ -206,7 +206,13 @@ fn vs12_vs14_vs15_another_mtu_and_another_switch_take_effect_at_once() {
         start(host, &managed("vnic0"));
         host.configure_addresses("vnic0");
         assert_eq!(host.show("vnic0")["carrier"], false, "it is on no switch");
-        assert_eq!(host.show("vnic0")["vesw"], 0);
+        let shown = host.show("vnic0");
+        assert_eq!(
+            (&shown["vesw"], &shown["managed"]),
+            (&0.into(), &true.into())
+        );
+        let reason = shown["reason"].as_str().unwrap_or_default();
+        assert!(reason.contains("manager"), "what it waits for: {shown}");
     }
     let em = Em::start(a, "poll_interval = 1", &vesw(1, "eth_mtu = 1500"));
     for host in [&*a, &*b] {

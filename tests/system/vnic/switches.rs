@@ -177,3 +177,33 @@ fn who_is_on_another_switch_hears_nothing() {
         (!heard.is_empty()).then_some(())
     });
 }
+
+/// One switch number in two partitions is two switches, and limited members reach full ones alone.
+#[test]
+fn partitions_part_switches_too() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    let table = |keys: &str| format!("[port.eth0]\npkeys = [{keys}]\n");
+    let text = |keys: &str, more: &str| table(keys) + &fixed("vnic0", 1, "pkey = 0x8005") + more;
+    let other = "[[vnic]]\nname = \"vnic1\"\nunderlay = \"eth0\"\nvesw = 1\npkey = 0x8006\n";
+    start(a, &text("0xffff, 0x8005, 0x8006", other));
+    start(b, &text("0xffff, 0x0005", ""));
+    start(c, &text("0xffff, 0x0005, 0x8006", other));
+    for (host, number) in [(&*a, 1), (&*b, 2), (&*c, 3)] {
+        host.configure("vnic0");
+        if host.has_link("vnic1") {
+            host.ok(&format!("ip addr add 10.6.0.{number}/24 dev vnic1"));
+            host.ok("ip link set vnic1 up");
+            host.await_carrier("vnic1", true);
+        }
+    }
+    b.reaches(a);
+    c.reaches(a);
+    a.reaches_all(&["10.6.0.3", &b.v4(), &c.v4()]);
+    assert!(
+        !b.pings(&c.v4()) && !c.pings(&b.v4()),
+        "two limited members"
+    );
+}

@@ -189,6 +189,32 @@ fn macvlans_are_hosts_of_the_switch() {
     arrives_whole(&two, &one, "fd09::101");
 }
 
+/// An underlay without multicast, as clouds have: what is for all goes to each.
+#[test]
+fn a_switch_spans_hosts_that_are_listed() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (hosts, _) = lab.hosts_and_switch();
+    let all: Vec<String> = hosts.iter().map(|host| host.underlay_v4()).collect();
+    for (i, host) in hosts.iter_mut().enumerate() {
+        let mut others = all.clone();
+        others.remove(i);
+        host.start(&["--gid", "ipv4", "--peers", &others.join(","), "--vnic", "1"]);
+        host.configure("vnic0");
+    }
+    let [a, b, c] = hosts else {
+        panic!("three hosts")
+    };
+    for (from, to) in [(&*a, &*b), (&*b, &*c), (&*c, &*a)] {
+        from.reaches(to);
+    }
+    let listening = receiver(c, "vnic0", &V6);
+    let sending = sender(a, "vnic0", &V6);
+    heard(&sending, &listening, "a packet to a group");
+    iperf_above(a, b, &b.v4(), "-n 16M", 50e6);
+}
+
 /// Two VNICs of one daemon on one switch, in a namespace each.
 #[test]
 fn vnics_of_one_daemon_hand_frames_over() {
