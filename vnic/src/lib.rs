@@ -7,13 +7,19 @@
 //! and management travel on other fabrics than Omni-Path is ours ([`carriage`]).
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod attribute;
 pub mod carriage;
 pub mod counters;
 pub mod directory;
+mod generated_mac;
 mod lid;
+pub mod mad;
+pub mod packet;
+pub mod port;
 pub mod table;
 
+pub use generated_mac::generated_mac;
 pub use lid::Lid;
 
 /// A point in time, in milliseconds since some beginning.

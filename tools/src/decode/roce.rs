@@ -11,7 +11,7 @@ use super::record::{
     AethRecord, AtomicEthRecord, BthRecord, Content, DethRecord, Headers, Icrc, Record, RethRecord,
     Roce, Segment, Verdict,
 };
-use super::{aeth, gso, inner, mads};
+use super::{aeth, gso, inner, mads, vnic};
 
 /// The largest IP packet.
 const IP_MAX: usize = 65_535 + 40;
@@ -20,6 +20,9 @@ const IP_MAX: usize = 65_535 + 40;
 /// of a large send.
 pub fn records(number: u64, frame: &Frame) -> Vec<Record> {
     let (ethernet, contents) = match link::strip(frame.link, &frame.data) {
+        _ if frame.link == vnic::LINK_TYPE => {
+            (None, vec![Content::Raw(Box::new(vnic::raw(frame)))])
+        }
         Ok(stripped) => {
             let missing = frame.original_len.saturating_sub(frame.data.len());
             (stripped.ethernet.clone(), contents(&stripped, missing))
@@ -102,6 +105,7 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
         headers: None,
         mad: None,
         ipoib: None,
+        vnic: None,
         icrc: judge(l3, captured),
         malformed: None,
     };
@@ -125,6 +129,13 @@ fn payload(roce: &mut Roce, packet: &Packet<'_>) {
             Ok(mad) => roce.mad = Some(mads::record(&mad)),
             Err(why) => roce.malformed = Some(why.to_string()),
         }
+    } else if packet
+        .extended
+        .deth
+        .is_some_and(|d| vnic::is_data(d.qkey()))
+    {
+        let (vnic, malformed) = vnic::read(packet.payload);
+        (roce.vnic, roce.malformed) = (vnic, malformed);
     } else if begins_message(packet.bth.opcode) {
         roce.ipoib = inner::ipoib(packet.payload);
     }
@@ -269,6 +280,7 @@ fn broken(packet: &[u8], why: NotRoce) -> Content {
         headers: None,
         mad: None,
         ipoib: None,
+        vnic: None,
         icrc: Icrc {
             value: None,
             verdict: Verdict::Unknown,

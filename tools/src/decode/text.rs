@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::record::{Content, Headers, Icrc, MadRecord, Record, Roce, Value, Verdict};
+use super::vnic::{Raw, Vnic};
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,6 +19,7 @@ impl fmt::Display for Record {
         }
         match &self.content {
             Content::Roce(roce) => roce.fmt(f),
+            Content::Raw(raw) => raw.fmt(f),
             Content::Other { summary } => f.write_str(summary),
         }
     }
@@ -35,10 +37,62 @@ impl fmt::Display for Roce {
         if let Some(ipoib) = &self.ipoib {
             write!(f, " | IPoIB {}", ipoib.summary)?;
         }
+        if let Some(vnic) = &self.vnic {
+            write!(f, " | {vnic}")?;
+        }
         if let Some(why) = &self.malformed {
             write!(f, " | malformed: {why}")?;
         }
         write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.vnic {
+            Some(vnic) => vnic.fmt(f)?,
+            None => write!(f, "16B, {} bytes", self.length)?,
+        }
+        if let Some(why) = &self.malformed {
+            write!(f, " | malformed: {why}")?;
+        }
+        write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Vnic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let h = &self.header;
+        write!(f, "16B slid {} dlid {} length {}", h.slid, h.dlid, h.length)?;
+        let bits = [(h.becn, "BECN"), (h.fecn, "FECN")];
+        for (_, name) in bits.iter().filter(|(set, _)| *set) {
+            write!(f, " {name}")?;
+        }
+        let lt = u8::from(h.lt);
+        write!(
+            f,
+            " sc {} rc {} l2 {} lt {lt} l4 {:#04x}",
+            h.sc, h.rc, h.l2, h.l4
+        )?;
+        write!(
+            f,
+            " pkey {} entropy {:#06x} vesw {}",
+            h.pkey, h.entropy, h.vesw
+        )?;
+        if let Some(tail) = &self.tail {
+            write!(f, " pad {} tail {:#04x}", tail.pad, tail.byte)?;
+        }
+        let Some(frame) = &self.frame else {
+            return Ok(());
+        };
+        write!(f, " len {} |", frame.length)?;
+        if let Some(e) = &frame.ethernet {
+            write!(f, " {} > {}", e.source, e.destination)?;
+            for vlan in &e.vlans {
+                write!(f, " vlan {vlan}")?;
+            }
+        }
+        write!(f, " {}", frame.summary)
     }
 }
 
