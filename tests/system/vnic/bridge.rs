@@ -92,7 +92,7 @@ fn a_guest_that_moves_to_another_host_is_found_there() {
 fn addresses_age() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    start_all(&mut [&mut *a, &mut *b], &fixed("vnic0", 1, "ageing = 1"));
+    start_all(&mut [&mut *a, &mut *b], &fixed("vnic0", 1, "ageing = 10"));
     b.bridge_over("vnic0");
     let guest = Guest::attach(b, 2);
     a.reaches_all(&[guest.v4()]);

