@@ -22,6 +22,7 @@ pub enum Command {
     /// Serve a VNIC's queue from now on.
     AddEthernet(Box<EthernetLane>),
     /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
+    /// Every thread is to be told, since datagrams arrive at any.
     AddManagement(DeviceId, fabric::EndpointId, fabric::QKey),
     /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender is
     /// dropped when that is done.

@@ -144,7 +144,8 @@ impl Worker for FakeFabric {
 
     fn poll(&mut self, _: usize) -> io::Result<Batch<'_>> {
         let arrivals = std::mem::take(&mut self.state().arrivals);
-        (self.arrived.clear(), self.received.clear());
+        self.arrived.clear();
+        self.received.clear();
         for (mut received, payload) in arrivals {
             received.range = self.arrived.len()..self.arrived.len() + payload.len();
             self.arrived.extend(payload);

@@ -3,11 +3,13 @@
 use std::os::fd::AsFd;
 
 use ipoib::Time;
+use vnic::port::Event;
 
 use super::super::command::{DeviceId, Report};
 use super::super::ethernet::{
     self, EthernetCommand, EthernetLane, EthernetSnapshot, Fate, Handover,
 };
+use super::reports::REPORTS_MAX;
 use super::{At, BURST, DataThread};
 
 impl DataThread {
@@ -46,7 +48,8 @@ impl DataThread {
         let to = device.and_then(|device| self.ethernet.of_device(device));
         let frame = &self.buffer[..len];
         handover.carry_out(&mut self.ethernet, i, to, now, frame);
-        if let Some(to) = to {
+        let news = to.and_then(|to| self.ethernet.get(to));
+        if let (Some(to), true) = (to, news.is_some_and(EthernetLane::has_news)) {
             self.service_ethernet(to);
         }
     }
@@ -67,6 +70,13 @@ impl DataThread {
         };
         let mut told = false;
         while let Some(event) = lane.core.poll_event() {
+            // Forged packets make conflicts as they come, and each is told of for people only. What the
+            // control thread acts on comes once a second.
+            let may_wait = matches!(event, Event::LocalMacs(_)) || self.reports.len() < REPORTS_MAX;
+            if !may_wait {
+                self.reports_lost += 1;
+                continue;
+            }
             let report = Report::Ethernet(lane.id, event);
             told |= self.reports.send(report).is_ok();
         }

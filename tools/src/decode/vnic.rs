@@ -1,4 +1,7 @@
-//! 16B packets of Omni-Path's VNIC: inside of UD datagrams, told by their Q_Key, and by themselves.
+//! Omni-Path's VNIC. Its management, and 16B packets: inside of UD datagrams, told by their Q_Key, and by themselves.
+
+mod fields;
+mod management;
 
 use fabric::{PKey, QKey};
 use pcap_file::DataLink;
@@ -10,6 +13,8 @@ use super::capture::Frame;
 use super::inner;
 use super::link::{self, Ethernet};
 use super::record::{Icrc, Verdict};
+
+pub use management::{Fragment, Joiner, fragment, is_management};
 
 /// The link type of captures of 16B packets: there is no registered one.
 pub const LINK_TYPE: DataLink = DataLink::USER0;

@@ -474,7 +474,7 @@ fn what_is_refused_is_counted_and_not_written() {
         (c.rx_length_mismatch, c.rx_truncated, c.rx_packets),
         (1, 1, 0)
     );
-    vnics.arrive(EndpointId(77), false, &[good.clone()]);
+    vnics.arrive(EndpointId(77), false, std::slice::from_ref(&good));
     assert_eq!(vnics.rig.thread.unserved, 1);
     vnics.arrive(vnic_endpoint(0), false, &[good]);
     assert_eq!(vnics.read(0), Some((PLAIN, frame)));
