@@ -1,0 +1,4 @@
+//! The program `ibtap-em`.
+#![forbid(unsafe_code)]
+
+fn main() {}
