@@ -2,9 +2,13 @@
 //! virtual ports a switch, a LID and an address, tells each of them where the others are, and keeps it so.
 //!
 //! [`config`] is what the administrator wants, [`state`] what must survive a restart, [`engine`] brings
-//! the fabric to it, without input and output.
+//! the fabric to it, without input and output. [`election`] decides which of several managers does.
+//! [`seam`] is what the program asks of the engine, [`api`] what it tells those who ask it.
 #![forbid(unsafe_code)]
 
+pub mod api;
 pub mod config;
+pub mod election;
 pub mod engine;
+pub mod seam;
 pub mod state;
