@@ -121,7 +121,9 @@ impl State {
         if length != Some(json.len()) {
             return Err(wrong("it is cut off, or something was added to it"));
         }
-        let sum = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
+        let sum = words
+            .next()
+            .and_then(|word| u32::from_str_radix(word, 16).ok());
         if sum != Some(crc32fast::hash(json)) || words.next().is_some() {
             return Err(wrong("its checksum is wrong"));
         }

@@ -151,7 +151,11 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
         0..=15,
         default.elevated_priority.max(priority),
     )?;
-    if let Some(written) = raw.elevated_priority.as_ref().filter(|_| elevated < priority) {
+    if let Some(written) = raw
+        .elevated_priority
+        .as_ref()
+        .filter(|_| elevated < priority)
+    {
         let what = format!(
             "elevated_priority = {elevated} is below priority, which is {priority}; write {priority} to 15"
         );
@@ -225,7 +229,8 @@ fn switch_name(written: &Written) -> Result<String, Fault> {
         return Err(Fault::at(written, what));
     }
     if name.parse::<u64>().is_ok() {
-        let what = format!("name = {name:?} is a number, and could be another switch's id; add a letter");
+        let what =
+            format!("name = {name:?} is a number, and could be another switch's id; add a letter");
         return Err(Fault::at(written, what));
     }
     Ok(name)
@@ -236,7 +241,10 @@ fn patterns(raw: &Spanned<Vec<Written>>) -> Result<Vec<Pattern>, Fault> {
         let what = "members is empty; list ports such as \"node*:1:0\", or \"*\" for all";
         return Err(Fault::at(raw, what));
     }
-    raw.get_ref().iter().map(|w| pattern("members", w)).collect()
+    raw.get_ref()
+        .iter()
+        .map(|w| pattern("members", w))
+        .collect()
 }
 
 fn pattern(key: &str, written: &Written) -> Result<Pattern, Fault> {
@@ -328,7 +336,10 @@ fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
             "generate" => false,
             "list" => true,
             _ => {
-                let what = format!("mac = {} is not \"generate\" or \"list\"", written.get_ref());
+                let what = format!(
+                    "mac = {} is not \"generate\" or \"list\"",
+                    written.get_ref()
+                );
                 return Err(Fault::at(written, what));
             }
         },
@@ -365,11 +376,7 @@ fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Faul
     Ok(macs)
 }
 
-fn check_unique(
-    raw: &Vesw,
-    switch: &SwitchConfig,
-    others: &[SwitchConfig],
-) -> Result<(), Fault> {
+fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> Result<(), Fault> {
     for other in others {
         let name = &other.name;
         if other.id == switch.id {
@@ -385,7 +392,10 @@ fn check_unique(
                 "u_mcast_dlid = {} is the switch {name:?}'s already; use another",
                 switch.u_mcast_dlid
             );
-            return Err(Fault::at(raw.u_mcast_dlid.as_ref().unwrap_or(&raw.id), what));
+            return Err(Fault::at(
+                raw.u_mcast_dlid.as_ref().unwrap_or(&raw.id),
+                what,
+            ));
         }
     }
     Ok(())

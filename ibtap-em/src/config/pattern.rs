@@ -271,7 +271,11 @@ mod tests {
         ] {
             assert!(text.parse::<Pattern>().is_err(), "{text:?}");
         }
-        assert!(format!("{}:1:1", "n".repeat(65)).parse::<Pattern>().is_err());
+        assert!(
+            format!("{}:1:1", "n".repeat(65))
+                .parse::<Pattern>()
+                .is_err()
+        );
     }
 
     #[test]

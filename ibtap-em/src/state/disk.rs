@@ -64,7 +64,10 @@ impl Store {
         let lock = lock(directory)?;
         let path = directory.join(FILE);
         let (state, new) = match std::fs::read(&path) {
-            Ok(file) => (State::decode(&file).map_err(|error| damaged(&path, &error))?, false),
+            Ok(file) => (
+                State::decode(&file).map_err(|error| damaged(&path, &error))?,
+                false,
+            ),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let state = State {
                     manager: id,

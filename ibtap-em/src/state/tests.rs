@@ -82,7 +82,11 @@ fn an_end_at_any_step_leaves_the_former_state_or_the_new_one() {
         drop(store);
         let found = open(directory.path()).unwrap().state;
         let replaced = steps.contains(&Step::Rename);
-        assert_eq!(found, if replaced { new.clone() } else { old.clone() }, "after {steps:?}");
+        assert_eq!(
+            found,
+            if replaced { new.clone() } else { old.clone() },
+            "after {steps:?}"
+        );
         seen = steps;
         if ended.is_ok() {
             break;
@@ -91,7 +95,10 @@ fn an_end_at_any_step_leaves_the_former_state_or_the_new_one() {
     assert!(seen.iter().filter(|s| matches!(s, Step::Write(_))).count() > 2);
     assert_eq!(seen.last(), Some(&Step::SyncDirectory));
     let sync = seen.iter().position(|s| *s == Step::Sync);
-    assert!(sync < seen.iter().position(|s| *s == Step::Rename), "{seen:?}");
+    assert!(
+        sync < seen.iter().position(|s| *s == Step::Rename),
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -121,7 +128,9 @@ fn a_damaged_file_is_one_sentence_and_stays_there() {
         assert!(!error.contains('\n'), "{error}");
         assert_eq!(std::fs::read(&path).unwrap().len(), length);
     }
-    let newer = String::from_utf8(whole).unwrap().replacen("state 1", "state 2", 1);
+    let newer = String::from_utf8(whole)
+        .unwrap()
+        .replacen("state 1", "state 2", 1);
     std::fs::write(&path, newer).unwrap();
     let error = open(directory.path()).map(|_| ()).unwrap_err().to_string();
     assert!(error.contains("version 2"), "{error}");
@@ -132,7 +141,10 @@ fn two_managers_do_not_share_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let _first = open(directory.path()).unwrap();
     let error = open(directory.path()).map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("another ibtap-em has the state directory"), "{error}");
+    assert!(
+        error.contains("another ibtap-em has the state directory"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -141,7 +153,9 @@ fn a_lid_belongs_to_one_port() {
     for member in state.members.values_mut() {
         member.lid = Lid::new(5);
     }
-    let error = State::decode(&state.encode().unwrap()).unwrap_err().to_string();
+    let error = State::decode(&state.encode().unwrap())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("0x000005"), "{error}");
 }
 
