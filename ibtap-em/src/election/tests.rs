@@ -114,7 +114,9 @@ impl World {
     }
 
     fn role(&self, i: usize) -> Role {
-        self.managers[i].as_ref().map_or(Role::Detached, Election::role)
+        self.managers[i]
+            .as_ref()
+            .map_or(Role::Detached, Election::role)
     }
 }
 
@@ -202,11 +204,7 @@ fn who_takes_his_leave_is_followed_at_once() {
 
 #[test]
 fn parts_of_a_fabric_have_one_each_and_one_when_they_meet_again() {
-    let mut world = World::new(&[
-        candidate(1, 5, 8),
-        candidate(2, 5, 8),
-        candidate(3, 5, 9),
-    ]);
+    let mut world = World::new(&[candidate(1, 5, 8), candidate(2, 5, 8), candidate(3, 5, 9)]);
     world.run(3 * LEASE);
     assert_eq!(world.active(), [0]);
     for a in [0, 1] {
@@ -293,7 +291,10 @@ fn a_copied_state_is_noticed_once_and_one_of_both_manages() {
     let mut world = World::new(&[candidate(7, 5, 8), candidate(7, 5, 8)]);
     world.run(6 * LEASE);
     assert_eq!(world.active(), [0]);
-    let twins = world.changes.iter().filter(|(_, change)| matches!(change, Change::Twin(_)));
+    let twins = world
+        .changes
+        .iter()
+        .filter(|(_, change)| matches!(change, Change::Twin(_)));
     assert_eq!(twins.count(), 2);
 }
 
@@ -334,11 +335,17 @@ fn a_better_configuration_takes_over_and_a_worse_one_keeps_what_it_has() {
     let mut world = World::new(&[candidate(1, 6, 8), candidate(2, 5, 8)]);
     world.run(3 * LEASE);
     let now = Time(world.now);
-    world.managers[0].as_mut().unwrap().configure(now, candidate(1, 1, 8));
+    world.managers[0]
+        .as_mut()
+        .unwrap()
+        .configure(now, candidate(1, 1, 8));
     world.run(3 * LEASE);
     assert_eq!(world.active(), [0]);
     let now = Time(world.now);
-    world.managers[1].as_mut().unwrap().configure(now, candidate(2, 9, 9));
+    world.managers[1]
+        .as_mut()
+        .unwrap()
+        .configure(now, candidate(2, 9, 9));
     world.run(3 * LEASE);
     assert_eq!((world.active(), world.doubled), (vec![1], 0));
 }

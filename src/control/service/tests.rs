@@ -305,7 +305,10 @@ fn the_daemons_own_errors_have_names() {
             "parameters": {"interface": "ib7"}
         })
     );
-    assert_eq!(json(busy())["error"], "org.ibtap.Daemon.Busy");
+    assert_eq!(
+        json(busy(&Ib0::default()))["error"],
+        "org.ibtap.Daemon.Busy"
+    );
     let taken = json!({"parent": "ib0", "pkey": 0xffff});
     assert_eq!(
         call(&format!("{INTERFACE}.ChildAdd"), taken),
