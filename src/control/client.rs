@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::service::REPLY_MAX;
 use crate::api::{
     ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
-    InterfaceStats, Level, LogLevel, Mode, ModeRequest, NeighbourInfo, PathInfo, PingReply,
-    PingRequest, Reloaded, ResourcesInfo, Selection, VersionInfo,
+    InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, Mode, ModeRequest, NeighbourInfo,
+    PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection, SendManagementRequest,
+    VersionInfo, VnicInfo, VnicMac, VnicStats,
 };
 pub use posts::Posts;
 pub use replies::{Next, Replies};
@@ -251,6 +252,19 @@ impl ControlClient {
         resources() -> resources: ResourcesInfo, "Resources", Empty {}
     );
 
+    listing!(
+        /// VNICs: all, or the one named.
+        vnics(interface: Option<&str>) -> vnics: VnicInfo, "Vnics", selection(interface)
+    );
+    listing!(
+        /// Counters of all VNICs, or of the one named.
+        vnic_stats(interface: Option<&str>) -> stats: VnicStats, "VnicStats", selection(interface)
+    );
+    listing!(
+        /// The Ethernet addresses that a VNIC knows.
+        vnic_macs(name: &str) -> macs: VnicMac, "VnicMacs", interface(name)
+    );
+
     /// Tells an interface's mode, after changing it where one is given.
     ///
     /// # Errors
@@ -291,6 +305,22 @@ impl ControlClient {
     /// [`ClientError`]
     pub fn ping(self, request: &PingRequest) -> Result<Replies<PingReply>, ClientError> {
         self.stream("Ping", request)
+    }
+
+    /// Has the VNIC management of a port told: what comes there and is no request to its own agent.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn manage(self, request: &ManageRequest) -> Result<Replies<ManageReply>, ClientError> {
+        self.stream("Manage", request)
+    }
+
+    /// Has VNIC management sent.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn send_management(&mut self, request: &SendManagementRequest) -> Result<(), ClientError> {
+        self.call("SendManagement", request).map(|Empty {}| ())
     }
 
     fn stream<P: Serialize, R: DeserializeOwned>(

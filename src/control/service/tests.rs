@@ -385,7 +385,7 @@ fn clients_read_every_event_as_it_was_meant() {
 
 #[test]
 fn a_stream_must_be_asked_for_more() {
-    for method in ["Monitor", "Ping"] {
+    for method in ["Monitor", "Ping", "Manage"] {
         let parameters = json!({"interface": "ib0", "target": "all"});
         let parameters = match method {
             "Ping" => parameters,
