@@ -10,7 +10,12 @@ mod event;
 mod ping;
 mod reply;
 mod scalar;
+mod vnic;
 
+pub use self::vnic::{
+    FabricAddress, InterfaceKind, MacSource, ManageReply, ManageRequest, ManagementDatagram,
+    ManagementPort, SendManagementRequest, VnicInfo, VnicMac, VnicState, VnicStats,
+};
 pub use child::{
     ChildAddRequest, ChildDelRequest, ChildInfo, Moderation, ModerationRequest, MtuRequest,
     PkeyTable, PkeysRequest, UmcastRequest,
@@ -24,7 +29,9 @@ pub use reply::{
     InterfaceStats, LinkInfo, LinkLayer, MemberInfo, NeighbourInfo, NeighbourState, PathInfo,
     PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
 };
-pub use scalar::{Counters, DhcpMode, HardwareAddress, LinkAddress, LogLevel, MacAddress, Mode};
+pub use scalar::{
+    Counters, DhcpMode, HardwareAddress, Hex, LinkAddress, LogLevel, MacAddress, Mode,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -76,12 +83,25 @@ pub enum Request {
     Monitor(Selection),
     /// Ask a peer for echoes: a stream of replies.
     Ping(PingRequest),
+    /// VNICs: all, or the one named.
+    Vnics(Selection),
+    /// Counters of all VNICs, or of the one named.
+    VnicStats(Selection),
+    /// The Ethernet addresses that a VNIC knows.
+    VnicMacs(Interface),
+    /// Receive the VNIC management of a port: a stream of replies.
+    Manage(ManageRequest),
+    /// Send VNIC management.
+    SendManagement(SendManagementRequest),
 }
 
 impl Request {
     /// Whether it is answered by a stream of replies.
     pub fn is_stream(&self) -> bool {
-        matches!(self, Request::Monitor(_) | Request::Ping(_))
+        matches!(
+            self,
+            Request::Monitor(_) | Request::Ping(_) | Request::Manage(_)
+        )
     }
 }
 
@@ -213,6 +233,25 @@ pub enum Reply {
     },
     /// To [`Request::Ping`], again and again.
     Ping(PingReply),
+    /// To [`Request::Vnics`], in the order of their creation.
+    Vnics {
+        /// The VNICs.
+        vnics: Vec<VnicInfo>,
+    },
+    /// To [`Request::VnicStats`].
+    VnicStats {
+        /// One for each VNIC.
+        stats: Vec<VnicStats>,
+    },
+    /// To [`Request::VnicMacs`].
+    VnicMacs {
+        /// The addresses, in their order.
+        macs: Vec<VnicMac>,
+    },
+    /// To [`Request::Manage`], again and again.
+    Manage(ManageReply),
+    /// To [`Request::SendManagement`].
+    SendManagement {},
 }
 
 /// What came of reading the configuration again.

@@ -10,6 +10,7 @@ use clap::{Parser, ValueEnum};
 use fabric::PKey;
 
 use crate::api::{DhcpMode, LogLevel, Mode};
+use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
     BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName,
     QpnChoice, values::CONNECTIONS, values::parse_connections, values::parse_interface,
@@ -88,10 +89,18 @@ pub struct Args {
     #[arg(conflicts_with_all = ["config", "check_config"])]
     pub port: Option<u8>,
 
-    /// Name of the interface to make
-    #[arg(long, short, value_name = "NAME", default_value = "ib0", value_parser = parse_interface)]
+    /// Name of the IPoIB interface to make [default: ib0; with --vnic none is made]
+    #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
     #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub name: String,
+    pub name: Option<String>,
+
+    /// Make a VNIC, an Ethernet interface on a virtual switch: "lan0=7" is lan0 on switch 7, "7" is
+    /// vnic0 there; "lan0", or nothing, has an Ethernet Manager say on which. May be repeated. --pkey,
+    /// --mtu, --queues, --netns, --down and --persist are VNICs', too [default: none]
+    #[arg(long, value_name = "[NAME=]VESW", value_parser = parse_option)]
+    #[arg(num_args = 0..=1, default_missing_value = "", action = clap::ArgAction::Append)]
+    #[arg(conflicts_with_all = ["config", "check_config"])]
+    pub vnic: Vec<VnicOption>,
 
     /// IPoIB transport mode; `ibtap mode` changes it later
     #[arg(long, value_enum, default_value_t)]
@@ -251,12 +260,12 @@ impl Args {
         Ok(Action::Run(self.describe()?, None))
     }
 
-    /// The configuration that the options describe: one device on one port.
+    /// The configuration that the options describe: one device and any number of VNICs on one port.
     fn describe(self) -> Result<Config, ConfigError> {
         let name = self.port_name().map_err(ConfigError::options)?;
         let port = PortConfig {
             gid: self.gid,
-            peers: self.peers,
+            peers: self.peers.clone(),
             link_mtu: self.link_mtu,
             busy_poll: self.busy_poll,
             kernel_peers: self.kernel_peers,
@@ -264,6 +273,23 @@ impl Args {
         };
         port.check(&name)
             .map_err(|fault| ConfigError::options(fault.what))?;
+        let devices = match (&self.name, self.vnic.is_empty()) {
+            (None, false) => Vec::new(),
+            _ => self.devices(&name).map_err(ConfigError::options)?,
+        };
+        let vnics = self.vnics(&name, &devices).map_err(ConfigError::options)?;
+        Ok(Config {
+            socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
+            log_level: self.log_level.unwrap_or_default(),
+            ports: [(name, port)].into(),
+            devices,
+            vnics,
+        })
+    }
+
+    /// The device, and its children behind it.
+    fn devices(&self, port: &PortName) -> Result<Vec<DeviceConfig>, String> {
+        let name = self.name.as_deref().unwrap_or("ib0");
         let device = DeviceConfig {
             mode: self.mode,
             connections: self.connections,
@@ -275,22 +301,61 @@ impl Args {
             up: !self.down,
             dhcp: self.dhcp,
             reflect: self.reflect,
-            netns: self.netns,
+            netns: self.netns.clone(),
             vlan_pkey: self.vlan_pkey,
-            ..DeviceConfig::new(&self.name, name.clone())
+            ..DeviceConfig::new(name, port.clone())
         };
         device
             .check_port()
             .and_then(|()| device.check_queues())
-            .and_then(|()| device.check_qpn())
-            .map_err(ConfigError::options)?;
-        let devices = with_children(device, &self.child).map_err(ConfigError::options)?;
-        Ok(Config {
-            socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
-            log_level: self.log_level.unwrap_or_default(),
-            ports: [(name, port)].into(),
-            devices,
-        })
+            .and_then(|()| device.check_qpn())?;
+        with_children(device, &self.child)
+    }
+
+    /// The VNICs, beside the devices.
+    fn vnics(&self, port: &PortName, devices: &[DeviceConfig]) -> Result<Vec<VnicConfig>, String> {
+        let mut vnics: Vec<VnicConfig> = Vec::new();
+        for asked in &self.vnic {
+            let index = VnicConfig::free_index(port, &vnics)?;
+            let name = match &asked.name {
+                Some(name) => name.clone(),
+                None => self.free_vnic_name(&vnics),
+            };
+            let switch = asked.vesw.map(|vesw| SwitchConfig {
+                pkey: self.pkey,
+                ..SwitchConfig::new(vesw)
+            });
+            let vnic = VnicConfig {
+                netns: self.netns.clone(),
+                switch,
+                mtu: self.mtu,
+                queues: self.queues,
+                persist: self.persist,
+                up: !self.down,
+                ..VnicConfig::new(&name, port.clone(), index)
+            };
+            vnic.check_name(devices, &vnics)?;
+            vnic.check_port()?;
+            vnic.check_queues()?;
+            vnics.push(vnic);
+        }
+        Ok(vnics)
+    }
+
+    /// The first of `vnic0`, `vnic1`, … that nothing is called.
+    fn free_vnic_name(&self, vnics: &[VnicConfig]) -> String {
+        let named = |name: &String| {
+            let asked = self.vnic.iter().filter_map(|asked| asked.name.as_ref());
+            let made = vnics.iter().map(|vnic| &vnic.name);
+            asked
+                .chain(made)
+                .chain(&self.name)
+                .any(|taken| taken == name)
+        };
+        (0..)
+            .map(|n| format!("vnic{n}"))
+            .find(|name| !named(name))
+            .unwrap_or_default()
     }
 
     /// The port that the options name.

@@ -4,6 +4,7 @@
 mod file;
 mod port;
 pub mod values;
+pub mod vnic;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,23 +12,26 @@ use std::path::{Path, PathBuf};
 
 use fabric::{PKey, QKey};
 
+pub use self::vnic::VnicConfig;
 use crate::api::{DhcpMode, LogLevel, Mode};
 pub use port::{PortConfig, PortFault, PortName};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
-/// The whole configuration, checked: names, keys and lengths are in range, no two devices share a
-/// name in a network namespace, no two children of one device a partition, every device's port has
-/// an entry in `ports`.
+/// The whole configuration, checked: names, keys and lengths are in range, no two interfaces share a
+/// name in a network namespace, no two children of one device a partition, every interface's port has
+/// an entry in `ports`, and there is something to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Path of the control socket.
     pub socket: PathBuf,
     /// What to log.
     pub log_level: LogLevel,
-    /// Fabric ports; one for each that a device names.
+    /// Fabric ports; one for each that a device or a VNIC names.
     pub ports: BTreeMap<PortName, PortConfig>,
-    /// Devices, in the order of the file, each with its children behind it; at least one.
+    /// Devices, in the order of the file, each with its children behind it.
     pub devices: Vec<DeviceConfig>,
+    /// VNICs, in the order of the file.
+    pub vnics: Vec<VnicConfig>,
 }
 
 impl Config {
@@ -47,6 +51,11 @@ impl Config {
         }
     }
 
+    /// How many interfaces of which kind it describes, for people.
+    pub fn what_is_served(&self) -> String {
+        interfaces(self.devices.len(), self.vnics.len())
+    }
+
     /// Checks the text of a TOML file; `name` is how errors call it.
     ///
     /// # Errors
@@ -59,6 +68,15 @@ impl Config {
             };
             ConfigError { message }
         })
+    }
+}
+
+/// So many devices and VNICs, in words.
+pub(crate) fn interfaces(devices: usize, vnics: usize) -> String {
+    match (devices, vnics) {
+        (devices, 0) => format!("{devices} device(s)"),
+        (0, vnics) => format!("{vnics} VNIC(s)"),
+        (devices, vnics) => format!("{devices} device(s) and {vnics} VNIC(s)"),
     }
 }
 

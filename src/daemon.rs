@@ -16,6 +16,7 @@ mod service;
 mod settings;
 mod siblings;
 mod vlan;
+mod vnics;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -30,18 +31,20 @@ use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::config::PortName;
+use crate::config::{PortName, VnicConfig};
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::{PortRuntime, PortSettings};
 use crate::reload::Running;
+use crate::vnic::{Clients, ManagementSettings};
 use crate::watch::Watchers;
 use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
 use vlan::Vlans;
+use vnics::Vnics;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +80,21 @@ pub struct PortSpec {
     pub name: PortName,
     /// How it is served.
     pub settings: PortSettings,
+    /// Who may manage its VNICs.
+    pub management: ManagementSettings,
     /// Devices to make.
     pub devices: Vec<DeviceSpec>,
+    /// VNICs to make.
+    pub vnics: Vec<VnicConfig>,
 }
 
 /// The running daemon.
 pub struct Daemon {
     pub(crate) ports: Vec<PortRuntime>,
     pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    pub(crate) vnics: Vnics,
+    /// Clients that manage VNICs.
+    pub(crate) management: Clients,
     /// Partitions that tags on their frames select.
     pub(crate) vlans: Vlans,
     /// Clients that monitor.
@@ -151,6 +161,8 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Vec::new(),
             devices: BTreeMap::new(),
+            vnics: Vnics::default(),
+            management: Clients::default(),
             vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
@@ -185,7 +197,7 @@ impl Daemon {
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
         for (_, device) in daemon.devices.values() {
-            fdstore::keep(&device.spec, &device.tap);
+            fdstore::keep(&device.spec.tap(), &device.tap);
         }
         Ok(daemon)
     }

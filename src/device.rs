@@ -16,13 +16,14 @@ use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 
 use crate::behind::Behind;
 use crate::config::QpnChoice;
-use crate::daemon::{Left, Place, visit};
+use crate::daemon::{Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
-use crate::fdstore::{self, Inherited};
+use crate::fdstore;
 use crate::watch::Subject;
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
-use opened::Opened;
+pub use opened::TapSpec;
+pub(crate) use opened::{Opened, TapSite, closed};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -72,6 +73,15 @@ pub struct DeviceSpec {
 }
 
 impl DeviceSpec {
+    /// The TAP that it has.
+    pub fn tap(&self) -> TapSpec {
+        TapSpec {
+            name: self.name.clone(),
+            netns: self.netns.clone(),
+            persist: self.persist,
+        }
+    }
+
     /// The name that its MAC and its queue pair number are made from: `NETNS/NAME`, or `NAME` without
     /// an [`DeviceSpec::origin`].
     pub fn identity(&self) -> String {
@@ -204,22 +214,14 @@ pub struct Stray<'a> {
 pub struct Site<'a> {
     /// What it becomes a child of, and the name of that.
     pub parent: Option<(DeviceId, String)>,
-    /// The interface that it takes over; none is made then, and one that is held is not waited for.
-    pub found: Option<Stray<'a>>,
+    /// Its TAP.
+    pub(crate) tap: TapSite<'a>,
     /// Its fabric port.
     pub port: &'a mut dyn Port,
     /// Peers may be the kernel's IPoIB.
     pub kernel_peers: bool,
     /// The port's data threads.
     pub threads: &'a [Mailbox],
-    /// The kernel.
-    pub netlink: &'a mut rtnl::Requests,
-    /// Queues that a service manager has kept.
-    pub inherited: &'a mut Inherited,
-    /// The network namespace where the interface is to be, if it is another one than the daemon's.
-    pub namespace: Option<Namespace>,
-    /// Its interface, which a daemon has left behind under another name or in another namespace.
-    pub(crate) left: Option<Left>,
 }
 
 impl Site<'_> {
@@ -264,7 +266,7 @@ impl Device {
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
         let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = Opened::find(spec, queues, site)?;
+        let opened = Opened::find(&spec.tap(), queues, &mut site.tap)?;
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
             true => spec.connections,
@@ -319,13 +321,13 @@ impl Device {
             device.set_carrier(false);
         }
         let prepared = match &opened.namespace {
-            None => device.prepare_link(site.netlink, &attributes.name),
+            None => device.prepare_link(site.tap.netlink, &attributes.name),
             Some(there) => {
                 device.namespace = there.id().ok();
                 visit(there, |netlink| {
                     device.prepare_link(netlink, &attributes.name)
                 })
-                .unwrap_or_else(|e| Err(opened::closed(spec.netns.as_deref(), &e)))
+                .unwrap_or_else(|e| Err(closed(spec.netns.as_deref(), &e)))
             }
         };
         let prepared = prepared.and_then(|up| Ok(device.join_broadcast(site.port, up)?));
@@ -334,7 +336,7 @@ impl Device {
             return Err(e);
         }
         device.hand_out(&lanes, site.threads);
-        fdstore::keep(spec, &device.tap);
+        fdstore::keep(&spec.tap(), &device.tap);
         Ok(device)
     }
 

@@ -15,7 +15,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, interface_of, namespace_of};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::device::DeviceSpec;
+use crate::device::TapSpec;
 
 /// How the names begin that descriptors are stored under; the device's name follows.
 const PREFIX: &str = "ibtap-";
@@ -126,18 +126,18 @@ impl Inherited {
 }
 
 /// Has the service manager keep a device's queues, if it is one that does.
-pub fn keep(device: &DeviceSpec, tap: &Tap) {
+pub fn keep(spec: &TapSpec, tap: &Tap) {
     let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
-    let message = format!("FDSTORE=1\nFDNAME={}\n", label(device));
+    let message = format!("FDSTORE=1\nFDNAME={}\n", label(spec));
     if let Err(e) = notify_with(&message, &fds) {
-        let name = &device.name;
+        let name = &spec.name;
         log::warn!("{name}: the service manager does not keep its queues: {e}");
     }
 }
 
 /// Has the service manager forget a device's queues: the interface is gone, or is to go.
-pub fn forget(device: &DeviceSpec) {
-    remove(&label(device));
+pub fn forget(spec: &TapSpec) {
+    remove(&label(spec));
 }
 
 /// Has the service manager close what it keeps under `label`.
@@ -151,9 +151,9 @@ pub fn remove(label: &str) {
 /// The name to store a device's queues under. An interface name is a valid one but for `:`, which
 /// no device of ours has ([`crate::config::values::parse_interface`]); devices in other network
 /// namespaces may have equal names.
-pub fn label(device: &DeviceSpec) -> String {
-    let name = &device.name;
-    match &device.netns {
+pub fn label(spec: &TapSpec) -> String {
+    let name = &spec.name;
+    match &spec.netns {
         Some(netns) => format!("{PREFIX}{}/{name}", netns.replace([':', '\n'], "_")),
         None => format!("{PREFIX}{name}"),
     }

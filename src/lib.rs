@@ -23,4 +23,5 @@ pub mod reload;
 pub mod run;
 mod starting;
 mod status;
+pub mod vnic;
 mod watch;

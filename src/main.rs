@@ -12,11 +12,7 @@ fn main() -> ExitCode {
     };
     match args.action() {
         Ok(Action::Checked(file, config)) => {
-            println!(
-                "{}: {} device(s), valid",
-                file.display(),
-                config.devices.len()
-            );
+            println!("{}: {}, valid", file.display(), config.what_is_served());
             EXIT_OK.into()
         }
         Ok(Action::Run(config, source)) => ibtap::run::run(config, source).into(),

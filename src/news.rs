@@ -24,6 +24,7 @@ impl Daemon {
         match request {
             Request::Monitor(which) => self.monitor(stream, &which),
             Request::Ping(request) => self.ping(stream, &request),
+            Request::Manage(request) => self.manage(stream, &request),
             _ => Err(ApiError::Refused {
                 message: "this request is not answered by a stream".into(),
             }),
@@ -35,12 +36,14 @@ impl Daemon {
         let found = self.watchers.next(stream);
         found
             .or_else(|| self.pingers.next(stream))
+            .or_else(|| self.management.next(stream))
             .unwrap_or(Streamed::Nothing)
     }
 
     /// A client is gone.
     pub(crate) fn close_stream(&mut self, stream: StreamId) {
         self.pingers.remove(stream);
+        self.management.remove(stream);
         let watched = !self.watchers.is_empty();
         self.watchers.remove(stream);
         if watched && self.watchers.is_empty() {

@@ -70,7 +70,7 @@ impl Daemon {
         };
         crate::run::notify_reloading();
         let reloaded = self.change_to(&new);
-        crate::run::notify_ready(self.devices.len());
+        crate::run::notify_ready(self);
         for sentence in &reloaded.applied {
             log::info!("reloaded: {sentence}");
         }

@@ -12,7 +12,9 @@ use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::args::{EXIT_OK, EXIT_REFUSED};
-use crate::config::{Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName};
+use crate::config::{
+    self, Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName, VnicConfig,
+};
 use crate::control::ControlServer;
 use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
@@ -20,6 +22,7 @@ use crate::logging;
 use crate::port::PortSettings;
 use crate::reload::{Running, Source};
 use crate::starting;
+use crate::vnic::ManagementSettings;
 
 /// How long to wait at the start for a port to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
@@ -57,7 +60,7 @@ fn serve(config: Config, source: Option<Source>) -> Result<(), Failure> {
         Err(error) => return Err(error.into()),
     };
     daemon.running = source.map(|source| Running { source, config });
-    notify_ready(daemon.devices.len());
+    notify_ready(&daemon);
     loop {
         daemon.tend_vlans();
         daemon
@@ -113,11 +116,12 @@ pub(crate) fn notify_reloading() {
     }
 }
 
-/// Tells systemd that so many devices are in service.
-pub(crate) fn notify_ready(devices: usize) {
+/// Tells systemd how many interfaces are in service.
+pub(crate) fn notify_ready(daemon: &Daemon) {
+    let served = config::interfaces(daemon.devices.len(), daemon.vnics.len());
     notify(&[
         sd_notify::NotifyState::Ready,
-        sd_notify::NotifyState::Status(&format!("{devices} device(s)")),
+        sd_notify::NotifyState::Status(&served),
     ]);
 }
 
@@ -133,32 +137,41 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
         .ports
         .iter()
         .map(|(name, port)| {
-            let on_it = config.devices.iter().filter(|d| d.port == *name);
-            port_spec(name, port, &on_it.collect::<Vec<_>>(), Some(give_up))
+            let devices = config.devices.iter().filter(|d| d.port == *name);
+            let vnics = config.vnics.iter().filter(|v| v.port == *name);
+            let on_it = (&*devices.collect::<Vec<_>>(), &*vnics.collect::<Vec<_>>());
+            port_spec(name, port, on_it, Some(give_up))
         })
         .collect()
 }
 
-/// What a configuration asks of a port and of its devices. Waiting for a GID ends when `give_up` is
-/// readable.
+/// What a configuration asks of a port and of its devices and VNICs. Waiting for a GID ends when
+/// `give_up` is readable.
 pub(crate) fn port_spec(
     name: &PortName,
     port: &PortConfig,
-    devices: &[&DeviceConfig],
+    (devices, vnics): (&[&DeviceConfig], &[&VnicConfig]),
     give_up: Option<&Arc<OwnedFd>>,
 ) -> PortSpec {
-    let pkeys: Vec<PKey> = port
-        .pkeys
-        .clone()
-        .unwrap_or_else(|| devices.iter().map(|d| d.pkey).collect());
+    let pkeys: Vec<PKey> = port.pkeys.clone().unwrap_or_else(|| {
+        let of_devices = devices.iter().map(|d| d.pkey);
+        of_devices.chain(vnics.iter().map(|v| v.pkey())).collect()
+    });
     let devices: Vec<DeviceSpec> = devices.iter().map(|d| device_spec(d)).collect();
+    let vnics: Vec<VnicConfig> = vnics.iter().map(|v| (*v).clone()).collect();
+    let queues = devices.iter().map(|d| d.queues);
+    let queues = queues
+        .chain(vnics.iter().map(VnicConfig::queue_count))
+        .max();
+    // Those that a manager will make are to have as many as any.
+    let workers = queues.unwrap_or_else(|| name.default_queues());
     let fabric = match name {
         PortName::Underlay(underlay) => ProviderConfig::Soft(SoftConfig {
             gid: gid_choice(port.gid),
             peers: port.peers.clone(),
             pkeys,
             link_mtu: link_mtu(port.link_mtu),
-            workers: devices.iter().map(|d| d.queues).max().unwrap_or(1),
+            workers,
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
             ..SoftConfig::new(underlay)
@@ -180,7 +193,12 @@ pub(crate) fn port_spec(
             kernel_peers: port.kernel_peers,
             busy_poll: port.busy_poll.duration(),
         },
+        management: ManagementSettings {
+            managers: port.managers.clone(),
+            vnic_create: port.vnic_create,
+        },
         devices,
+        vnics,
     }
 }
 

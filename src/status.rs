@@ -41,7 +41,11 @@ impl Handler for Daemon {
             Request::Resources => Ok(self.resources()),
             Request::LogLevel(level) => Ok(set_level(level.level)),
             Request::Reload => self.reload().map(Reply::Reload),
-            Request::Monitor(_) | Request::Ping(_) => Err(ApiError::Refused {
+            Request::Vnics(which) => self.vnics(&which),
+            Request::VnicStats(which) => self.vnic_stats(&which),
+            Request::VnicMacs(which) => self.vnic_macs(&which.interface),
+            Request::SendManagement(request) => self.send_management(&request),
+            Request::Monitor(_) | Request::Ping(_) | Request::Manage(_) => Err(ApiError::Refused {
                 message: "this request is answered by a stream only".into(),
             }),
         }

@@ -188,6 +188,48 @@ impl<'de, const N: usize> Deserialize<'de> for LinkAddress<N> {
     }
 }
 
+/// Bytes of a management datagram; two hexadecimal digits for each, without anything between them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Hex(pub Vec<u8>);
+
+impl fmt::Display for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Hex {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Hex, String> {
+        let bad = || format!("{text:?} is not made of pairs of hexadecimal digits");
+        let digit = |digit: u8| char::from(digit).to_digit(16).ok_or_else(bad);
+        let (pairs, []) = text.as_bytes().as_chunks() else {
+            return Err(bad());
+        };
+        let byte = |[high, low]: &[u8; 2]| Ok((digit(*high)? << 4 | digit(*low)?) as u8);
+        pairs.iter().map(byte).collect::<Result<_, _>>().map(Hex)
+    }
+}
+
+impl Serialize for Hex {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hex {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
+}
+
 /// Counters by name, in the order in which they are to be shown; a JSON object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters(pub Vec<(String, u64)>);

@@ -2,6 +2,7 @@
 
 mod children;
 mod scalar;
+mod vnic;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,8 +10,9 @@ use std::path::PathBuf;
 use fabric::{Gid, Lid, PKey, QKey};
 use toml::Spanned;
 
+use self::vnic::{Unicast, Vnic};
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
-use super::{Config, DeviceConfig, PortConfig, PortFault, PortName};
+use super::{Config, DeviceConfig, PortConfig, PortFault, PortName, VnicConfig};
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::args::DEFAULT_SOCKET;
 use children::Child;
@@ -56,6 +58,8 @@ struct File {
     port: BTreeMap<Spanned<String>, Port>,
     #[serde(default)]
     device: Vec<Spanned<Device>>,
+    #[serde(default)]
+    vnic: Vec<Spanned<Vnic>>,
 }
 
 #[derive(serde::Deserialize)]
@@ -68,6 +72,10 @@ struct Port {
     pkeys: Option<Spanned<Vec<Value<PKey>>>>,
     lids: Option<Spanned<BTreeMap<Spanned<String>, Value<Lid>>>>,
     kernel_peers: Option<Spanned<bool>>,
+    #[serde(default)]
+    managers: Vec<Value<Unicast>>,
+    #[serde(default)]
+    vnic_create: bool,
 }
 
 #[derive(serde::Deserialize)]
@@ -111,35 +119,56 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         named.push((written, name));
     }
     let devices = check_devices(&file.device)?;
+    let vnics = vnic::check(&file.vnic, &devices)?;
+    let used = || used_ports(&devices, &vnics);
     if let Some((written, name)) = named
         .iter()
-        .find(|(_, name)| !devices.iter().any(|d| d.port == *name))
+        .find(|(_, name)| !ports[name].vnic_create && !used().any(|port| port == name))
     {
-        return Err(Fault::at(written, unused(name, &devices)));
+        return Err(Fault::at(written, unused(name, used())));
     }
-    for device in &devices {
-        ports.entry(device.port.clone()).or_default();
+    for port in used() {
+        ports.entry(port.clone()).or_default();
+    }
+    if ports.is_empty() {
+        return Err(Fault {
+            what:
+                "there is neither a [[device]] nor a [[vnic]]; describe at least one with a name \
+                   and an underlay"
+                    .into(),
+            at: None,
+        });
     }
     Ok(Config {
         socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
         log_level: file.log_level.unwrap_or_default(),
         ports,
         devices,
+        vnics,
     })
 }
 
+/// The ports that interfaces are on.
+fn used_ports<'c>(
+    devices: &'c [DeviceConfig],
+    vnics: &'c [VnicConfig],
+) -> impl Iterator<Item = &'c PortName> {
+    let of_vnics = vnics.iter().map(|vnic| &vnic.port);
+    devices.iter().map(|device| &device.port).chain(of_vnics)
+}
+
 /// Settings of a port that no device is on.
-fn unused(name: &PortName, devices: &[DeviceConfig]) -> String {
+fn unused<'c>(name: &PortName, mut used: impl Iterator<Item = &'c PortName>) -> String {
     let (key, table) = (name.key(), name.table());
     // `[port.mlx5_0]` is an interface's table.
-    let meant = devices.iter().find(|d| match (&d.port, name) {
+    let meant = used.find(|port| match (port, name) {
         (PortName::Rdma { device, .. }, PortName::Underlay(name)) => device == name,
         _ => false,
     });
     match meant {
-        Some(device) => format!(
+        Some(port) => format!(
             "no device has the {key} \"{name}\"; for the RDMA device of that name write {}",
-            device.port.table()
+            port.table()
         ),
         None => format!("no device has the {key} \"{name}\"; add one, or take {table} out"),
     }
@@ -166,6 +195,8 @@ fn check_port(written: &Spanned<String>, name: &PortName, raw: &Port) -> Result<
             .map(|keys| keys.get_ref().iter().map(|key| key.0).collect()),
         lids: check_lids(raw)?,
         kernel_peers: raw.kernel_peers.as_ref().is_some_and(|k| *k.get_ref()),
+        managers: raw.managers.iter().map(|manager| manager.0.0).collect(),
+        vnic_create: raw.vnic_create,
     };
     if let Some(pkeys) = raw.pkeys.as_ref().filter(|p| p.get_ref().is_empty()) {
         let what = "pkeys is empty; list some, or leave it out to have what the devices ask for";
@@ -210,13 +241,6 @@ fn check_lids(raw: &Port) -> Result<BTreeMap<Gid, Lid>, Fault> {
 }
 
 fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<DeviceConfig>, Fault> {
-    if raw.is_empty() {
-        return Err(Fault {
-            what: "there is no [[device]]; describe at least one with a name and an underlay"
-                .into(),
-            at: None,
-        });
-    }
     let mut devices: Vec<DeviceConfig> = Vec::with_capacity(raw.len());
     for place in raw {
         let device = to_device(place.get_ref(), port_of(place)?);

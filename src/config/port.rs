@@ -119,6 +119,10 @@ pub struct PortConfig {
     pub lids: BTreeMap<Gid, Lid>,
     /// Peers may be the kernel's IPoIB, whose requests for connections do not reach this daemon.
     pub kernel_peers: bool,
+    /// Ports whose Ethernet Managers may configure VNICs; empty: any.
+    pub managers: Vec<Gid>,
+    /// An Ethernet Manager may make VNICs that nobody has named.
+    pub vnic_create: bool,
 }
 
 /// A setting that a port cannot have, by its key in a file.

@@ -138,12 +138,12 @@ fn unknown_keys() {
     assert_eq!(
         port_fault("gids = 1"),
         "t.toml:2:1: unknown key `gids`, expected one of `gid`, `peers`, `link_mtu`, `busy_poll`, \
-         `pkeys`, `lids`, `kernel_peers`"
+         `pkeys`, `lids`, `kernel_peers`, `managers`, `vnic_create`"
     );
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
         "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `port`, \
-         `device`"
+         `device`, `vnic`"
     );
 }
 
@@ -466,7 +466,8 @@ fn ports_fit_their_devices() {
     assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
     assert_eq!(
         parse("log_level = \"info\"").unwrap_err(),
-        "t.toml: there is no [[device]]; describe at least one with a name and an underlay"
+        "t.toml: there is neither a [[device]] nor a [[vnic]]; describe at least one with a name and an \
+         underlay"
     );
 }
 

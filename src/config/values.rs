@@ -232,7 +232,7 @@ impl fmt::Display for LinkMtu {
 }
 
 /// A decimal number, or a hexadecimal one behind `0x`.
-pub(super) fn parse_number(text: &str) -> Option<u64> {
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
     let (digits, radix) = match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
         None => (text, 10),

@@ -3,7 +3,7 @@
 use super::{Daemon, DaemonError, Names, PortSpec};
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
-use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray};
+use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray, TapSite};
 use crate::fdstore;
 use crate::port::PortRuntime;
 
@@ -157,14 +157,16 @@ impl Daemon {
         let port = &mut self.ports[at];
         let mut site = Site {
             parent: parent.and_then(name_of),
-            found,
+            tap: TapSite {
+                found,
+                netlink: &mut self.netlink,
+                inherited: &mut self.inherited,
+                namespace,
+                left,
+            },
             kernel_peers: port.kernel_peers,
             threads: &port.mailboxes(),
             port: &mut *port.port,
-            netlink: &mut self.netlink,
-            inherited: &mut self.inherited,
-            namespace,
-            left,
         };
         Device::create(id, spec, &mut site)
     }
@@ -177,7 +179,7 @@ impl Daemon {
         };
         let at = *at;
         log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec);
+        fdstore::forget(&device.spec.tap());
         self.tell_child_removed(id);
         self.close(id);
         self.unfollow_pkeys(at);

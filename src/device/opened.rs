@@ -7,14 +7,39 @@ use std::time::{Duration, Instant};
 use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
-use super::{DeviceError, DeviceSpec, Site, Stray};
+use super::{DeviceError, Stray};
 use crate::daemon::{Left, visit};
-use crate::fdstore::{self, Stored};
+use crate::fdstore::{self, Inherited, Stored};
 
 /// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
+
+/// Which TAP is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapSpec {
+    /// The interface's name.
+    pub name: String,
+    /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
+    pub netns: Option<String>,
+    /// It outlives the daemon.
+    pub persist: bool,
+}
+
+/// Where a TAP is made, or found.
+pub struct TapSite<'a> {
+    /// The interface that is taken over; none is made then, and one that is held is not waited for.
+    pub found: Option<Stray<'a>>,
+    /// The kernel.
+    pub netlink: &'a mut rtnl::Requests,
+    /// Queues that a service manager has kept.
+    pub inherited: &'a mut Inherited,
+    /// The network namespace where the interface is to be, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+    /// Its interface, which a daemon has left behind under another name or in another namespace.
+    pub(crate) left: Option<Left>,
+}
 
 /// A TAP, new or taken over.
 pub struct Opened {
@@ -31,9 +56,9 @@ impl Opened {
     /// Takes over what a service manager has kept, or what a daemon has left behind; else opens the
     /// interface of that name, or makes it.
     pub fn find(
-        spec: &DeviceSpec,
+        spec: &TapSpec,
         queues: usize,
-        site: &mut Site<'_>,
+        site: &mut TapSite<'_>,
     ) -> Result<Opened, DeviceError> {
         let namespace = site.namespace.take();
         let place = namespace.as_ref().and_then(|there| there.id().ok());
@@ -67,7 +92,7 @@ impl Opened {
     }
 
     /// In the daemon's own namespace.
-    fn here(spec: &DeviceSpec, name: &str, queues: usize) -> Result<Opened, DeviceError> {
+    fn here(spec: &TapSpec, name: &str, queues: usize) -> Result<Opened, DeviceError> {
         let (tap, queues) = patiently(|| Tap::open(&options(spec, name, queues)))?;
         Ok(Opened {
             tap,
@@ -81,7 +106,7 @@ impl Opened {
     /// A new one in another namespace. It is made at home and moved: the descriptor of one that was
     /// made elsewhere would keep that namespace alive.
     fn make_in(
-        spec: &DeviceSpec,
+        spec: &TapSpec,
         queues: usize,
         netlink: &mut rtnl::Requests,
         there: Namespace,
@@ -114,7 +139,7 @@ impl Opened {
     /// Takes over what a daemon has left behind, wherever it is now. `None` if somebody else has it
     /// by now.
     fn adopt_left(
-        spec: &DeviceSpec,
+        spec: &TapSpec,
         queues: usize,
         left: Left,
     ) -> Result<Option<Opened>, DeviceError> {
@@ -163,7 +188,7 @@ impl Opened {
     }
 
     fn adopt_in(
-        spec: &DeviceSpec,
+        spec: &TapSpec,
         name: &str,
         queues: usize,
         there: Namespace,
@@ -180,7 +205,7 @@ impl Opened {
     }
 
     /// Goes on with the queues that the service manager has kept, `most` of them.
-    fn take_over(spec: &DeviceSpec, most: usize, stored: Stored) -> Result<Opened, DeviceError> {
+    fn take_over(spec: &TapSpec, most: usize, stored: Stored) -> Result<Opened, DeviceError> {
         let (label, name) = (stored.label, stored.interface);
         let kept = stored.fds.len();
         // The label goes where it says something wrong from now on.
@@ -209,7 +234,7 @@ impl Opened {
     }
 }
 
-fn options(spec: &DeviceSpec, name: &str, queues: usize) -> TapOptions {
+fn options(spec: &TapSpec, name: &str, queues: usize) -> TapOptions {
     TapOptions {
         name: name.to_owned(),
         queues,
@@ -217,7 +242,7 @@ fn options(spec: &DeviceSpec, name: &str, queues: usize) -> TapOptions {
     }
 }
 
-fn netlink_error(what: &str, spec: &DeviceSpec, e: rtnl::Error) -> DeviceError {
+fn netlink_error(what: &str, spec: &TapSpec, e: rtnl::Error) -> DeviceError {
     DeviceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
 }
 

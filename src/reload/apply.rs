@@ -157,7 +157,7 @@ impl Daemon {
         devices: &[DeviceConfig],
     ) -> Outcome {
         let devices: Vec<&DeviceConfig> = devices.iter().collect();
-        let mut spec = run::port_spec(name, port, &devices, None);
+        let mut spec = run::port_spec(name, port, (&devices, &[]), None);
         spec.fabric.set_gid_wait(GID_WAIT);
         // They are made one by one, so that one that fails does not fail them all.
         spec.devices.clear();

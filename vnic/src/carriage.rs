@@ -1,9 +1,22 @@
 //! How packets and management travel on a fabric that is not Omni-Path: as UD datagrams of InfiniBand or
 //! RoCE. All of this is ours; nothing in Omni-Path has it.
 
-use fabric::{Gid, PKey, QKey};
+pub mod fragment;
+
+use fabric::{Gid, PKey, QKey, Qpn};
 
 use crate::Lid;
+
+/// Where a management datagram came from.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Address {
+    /// The sender's port.
+    pub gid: Gid,
+    /// Its queue pair.
+    pub qpn: Qpn,
+    /// It came by the group, to all.
+    pub by_group: bool,
+}
 
 /// The Q_Key of a switch's data.
 #[must_use]

@@ -11,9 +11,12 @@ pub mod attribute;
 pub mod carriage;
 pub mod counters;
 pub mod directory;
+mod generated_mac;
 mod lid;
+pub mod mad;
 pub mod table;
 
+pub use generated_mac::generated_mac;
 pub use lid::Lid;
 
 /// A point in time, in milliseconds since some beginning.

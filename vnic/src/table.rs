@@ -1,12 +1,17 @@
 //! The MAC table that the Ethernet Manager gives a virtual port.
 
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use thiserror::Error;
+
 use crate::{Lid, Mac};
 
 /// Places of a MAC table (kernel opa_vnic_internal.h, OPA_VNIC_MAC_TBL_MAX_ENTRIES).
 pub const MAC_TABLE_ENTRIES: usize = 2048;
 
-/// One entry of the table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// One entry of the table. An address of zeros stands for an empty place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MacEntry {
     /// The address.
     pub mac: Mac,
@@ -30,5 +35,233 @@ impl MacEntry {
     #[must_use]
     pub const fn is_source(&self) -> bool {
         self.dlid_sd & MacEntry::SOURCE != 0
+    }
+
+    /// Whether it stands for an empty place.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        matches!(self.mac, [0, 0, 0, 0, 0, 0])
+    }
+}
+
+/// An update that goes beyond the table's last place; nothing of it was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("{count} entries from place {offset} on are beyond the MAC table's {MAC_TABLE_ENTRIES}")]
+pub struct BeyondTable {
+    /// The first place of the update.
+    pub offset: usize,
+    /// Its entries.
+    pub count: usize,
+}
+
+/// A MAC table as it is between two updates: whoever looks something up sees the one or the other, and
+/// no mixture.
+#[derive(Clone, Debug, Default)]
+pub struct MacTable {
+    /// In the order of their places, up to the last that is not empty.
+    places: Vec<Option<MacEntry>>,
+    /// Destinations among them.
+    lids: HashMap<Mac, Lid, RandomState>,
+    digest: u32,
+}
+
+impl MacTable {
+    /// The table with these entries from place `offset` on; all other places keep theirs.
+    ///
+    /// # Errors
+    /// [`BeyondTable`]; the table stays as it is in any case.
+    pub fn update(
+        &self,
+        offset: usize,
+        entries: &[MacEntry],
+        digest: u32,
+    ) -> Result<MacTable, BeyondTable> {
+        let count = entries.len();
+        let end = offset.saturating_add(count);
+        if end > MAC_TABLE_ENTRIES {
+            return Err(BeyondTable { offset, count });
+        }
+        let mut places = self.places.clone();
+        places.resize(places.len().max(end), None);
+        for (place, entry) in places[offset..end].iter_mut().zip(entries) {
+            *place = Some(*entry).filter(|entry| !entry.is_empty());
+        }
+        while places.pop_if(|place| place.is_none()).is_some() {}
+        Ok(MacTable {
+            // Of several entries for one address that with the highest place counts: it is entered last.
+            // The kernel's driver prefers the oldest, so that a new one has no effect.
+            lids: destinations(&places).collect(),
+            places,
+            digest,
+        })
+    }
+
+    /// What the manager called it; 0: it has never given one.
+    #[must_use]
+    pub const fn digest(&self) -> u32 {
+        self.digest
+    }
+
+    /// The LID of a destination, by all 48 bits of its address; `None` too if an entry says 0, which is
+    /// no LID.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, mac: Mac) -> Option<Lid> {
+        if self.lids.is_empty() {
+            return None;
+        }
+        let lid = self.lids.get(&mac).copied();
+        lid.filter(|lid| *lid != Lid::NONE)
+    }
+
+    /// What is at a place.
+    #[must_use]
+    pub fn entry(&self, place: usize) -> Option<&MacEntry> {
+        self.places.get(place)?.as_ref()
+    }
+
+    /// Places and entries, empty ones left out, in ascending order.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, &MacEntry)> {
+        let numbered = self.places.iter().enumerate();
+        numbered.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
+    }
+
+    /// LIDs of destinations, in no order, each perhaps several times.
+    pub fn destinations(&self) -> impl Iterator<Item = Lid> {
+        self.lids.values().copied()
+    }
+
+    /// Entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries().count()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+impl PartialEq for MacTable {
+    /// The same entries in the same places, under the same name.
+    fn eq(&self, other: &MacTable) -> bool {
+        self.digest == other.digest && self.places == other.places
+    }
+}
+
+impl Eq for MacTable {}
+
+fn destinations(places: &[Option<MacEntry>]) -> impl Iterator<Item = (Mac, Lid)> {
+    let entries = places.iter().flatten();
+    let destinations = entries.filter(|entry| !entry.is_source());
+    destinations.map(|entry| (entry.mac, entry.lid()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: Mac = [0x52, 0x54, 0, 0, 0, 0xa];
+    const B: Mac = [0x52, 0x54, 0, 0, 0, 0xb];
+
+    fn entry(mac: Mac, lid: u32, side: u32) -> MacEntry {
+        MacEntry {
+            mac,
+            mask: [0xff; 6],
+            dlid_sd: lid << 8 | side,
+        }
+    }
+
+    fn table(entries: &[MacEntry]) -> MacTable {
+        MacTable::default().update(0, entries, 1).unwrap()
+    }
+
+    // T02, T03, T04
+    #[test]
+    fn destinations_are_found_by_all_bits_and_source_entries_never() {
+        let other_mask = MacEntry {
+            mask: [0; 6],
+            ..entry(B, 0x34_5678, 0xdf)
+        };
+        let t = table(&[entry(A, 5, MacEntry::SOURCE), other_mask]);
+        assert_eq!(t.lookup(A), None);
+        assert_eq!(t.lookup(B), Some(Lid::new(0x34_5678)));
+        assert_eq!(t.lookup([0x52, 0x54, 0, 0, 1, 0xb]), None);
+        assert_eq!(t.entry(0).unwrap().lid(), Lid::new(5));
+    }
+
+    #[test]
+    fn a_destination_without_a_lid_is_as_good_as_none() {
+        assert_eq!(table(&[entry(A, 0, 0)]).lookup(A), None);
+    }
+
+    #[test]
+    fn of_several_entries_the_highest_place_counts_whichever_came_last() {
+        let t = MacTable::default();
+        let t = t.update(9, &[entry(A, 9, 0)], 1).unwrap();
+        let t = t.update(3, &[entry(A, 3, 0)], 2).unwrap();
+        assert_eq!(t.lookup(A), Some(Lid::new(9)));
+        let t = t.update(9, &[MacEntry::default()], 3).unwrap();
+        assert_eq!(t.lookup(A), Some(Lid::new(3)));
+    }
+
+    // M15
+    #[test]
+    fn an_update_beyond_the_last_place_is_refused_whole() {
+        let t = table(&[entry(A, 1, 0)]);
+        let last = MAC_TABLE_ENTRIES - 1;
+        assert!(t.update(last, &[entry(B, 2, 0)], 2).is_ok());
+        for (offset, count) in [(last, 2), (MAC_TABLE_ENTRIES, 1), (usize::MAX, 3)] {
+            let refused = t.update(offset, &vec![entry(B, 2, 0); count], 2);
+            assert_eq!(refused, Err(BeyondTable { offset, count }));
+        }
+        assert_eq!((t.digest(), t.lookup(B)), (1, None));
+    }
+
+    fn updates() -> impl Strategy<Value = Vec<(usize, Vec<(u8, u32, bool)>)>> {
+        let entries = prop::collection::vec((0..6_u8, 0..4_u32, any::<bool>()), 0..6);
+        prop::collection::vec((0..12_usize, entries), 0..12)
+    }
+
+    proptest! {
+        /// Against a map of places, looked through from the highest on.
+        #[test]
+        fn a_table_is_what_its_updates_say(updates in updates()) {
+            let mut t = MacTable::default();
+            let mut model: BTreeMap<usize, MacEntry> = BTreeMap::new();
+            for (digest, (offset, entries)) in updates.into_iter().enumerate() {
+                // 0 is an address of zeros: it empties the place.
+                let entries: Vec<MacEntry> = entries
+                    .into_iter()
+                    .map(|(mac, lid, source)| {
+                        entry([0, 0, 0, 0, 0, mac], lid, if source { MacEntry::SOURCE } else { 0 })
+                    })
+                    .collect();
+                t = t.update(offset, &entries, digest as u32).unwrap();
+                for (at, entry) in entries.iter().enumerate() {
+                    model.remove(&(offset + at));
+                    if entry.mac != [0; 6] {
+                        model.insert(offset + at, *entry);
+                    }
+                }
+                prop_assert_eq!(t.digest(), digest as u32);
+            }
+            let entries: Vec<(usize, MacEntry)> = t.entries().map(|(at, e)| (at, *e)).collect();
+            let expected: Vec<(usize, MacEntry)> = model.clone().into_iter().collect();
+            prop_assert_eq!(entries, expected);
+            prop_assert_eq!(t.len(), model.len());
+            for last in 0..6 {
+                let mac = [0, 0, 0, 0, 0, last];
+                let found = model.values().rev().find(|e| e.mac == mac && !e.is_source());
+                let expected = found.map(MacEntry::lid).filter(|lid| *lid != Lid::NONE);
+                prop_assert_eq!(t.lookup(mac), expected);
+            }
+        }
     }
 }

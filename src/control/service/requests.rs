@@ -5,8 +5,9 @@ use serde_json::{Map, Value};
 
 use super::Failure;
 use crate::api::{
-    ChildAddRequest, ChildDelRequest, Interface, Level, ModeRequest, ModerationRequest, MtuRequest,
-    PingRequest, PkeysRequest, Request, Selection, UmcastRequest,
+    ChildAddRequest, ChildDelRequest, Interface, Level, ManageRequest, ModeRequest,
+    ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Request, Selection,
+    SendManagementRequest, UmcastRequest,
 };
 
 /// `None`: there is no such method.
@@ -38,6 +39,11 @@ pub(super) fn request(
         "Reload" => Ok(Request::Reload),
         "Monitor" => selection(parameters).map(Request::Monitor),
         "Ping" => ping(parameters).map(Request::Ping),
+        "Vnics" => selection(parameters).map(Request::Vnics),
+        "VnicStats" => selection(parameters).map(Request::VnicStats),
+        "VnicMacs" => interface(parameters).map(Request::VnicMacs),
+        "Manage" => manage(parameters).map(Request::Manage),
+        "SendManagement" => send_management(parameters).map(Request::SendManagement),
         _ => return None,
     })
 }
@@ -117,6 +123,21 @@ fn ping(parameters: &mut Parameters) -> Result<PingRequest, Failure> {
         size: parameters.optional("size")?,
         interval_ms: parameters.optional("interval_ms")?,
         timeout_ms: parameters.optional("timeout_ms")?,
+    })
+}
+
+fn manage(parameters: &mut Parameters) -> Result<ManageRequest, Failure> {
+    Ok(ManageRequest {
+        port: parameters.optional("port")?,
+    })
+}
+
+fn send_management(parameters: &mut Parameters) -> Result<SendManagementRequest, Failure> {
+    Ok(SendManagementRequest {
+        port: parameters.optional("port")?,
+        gid: parameters.optional("gid")?,
+        qpn: parameters.optional("qpn")?,
+        mad: parameters.value("mad")?,
     })
 }
 

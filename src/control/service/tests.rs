@@ -305,7 +305,10 @@ fn the_daemons_own_errors_have_names() {
             "parameters": {"interface": "ib7"}
         })
     );
-    assert_eq!(json(busy())["error"], "org.ibtap.Daemon.Busy");
+    assert_eq!(
+        json(busy(&Ib0::default()))["error"],
+        "org.ibtap.Daemon.Busy"
+    );
     let taken = json!({"parent": "ib0", "pkey": 0xffff});
     assert_eq!(
         call(&format!("{INTERFACE}.ChildAdd"), taken),
@@ -382,7 +385,7 @@ fn clients_read_every_event_as_it_was_meant() {
 
 #[test]
 fn a_stream_must_be_asked_for_more() {
-    for method in ["Monitor", "Ping"] {
+    for method in ["Monitor", "Ping", "Manage"] {
         let parameters = json!({"interface": "ib0", "target": "all"});
         let parameters = match method {
             "Ping" => parameters,

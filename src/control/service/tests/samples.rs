@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 19] {
+pub fn calls() -> [(&'static str, Value); 23] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -33,6 +33,13 @@ pub fn calls() -> [(&'static str, Value); 19] {
         ("Resources", json!({})),
         ("LogLevel", json!({"level": "trace"})),
         ("Reload", json!({})),
+        ("Vnics", json!({})),
+        ("VnicStats", json!({})),
+        ("VnicMacs", json!({"interface": "vnic0"})),
+        (
+            "SendManagement",
+            json!({"port": "soft/eth0", "gid": "fe80::7", "qpn": 0x123, "mad": "8034800b"}),
+        ),
     ]
 }
 
@@ -44,12 +51,16 @@ fn child_add() -> Value {
 }
 
 /// Every method that is answered by a stream.
-pub fn stream_calls() -> [(&'static str, Value); 2] {
+pub fn stream_calls() -> [(&'static str, Value); 3] {
     let ping = json!({
         "interface": "ib0", "target": "10.9.0.2", "count": 1, "size": 64, "interval_ms": 100,
         "timeout_ms": 1000
     });
-    [("Monitor", json!({"interface": "ib0"})), ("Ping", ping)]
+    [
+        ("Monitor", json!({"interface": "ib0"})),
+        ("Ping", ping),
+        ("Manage", json!({"port": "soft/eth0"})),
+    ]
 }
 
 /// What such a daemon answers by a stream: every kind of reply, the last one last.
@@ -57,6 +68,7 @@ pub fn stream(request: &Request) -> Vec<Reply> {
     match request {
         Request::Monitor(_) => events(),
         Request::Ping(_) => pings().map(Reply::Ping).into(),
+        Request::Manage(_) => managed().map(Reply::Manage).into(),
         _ => panic!("{request:?} is not answered by a stream"),
     }
 }
@@ -79,6 +91,27 @@ fn pings() -> [PingReply; 3] {
             min_ns: 123_456,
             mean_ns: 123_456,
             max_ns: 123_456,
+        }),
+    ]
+}
+
+fn managed() -> [ManageReply; 2] {
+    [
+        ManageReply::Attached(ManagementPort {
+            port: "soft/eth0".into(),
+            gid: gid(),
+            qpn: Qpn::new(0x4b),
+            guid: "0002:c903:00e7:7e12".into(),
+            pkey: PKey::DEFAULT,
+            link_mtu: 4096,
+            state: PortState::Active,
+        }),
+        ManageReply::Received(ManagementDatagram {
+            gid: gid(),
+            qpn: Qpn::new(0x4c),
+            by_group: true,
+            mad: Hex(vec![0x80, 0x34, 0x80, 0x03]),
+            lost: Some(1),
         }),
     ]
 }
@@ -215,6 +248,110 @@ fn child() -> ChildInfo {
     }
 }
 
+/// What a daemon answers that serves `vnic0`, too.
+fn vnic_reply(request: &Request) -> Result<Reply, ApiError> {
+    let named = match request {
+        Request::Vnics(s) | Request::VnicStats(s) => s.interface.as_ref(),
+        Request::VnicMacs(i) => Some(&i.interface),
+        _ => None,
+    };
+    if let Some(interface) = named.filter(|name| *name != "vnic0") {
+        return Err(ApiError::NoSuchInterface {
+            interface: interface.clone(),
+        });
+    }
+    Ok(match request {
+        Request::Vnics(_) => Reply::Vnics {
+            vnics: vec![vnic()],
+        },
+        Request::VnicStats(_) => Reply::VnicStats {
+            stats: vec![vnic_stats()],
+        },
+        _ => Reply::VnicMacs {
+            macs: vec![vnic_mac()],
+        },
+    })
+}
+
+fn vnic() -> VnicInfo {
+    VnicInfo {
+        name: "vnic0".into(),
+        kind: InterfaceKind::Vnic,
+        ifindex: 9,
+        port: "soft/eth0".into(),
+        underlay: Some("eth0".into()),
+        link_layer: LinkLayer::Ethernet,
+        state: PortState::Active,
+        reason: Some("it is down".into()),
+        up: false,
+        carrier: false,
+        managed: true,
+        manager: Some(FabricAddress {
+            gid: gid(),
+            qpn: Qpn::new(0x4c),
+        }),
+        index: 0,
+        vesw: 2,
+        fabric_id: 0x301,
+        lid: vnic::Lid::new(5),
+        config_state: VnicState::Forwarding,
+        oper_state: VnicState::DropAll,
+        pkey: PKey::new(0x8001),
+        qkey: QKey::new(0x0b1b_0002),
+        qpn: Qpn::new(0x4d),
+        gid: gid(),
+        mac: "06:2c:00:05:00:00".parse().unwrap(),
+        base_mac: "06:2c:00:05:00:00".parse().unwrap(),
+        multicast_lid: vnic::Lid::new(0xf0_0002),
+        group: Some("ff12:5645:8001:301:2::2".parse().unwrap()),
+        default_lids: vec![vnic::Lid::new(7)],
+        mtu: 1500,
+        mtu_max: 4053,
+        link_mtu: 4096,
+        learning: true,
+        ageing: 300,
+        mac_limit: 131_072,
+        table_entries: 3,
+        table_digest: 0x1234_5678,
+        peers: 2,
+        closed: true,
+        netns: Some("blue".into()),
+        queues: 2,
+        persist: false,
+        pid: 4711,
+        version: "0.1.0".into(),
+    }
+}
+
+fn vnic_stats() -> VnicStats {
+    VnicStats {
+        name: "vnic0".into(),
+        netns: Some("blue".into()),
+        driver: [("rx_packets", 10), ("tx_packets", 4)]
+            .into_iter()
+            .collect(),
+        port: [("rx_bad_veswid", 1)].into_iter().collect(),
+        device: [("tap_reads", 3)].into_iter().collect(),
+        workers: vec![WorkerStats {
+            worker: 0,
+            port: "soft/eth0".into(),
+            counters: [("bad_icrc", 2)].into_iter().collect(),
+        }],
+    }
+}
+
+fn vnic_mac() -> VnicMac {
+    VnicMac {
+        mac: "52:54:00:12:34:56".parse().unwrap(),
+        lid: vnic::Lid::new(7),
+        source: MacSource::Table,
+        index: Some(12),
+        idle_ms: Some(1500),
+        gid: Some(gid()),
+        qpn: Some(Qpn::new(0x123)),
+    }
+}
+
 /// What such a daemon answers.
 pub fn reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
@@ -235,7 +372,12 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         | Request::LogLevel(_)
         | Request::Reload
         | Request::Monitor(_)
-        | Request::Ping(_) => None,
+        | Request::Ping(_)
+        | Request::Vnics(_)
+        | Request::VnicStats(_)
+        | Request::VnicMacs(_)
+        | Request::Manage(_)
+        | Request::SendManagement(_) => None,
     };
     if let Some(interface) = named.filter(|name| *name != "ib0") {
         return Err(ApiError::NoSuchInterface {
@@ -249,6 +391,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         });
     }
     Ok(match request {
+        Request::SendManagement(_) => Reply::SendManagement {},
         Request::Version => Reply::Version(version()),
         Request::Show(_) => Reply::Show {
             interfaces: vec![interface()],
@@ -312,7 +455,12 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
             applied: vec!["ib0: mtu 2044".into()],
             refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
         }),
-        Request::Monitor(_) | Request::Ping(_) => panic!("these are answered by streams"),
+        Request::Vnics(_) | Request::VnicStats(_) | Request::VnicMacs(_) => {
+            return vnic_reply(request);
+        }
+        Request::Monitor(_) | Request::Ping(_) | Request::Manage(_) => {
+            panic!("these are answered by streams")
+        }
     })
 }
 

@@ -1,0 +1,374 @@
+//! VNICs: virtual ports of virtual Ethernet switches.
+
+use fabric::{Gid, PKey, Qpn};
+use vnic::{Lid, Mac};
+
+use super::{DeviceConfig, DeviceKey, PortName, values};
+
+/// Virtual ports of one fabric port (kernel opa_vnic_vema.c: an attribute's modifier has 8 bits for
+/// them, and OPA_VNIC_MAX_NUM_VPORT says 255).
+pub const VPORTS_MAX: usize = 255;
+
+/// One VNIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VnicConfig {
+    /// Name of the TAP interface.
+    pub name: String,
+    /// The network namespace of `ip netns` that it goes to; `None`: the daemon's.
+    pub netns: Option<String>,
+    /// The fabric port that it is on.
+    pub port: PortName,
+    /// Its number on that port, which tells it from the port's other VNICs.
+    pub index: u8,
+    /// The switch that it is on; `None`: an Ethernet Manager configures it.
+    pub switch: Option<SwitchConfig>,
+    /// MTU in bytes; `None`: the largest that its port carries, or that the manager allows.
+    pub mtu: Option<u32>,
+    /// TAP queues; `None`: [`PortName::default_queues`].
+    pub queues: Option<usize>,
+    /// Whether the TAP stays when the daemon ends.
+    pub persist: bool,
+    /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
+    pub up: bool,
+    /// How addresses are learned from received frames.
+    pub learning: Learning,
+}
+
+/// The switch of a VNIC that no manager configures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchConfig {
+    /// 1 to 4095.
+    pub vesw: u16,
+    /// 0 to 1023.
+    pub fabric_id: u16,
+    /// The partition, as the user wrote it; without bit 15 it is a limited member's.
+    pub pkey: PKey,
+    /// The VNIC's LID; `None`: made from the port's GUID and the VNIC's index.
+    pub lid: Option<Lid>,
+    /// The TAP's MAC; `None`: made from fabric, switch and LID.
+    pub mac: Option<Mac>,
+    /// All members of the switch; `None`: they are found.
+    pub peers: Option<Vec<VnicPeer>>,
+}
+
+/// Where a member of a switch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VnicPeer {
+    /// Its LID.
+    pub lid: Lid,
+    /// Its port's GID.
+    pub gid: Gid,
+    /// Its queue pair; `None`: it is learned.
+    pub qpn: Option<Qpn>,
+}
+
+/// How addresses are learned from received frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Learning {
+    /// Whether they are.
+    pub on: bool,
+    /// Seconds after which an address is forgotten that was not heard of.
+    pub ageing: u32,
+    /// How many addresses may be known.
+    pub mac_limit: usize,
+}
+
+impl Default for Learning {
+    /// The seconds are those of the kernel's bridge (net/bridge/br_device.c,
+    /// BR_DEFAULT_AGEING_TIME).
+    fn default() -> Learning {
+        Learning {
+            on: true,
+            ageing: 300,
+            mac_limit: 131_072,
+        }
+    }
+}
+
+impl SwitchConfig {
+    /// This switch, with the defaults.
+    pub fn new(vesw: u16) -> SwitchConfig {
+        SwitchConfig {
+            vesw,
+            fabric_id: 0,
+            pkey: PKey::DEFAULT,
+            lid: None,
+            mac: None,
+            peers: None,
+        }
+    }
+}
+
+impl VnicConfig {
+    /// A VNIC with the defaults, which a manager configures.
+    pub fn new(name: &str, port: PortName, index: u8) -> VnicConfig {
+        VnicConfig {
+            name: name.into(),
+            netns: None,
+            port,
+            index,
+            switch: None,
+            mtu: None,
+            queues: None,
+            persist: false,
+            up: true,
+            learning: Learning::default(),
+        }
+    }
+
+    /// How many TAP queues it has.
+    pub fn queue_count(&self) -> usize {
+        self.queues.unwrap_or_else(|| self.port.default_queues())
+    }
+
+    /// The partition that it is in, or that of its management while its manager has not said.
+    pub fn pkey(&self) -> PKey {
+        self.switch.as_ref().map_or(PKey::DEFAULT, |s| s.pkey)
+    }
+
+    /// What tells it from the other interfaces.
+    pub fn key(&self) -> DeviceKey {
+        DeviceKey {
+            netns: self.netns.clone(),
+            name: self.name.clone(),
+        }
+    }
+
+    /// The first number that is free on a port.
+    ///
+    /// # Errors
+    /// A sentence if there is none.
+    pub(crate) fn free_index(port: &PortName, others: &[VnicConfig]) -> Result<u8, String> {
+        let taken = |index: u8| others.iter().any(|o| o.port == *port && o.index == index);
+        let all = 0..VPORTS_MAX as u8;
+        all.into_iter()
+            .find(|index| !taken(*index))
+            .ok_or_else(|| format!("a port has {VPORTS_MAX} VNICs at most"))
+    }
+
+    /// A VNIC cannot carry its own packets.
+    pub(crate) fn check_port(&self) -> Result<(), String> {
+        match &self.port {
+            PortName::Underlay(underlay) if *underlay == self.name => Err(format!(
+                "the VNIC {:?} cannot be its own underlay",
+                self.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// A queue pair of an adapter has one receive queue.
+    pub(crate) fn check_queues(&self) -> Result<(), String> {
+        match (&self.port, self.queues) {
+            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(format!(
+                "{queues} queues: an interface on an RDMA device has one queue pair, and so one \
+                 queue; leave queues out"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// No two interfaces of a network namespace have one name.
+    pub(crate) fn check_name(
+        &self,
+        devices: &[DeviceConfig],
+        others: &[VnicConfig],
+    ) -> Result<(), String> {
+        let key = self.key();
+        let kind = if devices.iter().any(|d| d.key() == key) {
+            "a device"
+        } else if others.iter().any(|o| o.key() == key) {
+            "another VNIC"
+        } else {
+            return Ok(());
+        };
+        Err(match &self.netns {
+            Some(netns) => format!(
+                "{kind} in the namespace {netns:?} is named {:?} already",
+                self.name
+            ),
+            None => format!("{kind} is named {:?} already", self.name),
+        })
+    }
+
+    /// A number on a port belongs to one VNIC.
+    pub(crate) fn check_index(&self, others: &[VnicConfig]) -> Result<(), String> {
+        let taken = |o: &&VnicConfig| o.port == self.port && o.index == self.index;
+        match others.iter().find(taken) {
+            Some(other) => Err(format!(
+                "{:?} has the index {} on that port already",
+                other.name, self.index
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// LIDs tell the members of a switch apart.
+    pub(crate) fn check_lid(&self, others: &[VnicConfig]) -> Result<(), String> {
+        let own = |v: &VnicConfig| v.switch.as_ref().map(|s| (s.vesw, s.lid));
+        let Some((vesw, Some(lid))) = own(self) else {
+            return Ok(());
+        };
+        match others.iter().find(|o| own(o) == Some((vesw, Some(lid)))) {
+            Some(other) => Err(format!(
+                "{:?} has the LID {lid} on the switch {vesw} already",
+                other.name
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+impl VnicPeer {
+    /// A LID is one member's.
+    pub(crate) fn check(&self, others: &[VnicPeer]) -> Result<(), String> {
+        match others.iter().any(|o| o.lid == self.lid) {
+            true => Err(format!("the LID {} is listed twice", self.lid)),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The smallest MTU of an Ethernet interface, in bytes (kernel include/uapi/linux/if_ether.h,
+/// ETH_MIN_MTU).
+pub const ETH_MTU_MIN: u32 = 68;
+
+/// The largest MTU that the format allows: 2047 quad words less the header, tail and 18 bytes of an
+/// Ethernet header with a tag.
+pub const ETH_MTU_MAX: u32 = 16_351 - 18;
+
+/// A number of a virtual Ethernet switch.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn vesw_from_number(number: u64) -> Result<u16, String> {
+    match u16::try_from(number) {
+        Ok(vesw @ 1..=4095) => Ok(vesw),
+        _ => Err(format!(
+            "the switch {number} is out of range; use 1 to 4095"
+        )),
+    }
+}
+
+/// A switch from text; see [`vesw_from_number`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_vesw(text: &str) -> Result<u16, String> {
+    match values::parse_number(text) {
+        Some(number) => vesw_from_number(number),
+        None => Err(format!(
+            "{text:?} is not the number of a switch; use 1 to 4095"
+        )),
+    }
+}
+
+/// A unicast LID of 24 bits.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn lid_from_number(number: u64) -> Result<Lid, String> {
+    let lid = u32::try_from(number).ok().filter(|n| *n <= 0xff_ffff);
+    lid.map(Lid::new)
+        .filter(|lid| lid.is_unicast())
+        .ok_or_else(|| format!("the LID {number:#x} is out of range; use 0x000001 to 0xefffff"))
+}
+
+/// The MAC of one interface: neither a group's nor all zeros.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_mac(text: &str) -> Result<Mac, String> {
+    match text.parse::<crate::api::MacAddress>() {
+        Ok(mac) if mac.0[0] & 1 != 0 => Err(format!("{mac} is the address of a group")),
+        Ok(mac) if mac.0 == [0; 6] => Err(format!("{mac} is no address of an interface")),
+        Ok(mac) => Ok(mac.0),
+        Err(_) => Err(format!(
+            "{text:?} is not a MAC; use six bytes such as 02:00:00:00:00:01"
+        )),
+    }
+}
+
+/// What `--vnic` says: `VESW` or `NAME=VESW` for a switch, `NAME` or nothing for a manager's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VnicOption {
+    /// The interface's name; `None`: the next free of `vnic0`, `vnic1`, ….
+    pub name: Option<String>,
+    /// The switch; `None`: a manager's.
+    pub vesw: Option<u16>,
+}
+
+/// Reads a [`VnicOption`].
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_option(text: &str) -> Result<VnicOption, String> {
+    let named = |name: &str| values::parse_interface(name).map(Some);
+    let (name, vesw) = match text.split_once('=') {
+        Some((name, vesw)) => (named(name)?, Some(parse_vesw(vesw)?)),
+        None if text.is_empty() => (None, None),
+        None if text.starts_with(|c: char| c.is_ascii_digit()) => (None, Some(parse_vesw(text)?)),
+        None => (named(text)?, None),
+    };
+    Ok(VnicOption { name, vesw })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn e04_switches_are_numbered_from_1_to_4095() {
+        assert_eq!(vesw_from_number(1), Ok(1));
+        assert_eq!(vesw_from_number(4095), Ok(4095));
+        for wrong in [0, 4096, 0x1_0001, u64::MAX] {
+            assert!(vesw_from_number(wrong).unwrap_err().contains("1 to 4095"));
+        }
+        assert_eq!(parse_vesw("0x10"), Ok(16));
+        assert!(parse_vesw("-1").is_err() && parse_vesw("").is_err());
+    }
+
+    #[test]
+    fn lids_are_unicast() {
+        assert_eq!(lid_from_number(7), Ok(Lid::new(7)));
+        assert_eq!(lid_from_number(0xef_ffff), Ok(Lid::new(0xef_ffff)));
+        for wrong in [0, 0xf0_0000, 0x100_0001, u64::MAX] {
+            assert!(lid_from_number(wrong).is_err(), "{wrong:#x}");
+        }
+    }
+
+    #[test]
+    fn macs_are_one_interfaces() {
+        assert_eq!(parse_mac("02:00:00:00:00:01"), Ok([2, 0, 0, 0, 0, 1]));
+        for wrong in ["01:00:5e:00:00:01", "00:00:00:00:00:00", "02:00", ""] {
+            assert!(parse_mac(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_option_has_a_name_a_switch_both_or_neither() {
+        let option = |name: Option<&str>, vesw| VnicOption {
+            name: name.map(str::to_owned),
+            vesw,
+        };
+        assert_eq!(parse_option(""), Ok(option(None, None)));
+        assert_eq!(parse_option("7"), Ok(option(None, Some(7))));
+        assert_eq!(parse_option("lan"), Ok(option(Some("lan"), None)));
+        assert_eq!(parse_option("lan=0x7"), Ok(option(Some("lan"), Some(7))));
+        for wrong in ["=7", "lan=", "lan=0", "0", "4096", "a/b", "lan=seven"] {
+            assert!(parse_option(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_first_free_index_is_taken() {
+        let port = PortName::Underlay("eth0".into());
+        let on = |index| VnicConfig::new("v", port.clone(), index);
+        let others = [on(0), on(2)];
+        assert_eq!(VnicConfig::free_index(&port, &others), Ok(1));
+        let elsewhere = PortName::Underlay("eth1".into());
+        assert_eq!(VnicConfig::free_index(&elsewhere, &others), Ok(0));
+        let all: Vec<VnicConfig> = (0..VPORTS_MAX as u8).map(on).collect();
+        assert!(VnicConfig::free_index(&port, &all).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! Big-endian fields one after the other.
+
+use fabric::Gid;
+
+use super::Malformed;
+use crate::{Lid, Mac};
+
+/// Reads fields from the beginning of an attribute.
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader of an attribute that has at least `need` bytes.
+    pub fn new(data: &'a [u8], need: usize) -> Result<Reader<'a>, Malformed> {
+        let have = data.len();
+        if have < need {
+            return Err(Malformed::Short { have, need });
+        }
+        Ok(Reader { rest: data })
+    }
+
+    /// The next bytes.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let have = self.rest.len();
+        let short = Malformed::Short { have, need: N };
+        let (first, rest) = self.rest.split_first_chunk().ok_or(short)?;
+        self.rest = rest;
+        Ok(*first)
+    }
+
+    pub fn skip<const N: usize>(&mut self) -> Result<(), Malformed> {
+        self.array::<N>().map(|_| ())
+    }
+
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(u8::from_be_bytes(self.array()?))
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_be_bytes(self.array()?))
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+
+    pub fn mac(&mut self) -> Result<Mac, Malformed> {
+        self.array()
+    }
+
+    pub fn gid(&mut self) -> Result<Gid, Malformed> {
+        self.array().map(Gid)
+    }
+
+    /// A LID in 32 bits. The form of multicast LIDs inside a host, 0xf0000000 and a number, becomes that
+    /// of the wire, 0xf00000 and the number (kernel include/rdma/opa_addr.h, `__opa_get_lid`): its lower
+    /// 24 bits alone would be the LID of some node.
+    pub fn lid(&mut self, field: &'static str) -> Result<Lid, Malformed> {
+        match self.u32()? {
+            value @ ..=0xff_ffff => Ok(Lid::new(value)),
+            value @ 0xf000_0000..=0xf007_ffff => {
+                Ok(Lid::new(Lid::MULTICAST.get() | value & 0x7_ffff))
+            }
+            value => Err(Malformed::Field {
+                field,
+                value: value.into(),
+                why: "no LID of 24 bits",
+            }),
+        }
+    }
+}
+
+/// Text of up to `MAX` bytes, cut where a character ends, then zeros.
+pub fn padded<const MAX: usize>(text: &str) -> [u8; MAX] {
+    let mut end = text.len().min(MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let mut bytes = [0; MAX];
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+    bytes
+}
+
+/// The text before the first zero. It may be shown on a terminal, so it has no control characters.
+pub fn text(field: &'static str, bytes: &[u8]) -> Result<String, Malformed> {
+    let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    let text = str::from_utf8(&bytes[..end]).map_err(|_| Malformed::Text(field))?;
+    if text.chars().any(char::is_control) {
+        return Err(Malformed::Text(field));
+    }
+    Ok(text.to_owned())
+}
