@@ -2,7 +2,7 @@
 
 use ibtap::api::ConnectionInfo;
 
-use super::table::columns;
+use ibtap::table::columns;
 use super::{qualified, seconds};
 
 const HEADING: [&str; 19] = [
