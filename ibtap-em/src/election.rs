@@ -7,10 +7,10 @@
 //! 1. *listens* for a sixth of a lease before it has a say. Meanwhile it announces priority 0, so that one
 //!    that starts again and again keeps nobody from managing; who is active answers such a one at once;
 //! 2. *stands by* while somebody outranks it;
-//! 3. *claims*: says, with its elevated priority, that it is active, and waits a sixth of a lease for a
+//! 3. *claims*: says, with its own priority still, that it is active, and waits a sixth of a lease for a
 //!    better one to do the same;
-//! 4. is *active*, until it hears of a better one that is, too. Since it keeps the elevated priority, the
-//!    one that it took over from does not take it back.
+//! 4. is *active*, with its elevated priority from now on, until it hears of a better one that is, too.
+//!    Because of that priority the one that it took over from does not take it back.
 //!
 //! While it listens or claims it says so four times, as datagrams get lost. A standby has taken over after
 //! a lease and a sixth, and where two were cut off from each other, the worse one stops at the first word
@@ -199,7 +199,7 @@ impl Election {
         let claims = matches!(self.phase, Phase::Active | Phase::Claiming { .. });
         let listens = !info.active && info.priority == 0;
         if claims && (listens || info.active && rank < self.rank()) {
-            // It has not heard of us.
+            // It may not have heard of us.
             self.announce = self.announce.min(self.announced.after(self.own.haste()));
         }
         self.decide();
@@ -275,9 +275,9 @@ impl Election {
     #[must_use]
     pub fn priority(&self) -> u8 {
         match self.phase {
-            Phase::Detached | Phase::Standby => self.own.priority,
+            Phase::Detached | Phase::Standby | Phase::Claiming { .. } => self.own.priority,
             Phase::Listening { .. } => 0,
-            Phase::Claiming { .. } | Phase::Active => self.own.elevated_priority,
+            Phase::Active => self.own.elevated_priority,
         }
     }
 

@@ -87,7 +87,10 @@ impl<M: Manager> Runtime<M> {
             let announcement = self.announcement(&info);
             self.waiting.push(announcement);
         }
-        let next = self.waiting.pop().or_else(|| self.engine.poll_transmit(now));
+        let next = self
+            .waiting
+            .pop()
+            .or_else(|| self.engine.poll_transmit(now));
         self.sent += u64::from(next.is_some());
         next
     }
@@ -146,7 +149,12 @@ impl<M: Manager> Runtime<M> {
         };
         let before = self.port.as_ref().map(|port| (port.gid, port.qpn));
         if before != Some((own.gid, own.qpn)) {
-            log::info!("attached to {} as {} queue pair {}", port.port, own.gid, own.qpn);
+            log::info!(
+                "attached to {} as {} queue pair {}",
+                port.port,
+                own.gid,
+                own.qpn
+            );
             self.engine.attach(now, Some(own));
             // Those who hear it know it by its GID.
             if before.is_none_or(|(gid, _)| gid != own.gid) {
@@ -173,7 +181,11 @@ impl<M: Manager> Runtime<M> {
             Ok(mad) => mad,
             Err(error) => {
                 self.malformed += 1;
-                log::debug!("{} queue pair {} sends nonsense: {error}", from.gid, from.qpn);
+                log::debug!(
+                    "{} queue pair {} sends nonsense: {error}",
+                    from.gid,
+                    from.qpn
+                );
                 return;
             }
         };
@@ -237,5 +249,5 @@ impl<M: Manager> Runtime<M> {
     }
 }
 
-
-
+#[cfg(test)]
+pub(crate) mod tests;

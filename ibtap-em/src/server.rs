@@ -80,12 +80,20 @@ impl<M: Manager> Program for Served<'_, M> {
                 let Nothing {} = parameters(call.parameters)?;
                 Reply::Status(self.runtime.status(self.now, self.ibtapd.clone()))
             }
-            "Vesws" => Reply::Vesws(engine.vesws(&parameters(call.parameters)?).map_err(unknown)?),
+            "Vesws" => Reply::Vesws(
+                engine
+                    .vesws(&parameters(call.parameters)?)
+                    .map_err(unknown)?,
+            ),
             "Ports" => {
                 let which = parameters(call.parameters)?;
                 Reply::Ports(engine.ports(self.now, &which).map_err(unknown)?)
             }
-            "Macs" => Reply::Macs(engine.macs(&parameters(call.parameters)?).map_err(unknown)?),
+            "Macs" => Reply::Macs(
+                engine
+                    .macs(&parameters(call.parameters)?)
+                    .map_err(unknown)?,
+            ),
             "Counters" => {
                 if self.waiting.0.len() >= INQUIRIES_MAX {
                     return Err(Failure::new(INTERFACE, "Busy", json!({})));
@@ -137,13 +145,20 @@ fn unknown(message: String) -> Failure {
     Failure::new(INTERFACE, "BadArgument", json!({ "message": message }))
 }
 
-/// What is missing, unknown or not what it should be is named as far as serde names it: in backquotes.
+/// Of what is wrong the parameter is named.
 fn parameters<P: DeserializeOwned>(parameters: Map<String, Value>) -> Result<P, Failure> {
-    let present: Map<String, Value> = parameters.into_iter().filter(|(_, v)| !v.is_null()).collect();
+    let present: Map<String, Value> = parameters
+        .into_iter()
+        .filter(|(_, v)| !v.is_null())
+        .collect();
     P::deserialize(Value::Object(present.clone())).map_err(|error| {
         let message = error.to_string();
-        let named = message.split('`').nth(1).map(str::to_owned);
-        // One that is of another type is not named: it is that with which it would not do.
+        let of_name = ["unknown field", "missing field"];
+        let named = match of_name.iter().any(|what| message.starts_with(what)) {
+            true => message.split('`').nth(1).map(str::to_owned),
+            // What serde says of a value has the value, and not whose it is.
+            false => None,
+        };
         Failure::invalid(&named.unwrap_or_else(|| wrong_one::<P>(&present)))
     })
 }
@@ -164,5 +179,5 @@ fn wrong_one<P: DeserializeOwned>(present: &Map<String, Value>) -> String {
     culprit.cloned().unwrap_or_default()
 }
 
-
-
+#[cfg(test)]
+mod tests;

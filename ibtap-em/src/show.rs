@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use ibtap::args::{EXIT_OK, EXIT_REFUSED};
 use serde::Serialize;
 
-use crate::api::{
-    DrainRequest, ExplainRequest, PortSelection, Role, VeswSelection,
-};
+use crate::api::{DrainRequest, ExplainRequest, PortSelection, Role, VeswSelection};
 use crate::args::{Cli, Command, DEFAULT_EM_SOCKET};
 use crate::client::{Failure, ask};
 use crate::server::Reply;
@@ -17,7 +15,10 @@ mod text;
 
 /// Runs a command; gives the exit status. Errors are one sentence on stderr.
 pub fn run(cli: &Cli) -> u8 {
-    let socket = cli.em_socket.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_EM_SOCKET));
+    let socket = cli
+        .em_socket
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(DEFAULT_EM_SOCKET));
     match request(&socket, &cli.command) {
         Ok(reply) => match render(cli, reply) {
             Ok(output) => print(&output),
@@ -36,7 +37,9 @@ fn request(socket: &Path, command: &Command) -> Result<Reply, Failure> {
         Command::Vesw { vesw } => ask(socket, "Vesws", of(vesw)),
         Command::Port { vesw } => ask(socket, "Ports", of(vesw)),
         Command::Mac { vesw } => ask(socket, "Macs", of(vesw)),
-        Command::Counters { port, .. } => ask(socket, "Counters", PortSelection { port: port.clone() }),
+        Command::Counters { port, .. } => {
+            ask(socket, "Counters", PortSelection { port: port.clone() })
+        }
         Command::Explain(args) => ask(
             socket,
             "Explain",
@@ -85,7 +88,9 @@ fn json<T: Serialize>(cli: &Cli, items: &[T]) -> serde_json::Result<String> {
 
 fn print(output: &str) -> u8 {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(output.as_bytes()).and_then(|()| stdout.flush());
+    let written = stdout
+        .write_all(output.as_bytes())
+        .and_then(|()| stdout.flush());
     match written {
         // Whoever reads our output has gone; nothing is wrong.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

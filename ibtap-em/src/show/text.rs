@@ -23,7 +23,9 @@ pub fn of(reply: &Reply, zeros: bool) -> String {
 }
 
 fn or_dash(value: &Option<impl Display>) -> String {
-    value.as_ref().map_or_else(|| "-".into(), ToString::to_string)
+    value
+        .as_ref()
+        .map_or_else(|| "-".into(), ToString::to_string)
 }
 
 fn seconds(milliseconds: u64) -> String {
@@ -87,7 +89,16 @@ fn vesws(all: &[VeswInfo]) -> String {
             if vesw.drained { "drained" } else { "up" }.to_owned(),
         ]
     });
-    let heading = ["SWITCH", "ID", "PKEY", "MTU", "MULTICAST", "FORWARDING", "MACS", "STATE"];
+    let heading = [
+        "SWITCH",
+        "ID",
+        "PKEY",
+        "MTU",
+        "MULTICAST",
+        "FORWARDING",
+        "MACS",
+        "STATE",
+    ];
     let problems = all.iter().flat_map(|vesw| {
         let line = |what: &String| format!("{}: {what}\n", vesw.name);
         vesw.problems.iter().map(line)
@@ -108,7 +119,16 @@ fn ports(all: &[PortInfo]) -> String {
             or_dash(&port.heard_ms.map(seconds)),
         ]
     });
-    let heading = ["PORT", "NAME", "IF", "SWITCH", "LID", "MAC", "CONDITION", "HEARD"];
+    let heading = [
+        "PORT",
+        "NAME",
+        "IF",
+        "SWITCH",
+        "LID",
+        "MAC",
+        "CONDITION",
+        "HEARD",
+    ];
     let problems = all.iter().filter_map(|port| {
         let what = port.problem.as_ref()?;
         Some(format!("{}: {what}\n", port.name))
@@ -140,14 +160,22 @@ fn macs(all: &[MacInfo]) -> String {
 }
 
 fn counters(port: &CountersInfo, zeros: bool) -> String {
-    let of = port.vesw.as_ref().map_or_else(String::new, |vesw| format!(" on {vesw}"));
+    let of = port
+        .vesw
+        .as_ref()
+        .map_or_else(String::new, |vesw| format!(" on {vesw}"));
     let mut text = format!("{} ({}){of}\n", port.name, port.port);
     if let Some(problem) = &port.problem {
         text += &format!("    {problem}\n");
     }
-    let shown = port.counters.0.iter().filter(|(_, value)| zeros || *value > 0);
-    let lines: Vec<(&str, String)> =
-        shown.map(|(name, value)| (name.as_str(), value.to_string())).collect();
+    let shown = port
+        .counters
+        .0
+        .iter()
+        .filter(|(_, value)| zeros || *value > 0);
+    let lines: Vec<(&str, String)> = shown
+        .map(|(name, value)| (name.as_str(), value.to_string()))
+        .collect();
     text + &labelled(&lines)
 }
 
@@ -160,13 +188,24 @@ fn explanation(one: &Explanation) -> String {
     };
     let head = format!("{} on {}\n", one.dst, one.vesw);
     let classes = format!("{}, routing control {}", one.sc, one.rc);
-    head + &labelled(&[("goes to", to), ("service class", classes), ("because", one.why.clone())])
+    head + &labelled(&[
+        ("goes to", to),
+        ("service class", classes),
+        ("because", one.why.clone()),
+    ])
 }
 
 fn drained(one: &Drained) -> String {
-    let what = if one.drained { "drained" } else { "forwards again" };
-    one.targets.iter().map(|target| format!("{target}: {what}\n")).collect()
+    let what = if one.drained {
+        "drained"
+    } else {
+        "forwards again"
+    };
+    one.targets
+        .iter()
+        .map(|target| format!("{target}: {what}\n"))
+        .collect()
 }
 
-
-
+#[cfg(test)]
+mod tests;
