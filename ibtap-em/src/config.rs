@@ -59,7 +59,7 @@ impl Default for ManagerConfig {
             lease: 15_000,
             grace: 300_000,
             state_dir: "/var/lib/ibtap-em".into(),
-            socket: "/run/ibtap-em.sock".into(),
+            socket: crate::args::DEFAULT_EM_SOCKET.into(),
             ibtapd_socket: ibtap::args::DEFAULT_SOCKET.into(),
             port: None,
             log_level: LogLevel::default(),
