@@ -4,17 +4,18 @@
 //! Each manager announces itself in the management group ([`ManagerInfo`]) each third of its lease; who
 //! was not heard for a lease is gone. A manager
 //!
-//! 1. *listens* for a lease before it has a say. Meanwhile it announces priority 0, so that one that
-//!    starts again and again keeps nobody from managing;
+//! 1. *listens* for a sixth of a lease before it has a say. Meanwhile it announces priority 0, so that one
+//!    that starts again and again keeps nobody from managing; who is active answers such a one at once;
 //! 2. *stands by* while somebody outranks it;
-//! 3. *claims*: says, with its elevated priority, that it is active, and waits a third of a lease for a
+//! 3. *claims*: says, with its own priority still, that it is active, and waits a sixth of a lease for a
 //!    better one to do the same;
-//! 4. is *active*, until it hears of a better one that is, too. Since it keeps the elevated priority, the
-//!    one that it took over from does not take it back.
+//! 4. is *active*, with its elevated priority from now on, until it hears of a better one that is, too.
+//!    Because of that priority the one that it took over from does not take it back.
 //!
-//! So a standby has taken over after a lease and a third, and where two were cut off from each other, the
-//! worse one stops at the first word that it hears. What a manager does in the moment between is bounded by
-//! the agents, which hold to one of them for its lease.
+//! While it listens or claims it says so four times, as datagrams get lost. A standby has taken over after
+//! a lease and a sixth, and where two were cut off from each other, the worse one stops at the first word
+//! that it hears. What both do in the moment between is bounded by the agents, which hold to one of them
+//! for its lease.
 //!
 //! After a sleep (a suspended or stopped process) nothing that was heard before counts, and it listens anew.
 
@@ -59,9 +60,14 @@ impl Candidate {
         self.lease() / 3
     }
 
+    /// How long it listens, and claims.
+    fn pause(&self) -> u64 {
+        self.lease() / 6
+    }
+
     /// Between two announcements where somebody should hear soon.
     fn haste(&self) -> u64 {
-        self.lease() / 9
+        self.lease() / 18
     }
 }
 
@@ -191,8 +197,9 @@ impl Election {
             self.forget_worst();
         }
         let claims = matches!(self.phase, Phase::Active | Phase::Claiming { .. });
-        if claims && info.active && rank < self.rank() {
-            // It has not heard of us.
+        let listens = !info.active && info.priority == 0;
+        if claims && (listens || info.active && rank < self.rank()) {
+            // It may not have heard of us.
             self.announce = self.announce.min(self.announced.after(self.own.haste()));
         }
         self.decide();
@@ -235,7 +242,7 @@ impl Election {
         }
         self.announced = self.now;
         let pause = match self.phase {
-            Phase::Claiming { .. } => self.own.haste(),
+            Phase::Listening { .. } | Phase::Claiming { .. } => self.own.haste(),
             _ => self.own.interval(),
         };
         self.announce = self.now.after(pause);
@@ -268,9 +275,9 @@ impl Election {
     #[must_use]
     pub fn priority(&self) -> u8 {
         match self.phase {
-            Phase::Detached | Phase::Standby => self.own.priority,
+            Phase::Detached | Phase::Standby | Phase::Claiming { .. } => self.own.priority,
             Phase::Listening { .. } => 0,
-            Phase::Claiming { .. } | Phase::Active => self.own.elevated_priority,
+            Phase::Active => self.own.elevated_priority,
         }
     }
 
@@ -309,7 +316,7 @@ impl Election {
     }
 
     fn listen(&mut self) {
-        let until = self.now.after(self.own.lease());
+        let until = self.now.after(self.own.pause());
         self.announce = self.now;
         self.enter(Phase::Listening { until });
     }
@@ -325,7 +332,7 @@ impl Election {
             }
             Phase::Standby if self.is_outranked(|_| true) => {}
             Phase::Standby => {
-                let until = self.now.after(self.own.interval());
+                let until = self.now.after(self.own.pause());
                 self.announce = self.now;
                 self.enter(Phase::Claiming { until });
                 // Of two that claim at once, one has heard the other already.

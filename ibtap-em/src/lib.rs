@@ -3,12 +3,19 @@
 //!
 //! [`config`] is what the administrator wants, [`state`] what must survive a restart, [`engine`] brings
 //! the fabric to it, without input and output. [`election`] decides which of several managers does.
-//! [`seam`] is what the program asks of the engine, [`api`] what it tells those who ask it.
+//! [`seam`] is what the program asks of the engine, [`runtime`] joins both, [`transport`] is the way to the
+//! fabric. [`api`] is what it tells those who ask it.
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod args;
+pub mod client;
 pub mod config;
 pub mod election;
 pub mod engine;
+pub mod runtime;
 pub mod seam;
+pub mod server;
+pub mod show;
 pub mod state;
+pub mod transport;

@@ -7,6 +7,8 @@ use crate::api::{
     CountersInfo, DrainRequest, Drained, ExplainRequest, Explanation, MacInfo, PortInfo,
     PortSelection, VeswInfo, VeswSelection,
 };
+use crate::config::Config;
+use crate::state::State;
 
 /// Where management comes from, and goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -60,13 +62,25 @@ pub struct Overview {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// The engine, as the program runs it. Errors are sentences for the user.
+/// The engine, as the program runs it. It is made of a configuration, the state on disk, and a number that
+/// was drawn for this run (`Engine::new(config, state, seed)`). Errors are sentences for the user.
 pub trait Manager {
     /// The fabric port has come, has another address, or (`None`) has gone.
     fn attach(&mut self, now: Time, own: Option<Endpoint>);
 
     /// It is the one that manages from now on, or no longer is: then it sets nothing.
     fn set_active(&mut self, now: Time, active: bool);
+
+    /// The configuration is another one from now on.
+    fn configure(&mut self, now: Time, config: Config);
+
+    /// State that is to be on the disk before anything else is sent; `None` where nothing has changed since
+    /// it was asked last, or it is too early to try again.
+    fn take_unsaved(&mut self, now: Time) -> Option<State>;
+
+    /// What was taken last could not be written. The engine goes on, has it among its problems, and offers
+    /// it again after a while.
+    fn not_saved(&mut self, now: Time, why: &str);
 
     /// A MAD has come. ManagerInfo is not among them.
     fn receive(&mut self, now: Time, from: Endpoint, mad: &[u8]);

@@ -7,7 +7,7 @@ mod requests;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, INTERFACE, Reply, Request};
+use crate::api::{ApiError, Reply, Request};
 pub use program::{Answered, Body, Failure, Identity, MethodCall, Program};
 use requests::Parameters;
 

@@ -3,7 +3,6 @@
 mod children;
 mod connections;
 mod follow;
-mod table;
 
 use ibtap::api::{
     Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
@@ -14,7 +13,7 @@ pub use children::{children, moderation, pkeys};
 pub use connections::connections;
 pub use follow::{event, ping_reply, ping_summary};
 pub use ibtap::debugfs::{groups, paths};
-use table::{columns, labelled};
+use ibtap::table::{columns, labelled};
 
 /// `ibtap show`: a block for each interface, labelled as `ibstat` labels.
 pub fn show(interfaces: &[InterfaceInfo]) -> String {

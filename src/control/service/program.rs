@@ -51,6 +51,11 @@ impl Body {
         Body(super::json_of(parameters))
     }
 
+    /// The object as JSON.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("JSON is written as UTF-8")
+    }
+
     /// The reply with its NUL.
     pub(super) fn message(mut self, continues: bool) -> Vec<u8> {
         let mut message = br#"{"parameters":"#.to_vec();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::{
-    ChildAddRequest, ChildDelRequest, Interface, Level, LogLevel, Mode, ModeRequest,
+    ChildAddRequest, ChildDelRequest, INTERFACE, Interface, Level, LogLevel, Mode, ModeRequest,
     ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Selection, UmcastRequest,
     VersionInfo,
 };
