@@ -16,7 +16,7 @@ use vnic::{Lid, Mac};
 use crate::config::PortKey;
 pub use disk::{Opened, Store};
 
-/// Virtual ports that are remembered; the longest gone is forgotten for a new one.
+/// Virtual ports that are remembered; one that is gone is forgotten for a new one.
 pub const MEMBERS_MAX: usize = 16_384;
 
 const VERSION: &str = "1";

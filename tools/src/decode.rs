@@ -1,4 +1,5 @@
-//! `ibtap decode`: a capture of RoCEv2 traffic, packet by packet, every ICRC checked.
+//! `ibtap decode`: a capture of RoCEv2 traffic, or of 16B packets of Omni-Path, packet by packet, every
+//! ICRC checked.
 
 mod aeth;
 mod capture;
@@ -12,6 +13,7 @@ mod roce;
 #[cfg(test)]
 mod tests;
 mod text;
+mod vnic;
 
 use std::fmt;
 use std::fs::File;
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 
 use capture::{Capture, CaptureError};
 pub use record::{Record, Verdict};
+use vnic::Joiner;
 
 /// Nothing wrong was found.
 pub const EXIT_GOOD: u8 = 0;
@@ -30,7 +33,8 @@ pub const EXIT_UNREADABLE: u8 = 2;
 
 /// Print the packets of a capture, with the verdict on every ICRC.
 ///
-/// Reads pcap and pcapng. Exit status: 0 if all is well, 1 if an ICRC is bad or a packet is
+/// Reads pcap and pcapng, of RoCEv2 over any link, and of 16B packets of Omni-Path with link type
+/// USER0 (147) and an ICRC of ibtap's. Exit status: 0 if all is well, 1 if an ICRC is bad or a packet is
 /// malformed, 2 if the file cannot be read.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
@@ -46,6 +50,8 @@ pub struct Summary {
     pub frames: u64,
     /// RoCEv2 packets in them; a large send counts each of its packets.
     pub roce: u64,
+    /// 16B packets by themselves.
+    pub raw: u64,
     /// Packets whose ICRC is right.
     pub good: u64,
     /// Packets whose ICRC is wrong.
@@ -58,14 +64,17 @@ pub struct Summary {
 
 impl Summary {
     fn count(&mut self, record: &Record) {
-        let Some(roce) = record.roce() else { return };
-        self.roce += 1;
-        match roce.icrc.verdict {
+        let Some(icrc) = record.icrc() else { return };
+        match record.roce() {
+            Some(_) => self.roce += 1,
+            None => self.raw += 1,
+        }
+        match icrc.verdict {
             Verdict::Good => self.good += 1,
             Verdict::Bad => self.bad += 1,
             Verdict::Unknown => self.unknown += 1,
         }
-        if roce.malformed.is_some() {
+        if record.malformed().is_some() {
             self.malformed += 1;
         }
     }
@@ -84,15 +93,19 @@ impl fmt::Display for Summary {
         let Summary {
             frames,
             roce,
+            raw,
             good,
             bad,
             unknown,
             malformed,
         } = self;
+        write!(f, "{frames} frames, {roce} RoCEv2 packets")?;
+        if *raw > 0 {
+            write!(f, ", {raw} 16B packets")?;
+        }
         write!(
             f,
-            "{frames} frames, {roce} RoCEv2 packets: ICRC {good} good, {bad} bad, \
-             {unknown} unknown; {malformed} malformed"
+            ": ICRC {good} good, {bad} bad, {unknown} unknown; {malformed} malformed"
         )
     }
 }
@@ -174,11 +187,13 @@ pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Sum
         out,
     };
     let mut summary = Summary::default();
+    let mut joiner = Joiner::default();
     let end = loop {
         match capture.next_frame() {
             Ok(Some(frame)) => {
                 summary.frames += 1;
-                for record in roce::records(summary.frames, &frame) {
+                for mut record in roce::records(summary.frames, &frame) {
+                    joiner.join(&mut record);
                     summary.count(&record);
                     printer.print(&record).map_err(DecodeError::Write)?;
                 }

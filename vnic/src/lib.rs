@@ -7,6 +7,7 @@
 //! and management travel on other fabrics than Omni-Path is ours ([`carriage`]).
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod attribute;
 pub mod carriage;
 pub mod counters;
@@ -14,6 +15,8 @@ pub mod directory;
 mod generated_mac;
 mod lid;
 pub mod mad;
+pub mod packet;
+pub mod port;
 pub mod table;
 
 pub use generated_mac::generated_mac;

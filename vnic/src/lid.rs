@@ -26,6 +26,20 @@ impl Lid {
         Lid(number & 0xff_ffff)
     }
 
+    /// The LID of this number in the 32-bit form that hosts have inside, where multicast are 0xf0000000
+    /// and more and the permissive LID is 0xffffffff (kernel include/rdma/opa_addr.h, `__opa_get_lid`);
+    /// numbers of 24 bits are themselves. `None` if it is neither, which must not be cut to 24 bits:
+    /// 0xf0000002 would become one node's.
+    #[must_use]
+    pub const fn from_host(number: u32) -> Option<Lid> {
+        match number {
+            0..=0xff_ffff => Some(Lid(number)),
+            0xf000_0000..=0xf007_ffff => Some(Lid(Lid::MULTICAST.0 + (number - 0xf000_0000))),
+            u32::MAX => Some(Lid::PERMISSIVE),
+            _ => None,
+        }
+    }
+
     /// Its number.
     #[must_use]
     pub const fn get(self) -> u32 {
@@ -73,6 +87,20 @@ mod tests {
                 (unicast, multicast),
                 "{lid}"
             );
+        }
+    }
+
+    #[test]
+    fn c25_multicast_in_the_form_of_hosts_stays_multicast() {
+        let of = |number| Lid::from_host(number).map(Lid::get);
+        assert_eq!(of(0xf000_0000), Some(0xf0_0000));
+        assert_eq!(of(0xf000_0002), Some(0xf0_0002));
+        assert_eq!(of(0xf007_ffff), Some(0xf7_ffff));
+        assert_eq!(of(0xffff_ffff), Some(0xff_ffff));
+        assert_eq!(of(0xf0_0002), Some(0xf0_0002));
+        assert_eq!(of(5), Some(5));
+        for neither in [0x0100_0000, 0xefff_ffff, 0xf008_0000, 0xffff_fffe] {
+            assert_eq!(of(neither), None, "{neither:#x}");
         }
     }
 }

@@ -224,7 +224,10 @@ mod tests {
         assert_eq!((t.digest(), t.lookup(B)), (1, None));
     }
 
-    fn updates() -> impl Strategy<Value = Vec<(usize, Vec<(u8, u32, bool)>)>> {
+    /// A place, and from there on addresses' last bytes, LIDs, and whether they are sources.
+    type Change = (usize, Vec<(u8, u32, bool)>);
+
+    fn updates() -> impl Strategy<Value = Vec<Change>> {
         let entries = prop::collection::vec((0..6_u8, 0..4_u32, any::<bool>()), 0..6);
         prop::collection::vec((0..12_usize, entries), 0..12)
     }

@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::inner::Ipoib;
 use super::link::Ethernet;
+use super::vnic::{Fragment, Raw, Vnic};
 
 /// One packet.
 #[derive(Clone, Debug, Serialize)]
@@ -32,6 +33,24 @@ impl Record {
     pub fn roce(&self) -> Option<&Roce> {
         match &self.content {
             Content::Roce(roce) => Some(roce),
+            Content::Raw(_) | Content::Other { .. } => None,
+        }
+    }
+
+    /// What its ICRC says, if it is of a kind that has one.
+    pub fn icrc(&self) -> Option<&Icrc> {
+        match &self.content {
+            Content::Roce(roce) => Some(&roce.icrc),
+            Content::Raw(raw) => Some(&raw.icrc),
+            Content::Other { .. } => None,
+        }
+    }
+
+    /// What is wrong with it.
+    pub fn malformed(&self) -> Option<&str> {
+        match &self.content {
+            Content::Roce(roce) => roce.malformed.as_deref(),
+            Content::Raw(raw) => raw.malformed.as_deref(),
             Content::Other { .. } => None,
         }
     }
@@ -46,12 +65,15 @@ pub struct Segment {
     pub count: usize,
 }
 
-/// RoCEv2, or anything else.
+/// RoCEv2, a packet of Omni-Path, or anything else.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Content {
     /// A packet to UDP port 4791.
     Roce(Box<Roce>),
+    /// A 16B packet by itself.
+    #[serde(rename = "16b")]
+    Raw(Box<Raw>),
     /// Another one.
     Other {
         /// In a few words.
@@ -76,12 +98,18 @@ pub struct Roce {
     /// The headers, unless the packet is malformed.
     #[serde(flatten)]
     pub headers: Option<Headers>,
-    /// The management datagram inside.
+    /// The piece of a management datagram of VNIC inside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragment: Option<Fragment>,
+    /// The management datagram inside; if it is in pieces, with the one that completes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad: Option<MadRecord>,
     /// The IPoIB packet inside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ipoib: Option<Ipoib>,
+    /// The 16B packet inside, or what there is of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vnic: Option<Vnic>,
     /// The ICRC.
     pub icrc: Icrc,
     /// What is wrong with the packet.
@@ -226,6 +254,8 @@ pub enum Value {
     Time(u8),
     /// A text or an address.
     Text(String),
+    /// Several of them, shown with commas between.
+    List(Vec<String>),
 }
 
 fn as_map<S: Serializer>(fields: &[(&'static str, Value)], s: S) -> Result<S::Ok, S::Error> {

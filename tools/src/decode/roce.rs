@@ -11,7 +11,7 @@ use super::record::{
     AethRecord, AtomicEthRecord, BthRecord, Content, DethRecord, Headers, Icrc, Record, RethRecord,
     Roce, Segment, Verdict,
 };
-use super::{aeth, gso, inner, mads};
+use super::{aeth, gso, inner, mads, vnic};
 
 /// The largest IP packet.
 const IP_MAX: usize = 65_535 + 40;
@@ -20,6 +20,9 @@ const IP_MAX: usize = 65_535 + 40;
 /// of a large send.
 pub fn records(number: u64, frame: &Frame) -> Vec<Record> {
     let (ethernet, contents) = match link::strip(frame.link, &frame.data) {
+        _ if frame.link == vnic::LINK_TYPE => {
+            (None, vec![Content::Raw(Box::new(vnic::raw(frame)))])
+        }
         Ok(stripped) => {
             let missing = frame.original_len.saturating_sub(frame.data.len());
             (stripped.ethernet.clone(), contents(&stripped, missing))
@@ -100,8 +103,10 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
         ipv4_identification: l3.ipv4.map(|(id, _)| id),
         length: l3.transport.len(),
         headers: None,
+        fragment: None,
         mad: None,
         ipoib: None,
+        vnic: None,
         icrc: judge(l3, captured),
         malformed: None,
     };
@@ -119,12 +124,19 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
 
 /// What the payload holds.
 fn payload(roce: &mut Roce, packet: &Packet<'_>) {
+    let qkey = packet.extended.deth.map(|deth| deth.qkey());
     let is_gsi = packet.extended.deth.is_some() && packet.bth.dest_qp() == Qpn::GSI;
     if is_gsi {
         match Mad::parse(packet.payload) {
             Ok(mad) => roce.mad = Some(mads::record(&mad)),
             Err(why) => roce.malformed = Some(why.to_string()),
         }
+    } else if qkey.is_some_and(vnic::is_data) {
+        (roce.vnic, roce.malformed) = vnic::read(packet.payload);
+    } else if qkey.is_some_and(vnic::is_management) {
+        roce.fragment = vnic::fragment(packet.payload);
+        let none = || "no piece of a management datagram of VNIC".to_owned();
+        roce.malformed = roce.fragment.is_none().then(none);
     } else if begins_message(packet.bth.opcode) {
         roce.ipoib = inner::ipoib(packet.payload);
     }
@@ -267,8 +279,10 @@ fn broken(packet: &[u8], why: NotRoce) -> Content {
         ipv4_identification: None,
         length: packet.len().saturating_sub(at + 8),
         headers: None,
+        fragment: None,
         mad: None,
         ipoib: None,
+        vnic: None,
         icrc: Icrc {
             value: None,
             verdict: Verdict::Unknown,

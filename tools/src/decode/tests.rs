@@ -1,3 +1,6 @@
+mod vnic;
+mod vnic_management;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,8 +37,13 @@ fn capture(name: &str) -> Vec<u8> {
 
 /// A raw-IP capture of `packets`, each cut to `snap` bytes.
 fn pcap(packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
+    pcap_of(DataLink::RAW, packets, snap)
+}
+
+/// Likewise of any link.
+fn pcap_of(datalink: DataLink, packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     let header = PcapHeader {
-        datalink: DataLink::RAW,
+        datalink,
         ..PcapHeader::default()
     };
     let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
@@ -48,12 +56,16 @@ fn pcap(packets: &[Vec<u8>], snap: usize) -> Vec<u8> {
     writer.into_writer()
 }
 
+/// The Q_Key of IPoIB.
+const QKEY: u32 = 0x0b1b;
+
 /// One UD packet, BTH to pad, byte 4 as the ICRC takes it.
-fn transport(psn: u8, payload: &[u8]) -> Vec<u8> {
+fn transport(qkey: u32, psn: u8, payload: &[u8]) -> Vec<u8> {
     let pad = payload.len().wrapping_neg() & 3;
     let flags = (pad << 4) as u8;
     let mut t = vec![0x64, flags, 0xff, 0xff, 0xff, 0, 0, 0x42, 0, 0, 0, psn];
-    t.extend([0, 0, 0x0b, 0x1b, 0, 0, 0, 0x11]);
+    t.extend(qkey.to_be_bytes());
+    t.extend([0, 0, 0, 0x11]);
     t.extend(payload);
     t.resize(t.len() + pad, 0);
     t
@@ -61,10 +73,15 @@ fn transport(psn: u8, payload: &[u8]) -> Vec<u8> {
 
 /// A large send over IPv4: segment k's ICRC is right for identification `first_id + k`.
 fn large_send(captured_id: u16, first_id: u16, payloads: &[&[u8]]) -> Vec<u8> {
+    send(QKEY, captured_id, first_id, payloads)
+}
+
+/// Likewise with any Q_Key.
+fn send(qkey: u32, captured_id: u16, first_id: u16, payloads: &[&[u8]]) -> Vec<u8> {
     let (src, dst) = ([192, 0, 2, 1], [192, 0, 2, 2]);
     let mut body = Vec::new();
     for (k, payload) in payloads.iter().enumerate() {
-        let mut t = transport(k as u8, payload);
+        let mut t = transport(qkey, k as u8, payload);
         let udp_len = t.len() as u16 + 12;
         let id = first_id.wrapping_add(k as u16);
         let icrc = Prefix::ipv4(src, dst, 0xc001, 4791, udp_len, id).finish(&t);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::record::{Content, Headers, Icrc, MadRecord, Record, Roce, Value, Verdict};
+use super::vnic::{Fragment, Raw, Vnic};
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -18,6 +19,7 @@ impl fmt::Display for Record {
         }
         match &self.content {
             Content::Roce(roce) => roce.fmt(f),
+            Content::Raw(raw) => raw.fmt(f),
             Content::Other { summary } => f.write_str(summary),
         }
     }
@@ -29,16 +31,82 @@ impl fmt::Display for Roce {
         if let Some(h) = &self.headers {
             write!(f, " {h}")?;
         }
+        if let Some(fragment) = self.fragment.as_ref().filter(|f| !f.is_whole()) {
+            write!(f, " | {fragment}")?;
+        }
         if let Some(mad) = &self.mad {
             write!(f, " | {mad}")?;
         }
         if let Some(ipoib) = &self.ipoib {
             write!(f, " | IPoIB {}", ipoib.summary)?;
         }
+        if let Some(vnic) = &self.vnic {
+            write!(f, " | {vnic}")?;
+        }
         if let Some(why) = &self.malformed {
             write!(f, " | malformed: {why}")?;
         }
         write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Fragment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message, whole) = (self.message, self.message_length);
+        let (from, to) = (self.offset, self.offset + self.length);
+        write!(
+            f,
+            "bytes {from} to {to} of {whole} of message {message:#010x}"
+        )
+    }
+}
+
+impl fmt::Display for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.vnic {
+            Some(vnic) => vnic.fmt(f)?,
+            None => write!(f, "16B, {} bytes", self.length)?,
+        }
+        if let Some(why) = &self.malformed {
+            write!(f, " | malformed: {why}")?;
+        }
+        write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Vnic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let h = &self.header;
+        write!(f, "16B slid {} dlid {} length {}", h.slid, h.dlid, h.length)?;
+        let bits = [(h.becn, "BECN"), (h.fecn, "FECN")];
+        for (_, name) in bits.iter().filter(|(set, _)| *set) {
+            write!(f, " {name}")?;
+        }
+        let lt = u8::from(h.lt);
+        write!(
+            f,
+            " sc {} rc {} l2 {} lt {lt} l4 {:#04x}",
+            h.sc, h.rc, h.l2, h.l4
+        )?;
+        write!(
+            f,
+            " pkey {} entropy {:#06x} vesw {}",
+            h.pkey, h.entropy, h.vesw
+        )?;
+        if let Some(tail) = &self.tail {
+            write!(f, " pad {} tail {:#04x}", tail.pad, tail.byte)?;
+        }
+        let Some(frame) = &self.frame else {
+            return Ok(());
+        };
+        write!(f, " len {} |", frame.length)?;
+        if let Some(e) = &frame.ethernet {
+            write!(f, " {} > {}", e.source, e.destination)?;
+            for vlan in &e.vlans {
+                write!(f, " vlan {vlan}")?;
+            }
+        }
+        write!(f, " {}", frame.summary)
     }
 }
 
@@ -103,6 +171,7 @@ impl fmt::Display for MadRecord {
                 Value::Count(n) => write!(f, " {name} {n}")?,
                 Value::Time(code) => write!(f, " {name} {code} ({})", time(*code))?,
                 Value::Text(t) => write!(f, " {name} {t}")?,
+                Value::List(items) => write!(f, " {name} {}", items.join(","))?,
             }
         }
         Ok(())

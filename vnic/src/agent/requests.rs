@@ -1,0 +1,352 @@
+//! What managers ask and set.
+
+use std::sync::Arc;
+
+use super::owner::Verdict;
+use super::vport::Vport;
+use super::{Agent, Event, Host, Invalid, validate};
+use crate::Time;
+use crate::attribute::{LidDirectory, VeswPortInfo};
+use crate::carriage::Address;
+use crate::mad::{
+    self, Attribute, ClassPortInfo, ErrorCounters, Header, LidDirectoryQuery, MacEntries,
+    MacEntriesQuery, MacListQuery, Mad, Malformed, NODE_PORTS_MAX, SummaryCounters, attribute,
+    method, status,
+};
+use crate::table::MAC_TABLE_ENTRIES;
+
+/// Why a request is refused.
+enum Refusal {
+    /// There is no such thing.
+    Unsupported,
+    /// There is no such virtual port: an ordinary answer, of which nobody is told.
+    NoPort,
+    /// A value is wrong.
+    Invalid(Invalid),
+    /// A virtual port cannot be made.
+    NotCreated(String),
+}
+
+impl From<Invalid> for Refusal {
+    fn from(invalid: Invalid) -> Refusal {
+        Refusal::Invalid(invalid)
+    }
+}
+
+impl From<Malformed> for Refusal {
+    fn from(malformed: Malformed) -> Refusal {
+        let invalid = match malformed {
+            Malformed::Field { field, value, why } => {
+                Invalid::new(field, format_args!("{value:#x}"), why)
+            }
+            other => Invalid::new("attribute", "malformed", other.to_string()),
+        };
+        Refusal::Invalid(invalid)
+    }
+}
+
+type Answer = Result<Vec<u8>, Refusal>;
+
+/// A request on its way through.
+struct Request<'a> {
+    now: Time,
+    header: &'a Header,
+    mad: &'a Mad<'a>,
+    index: u8,
+}
+
+impl Request<'_> {
+    fn read<A: Attribute>(&self) -> Result<A, Refusal> {
+        Ok(self.mad.attribute()?)
+    }
+
+    fn answer(&self, attribute: &impl Attribute) -> Vec<u8> {
+        mad::write(&self.header.response(status::OK), attribute)
+    }
+}
+
+impl Agent {
+    /// The answer to a request that came to this agent alone.
+    pub(super) fn answer(
+        &mut self,
+        now: Time,
+        from: Address,
+        mad: &Mad<'_>,
+        host: &mut dyn Host,
+    ) -> Vec<u8> {
+        let header = &mad.header;
+        if !self.is_manager(from) {
+            return mad::write_empty(&header.response(status::INVALID));
+        }
+        let request = Request {
+            now,
+            header,
+            mad,
+            index: header.vport(),
+        };
+        let answer = if header.method == method::SET {
+            self.set_by(from, &request, host)
+        } else {
+            self.ownership.heard(now, from);
+            Some(self.get(&request, host))
+        };
+        let code = match answer {
+            Some(Ok(bytes)) => return bytes,
+            Some(Err(refusal)) => self.refused(from, request.index, refusal),
+            None => status::INVALID,
+        };
+        mad::write_empty(&header.response(code))
+    }
+
+    /// Counts and tells; gives the status.
+    fn refused(&mut self, from: Address, index: u8, refusal: Refusal) -> u16 {
+        let gid = from.gid;
+        match refusal {
+            Refusal::Unsupported => {
+                self.counts.unsupported += 1;
+                return status::UNSUPPORTED;
+            }
+            Refusal::NoPort => self.counts.invalid += 1,
+            Refusal::Invalid(what) => {
+                self.counts.invalid += 1;
+                self.tell_refusal(index, Event::Invalid { gid, index, what });
+            }
+            Refusal::NotCreated(why) => {
+                self.counts.invalid += 1;
+                self.tell_refusal(index, Event::NotCreated { gid, index, why });
+            }
+        }
+        status::INVALID
+    }
+
+    /// A Set, if its sender owns this agent or nobody does; `None` if somebody else does.
+    fn set_by(
+        &mut self,
+        from: Address,
+        request: &Request<'_>,
+        host: &mut dyn Host,
+    ) -> Option<Answer> {
+        if !is_settable(request.header.attribute_id.get()) {
+            return Some(Err(Refusal::Unsupported));
+        }
+        let verdict = self.ownership.may_set(request.now, from);
+        if let Verdict::Refused(owner) = verdict {
+            self.counts.not_owner += 1;
+            if self.ownership.is_new(from) {
+                let owner = owner.gid;
+                self.tell(Event::NotOwner {
+                    gid: from.gid,
+                    owner,
+                });
+            }
+            return None;
+        }
+        let answer = self.set(request, host);
+        let id = request.header.attribute_id.get();
+        if answer.is_ok() && id == attribute::VESW_PORT_INFO {
+            self.refusals.remove(&request.index);
+        }
+        if answer.is_ok() || verdict == Verdict::Owner {
+            self.ownership.take(request.now, from);
+        }
+        if answer.is_ok() && verdict == Verdict::Vacant {
+            self.tell(Event::Owned { gid: from.gid });
+        }
+        Some(answer)
+    }
+
+    fn get(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        let index = request.index;
+        match request.header.attribute_id.get() {
+            attribute::CLASS_PORT_INFO => Ok(request.answer(&self.class.of_agent())),
+            attribute::VESW_PORT_INFO => Ok(self.get_vesw_port_info(request)),
+            attribute::VESW_MAC_ENTRIES => {
+                let vport = self.vport(index)?;
+                let query: MacEntriesQuery = request.read()?;
+                Ok(request.answer(&entries(vport, query)?))
+            }
+            attribute::IFACE_UCAST_MACS => {
+                let vport = self.vport(index)?;
+                let query: MacListQuery = request.read()?;
+                Ok(request.answer(&vport.unicast.page(query)))
+            }
+            attribute::IFACE_MCAST_MACS => {
+                let vport = self.vport(index)?;
+                let query: MacListQuery = request.read()?;
+                Ok(request.answer(&vport.multicast.page(query)))
+            }
+            attribute::SUMMARY_COUNTERS => {
+                let info = &self.vport(index)?.info;
+                Ok(request.answer(&SummaryCounters {
+                    index: index.into(),
+                    vesw_id: info.vesw_id,
+                    port_num: info.port_num,
+                    counters: host.counters(index),
+                }))
+            }
+            attribute::ERROR_COUNTERS => {
+                let info = &self.vport(index)?.info;
+                let counters = host.counters(index);
+                let (vesw_id, port_num) = (info.vesw_id, info.port_num);
+                let all = ErrorCounters::of(index.into(), vesw_id, port_num, &counters);
+                Ok(request.answer(&all))
+            }
+            attribute::LID_DIRECTORY => {
+                let vport = self.vport(index)?;
+                let query: LidDirectoryQuery = request.read()?;
+                Ok(request.answer(&vport.directory.page(query)))
+            }
+            attribute::NODE_INFO => Ok(request.answer(&self.node_info())),
+            _ => Err(Refusal::Unsupported),
+        }
+    }
+
+    fn set(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        match request.header.attribute_id.get() {
+            attribute::CLASS_PORT_INFO => {
+                self.class = request.read::<ClassPortInfo>()?.of_agent();
+                Ok(request.answer(&self.class))
+            }
+            attribute::VESW_PORT_INFO => self.set_vesw_port_info(request, host),
+            attribute::VESW_MAC_ENTRIES => self.set_entries(request, host),
+            attribute::LID_DIRECTORY => self.set_directory(request, host),
+            attribute::DELETE_VESW => self.delete(request, host),
+            _ => Err(Refusal::Unsupported),
+        }
+    }
+
+    fn vport(&mut self, index: u8) -> Result<&mut Vport, Refusal> {
+        self.vports.get_mut(&index).ok_or(Refusal::NoPort)
+    }
+
+    fn get_vesw_port_info(&self, request: &Request<'_>) -> Vec<u8> {
+        match self.vports.get(&request.index) {
+            Some(vport) => request.answer(&vport.info),
+            None => request.answer(&VeswPortInfo::default()),
+        }
+    }
+
+    fn set_vesw_port_info(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        let index = request.index;
+        let wanted: VeswPortInfo = request.read()?;
+        validate::check(&wanted, self.config.payload_max)?;
+        self.check_lid(index, &wanted)?;
+        if let Some(why) = host.refuse(index, &wanted) {
+            return Err(Invalid::new("VeswPortInfo", "impossible here", why).into());
+        }
+        if !self.vports.contains_key(&index) {
+            self.create(request.now, index, host)?;
+        }
+        let vport = self.vport(index)?;
+        let info = vport.written(wanted);
+        if info != vport.info {
+            let mac = info.base_mac_addr;
+            let new_mac = mac != vport.info.base_mac_addr;
+            vport.info = info;
+            if new_mac && mac != [0; 6] {
+                vport.mac = mac;
+                host.set_mac(index, mac);
+            }
+            // The manager knows of this change by itself.
+            vport.list_unicast();
+            host.configure(index, &vport.info);
+            self.update_link(request.now, index, false);
+        }
+        Ok(self.get_vesw_port_info(request))
+    }
+
+    /// Two virtual ports of one node may be in one switch, unlike on Omni-Path, where a fabric port has
+    /// one LID; here each has its own, and two with the same would take each other's packets.
+    fn check_lid(&self, index: u8, info: &VeswPortInfo) -> Result<(), Invalid> {
+        if info.vesw_id == 0 || info.encap_slid == crate::Lid::NONE {
+            return Ok(());
+        }
+        let place = |i: &VeswPortInfo| (i.fabric_id, i.vesw_id, i.encap_slid);
+        let mut others = self.vports.iter().filter(|(other, _)| **other != index);
+        match others.find(|(_, vport)| place(&vport.info) == place(info)) {
+            Some((other, _)) => {
+                let why = format!("that of virtual port {other} in the same switch");
+                Err(Invalid::new("encap_slid", info.encap_slid, why))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn create(&mut self, now: Time, index: u8, host: &mut dyn Host) -> Result<(), Refusal> {
+        if !self.config.may_create {
+            let why = "managers may not make virtual ports on this port".to_owned();
+            return Err(Refusal::NotCreated(why));
+        }
+        if self.vports.len() >= NODE_PORTS_MAX {
+            let why = format!("there are {NODE_PORTS_MAX} already");
+            return Err(Refusal::NotCreated(why));
+        }
+        let port = host.create(index).map_err(Refusal::NotCreated)?;
+        self.vports.insert(index, Vport::new(port));
+        self.announcements.changed(now, &mut self.random);
+        Ok(())
+    }
+
+    fn set_entries(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        let vport = self.vport(request.index)?;
+        let wanted: MacEntries = request.read()?;
+        let updated = vport
+            .table
+            .update(wanted.offset.into(), &wanted.entries, wanted.digest)
+            .map_err(|beyond| Invalid::new("offset", wanted.offset, beyond.to_string()))?;
+        // The same page may come twice, where an answer was lost.
+        if updated != *vport.table {
+            vport.table = Arc::new(updated);
+            vport.info.mac_tbl_digest = wanted.digest;
+            host.set_table(request.index, Arc::clone(&vport.table));
+        }
+        let query = MacEntriesQuery {
+            offset: wanted.offset,
+            count: wanted.entries.len() as u16,
+        };
+        Ok(request.answer(&entries(vport, query)?))
+    }
+
+    fn set_directory(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        let vport = self.vport(request.index)?;
+        let page: LidDirectory = request.read()?;
+        if let Some(directory) = vport.directory.take(&page)? {
+            host.set_directory(request.index, directory);
+        }
+        Ok(request.answer(&vport.directory.progress(&page)))
+    }
+
+    fn delete(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
+        self.vport(request.index)?.reset();
+        host.delete(request.index);
+        self.update_link(request.now, request.index, false);
+        Ok(self.get_vesw_port_info(request))
+    }
+}
+
+const fn is_settable(id: u16) -> bool {
+    matches!(
+        id,
+        attribute::CLASS_PORT_INFO
+            | attribute::VESW_PORT_INFO
+            | attribute::VESW_MAC_ENTRIES
+            | attribute::LID_DIRECTORY
+            | attribute::DELETE_VESW
+    )
+}
+
+/// A page of the table, with zeros for places that are empty (kernel opa_vnic_encap.c,
+/// `opa_vnic_query_mac_tbl`).
+fn entries(vport: &Vport, query: MacEntriesQuery) -> Result<MacEntries, Invalid> {
+    let (first, count) = (usize::from(query.offset), usize::from(query.count));
+    if first + count > MAC_TABLE_ENTRIES {
+        let why = format!("beyond the table's {MAC_TABLE_ENTRIES} places with {count} entries");
+        return Err(Invalid::new("offset", query.offset, why));
+    }
+    let place = |at| vport.table.entry(at).copied().unwrap_or_default();
+    Ok(MacEntries {
+        offset: query.offset,
+        digest: vport.table.digest(),
+        entries: (first..first + count).map(place).collect(),
+    })
+}

@@ -1,0 +1,212 @@
+//! The 20 bytes before the frame.
+
+use fabric::PKey;
+
+use crate::Lid;
+
+/// Bytes before the frame: two quad words and a half (kernel include/rdma/opa_vnic.h,
+/// `OPA_VNIC_HDR_LEN`).
+pub const HEADER_LEN: usize = 20;
+/// The L2 type of 16B packets.
+pub const L2_16B: u8 = 2;
+/// The L4 type of Ethernet (kernel include/rdma/opa_vnic.h, `OPA_VNIC_L4_ETHR`).
+pub const ETHERNET_L4: u8 = 0x78;
+
+/// Where a field of a quad word is: its lowest bit and its width.
+#[derive(Clone, Copy)]
+struct Bits(u32, u32);
+
+impl Bits {
+    const fn mask(self) -> u64 {
+        (1 << self.1) - 1
+    }
+
+    /// The field with this value, of which its width counts.
+    const fn put(self, value: u64) -> u64 {
+        (value & self.mask()) << self.0
+    }
+
+    const fn get(self, word: u64) -> u64 {
+        word >> self.0 & self.mask()
+    }
+}
+
+// The first quad word.
+const SLID_LOW: Bits = Bits(0, 20);
+const LENGTH: Bits = Bits(20, 11);
+const BECN: Bits = Bits(31, 1);
+const DLID_LOW: Bits = Bits(32, 20);
+const SC: Bits = Bits(52, 5);
+const RC: Bits = Bits(57, 3);
+const FECN: Bits = Bits(60, 1);
+const L2: Bits = Bits(61, 2);
+const LT: Bits = Bits(63, 1);
+// The second. Its upper 16 bits are reserved; switches may change the lower half of those.
+const L4: Bits = Bits(0, 8);
+const SLID_HIGH: Bits = Bits(8, 4);
+const DLID_HIGH: Bits = Bits(12, 4);
+const PKEY: Bits = Bits(16, 16);
+const ENTROPY: Bits = Bits(32, 16);
+const AGE: Bits = Bits(48, 8);
+// The lower half of the third. Its lower 16 bits are reserved.
+const VESW_ID: Bits = Bits(16, 16);
+
+/// The fields of a header. A field that is wider here than on the wire is cut to its width when it is
+/// written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header16B {
+    /// Who sent it.
+    pub slid: Lid,
+    /// Whom it is for: a port, or a group of ports.
+    pub dlid: Lid,
+    /// The length of the whole packet, from here to the tail, in quad words of 8 bytes. 11 bits.
+    pub length_qw: u16,
+    /// Backward explicit congestion notification.
+    pub becn: bool,
+    /// Forward explicit congestion notification.
+    pub fecn: bool,
+    /// Service class. 5 bits.
+    pub sc: u8,
+    /// Routing control. 3 bits.
+    pub rc: u8,
+    /// The type of the link header: [`L2_16B`]. 2 bits.
+    pub l2: u8,
+    /// Link transfer: the first flit of a packet.
+    pub lt: bool,
+    /// What follows: [`ETHERNET_L4`].
+    pub l4: u8,
+    /// The partition.
+    pub pkey: PKey,
+    /// Tells flows from each other: the same for all packets of one.
+    pub entropy: u16,
+    /// The virtual Ethernet switch, of which 12 bits count.
+    pub vesw_id: u16,
+}
+
+impl Default for Header16B {
+    /// A header of an Ethernet packet from nowhere to nowhere.
+    fn default() -> Header16B {
+        Header16B {
+            slid: Lid::NONE,
+            dlid: Lid::NONE,
+            length_qw: 0,
+            becn: false,
+            fecn: false,
+            sc: 0,
+            rc: 0,
+            l2: L2_16B,
+            lt: true,
+            l4: ETHERNET_L4,
+            pkey: PKey::new(0),
+            entropy: 0,
+            vesw_id: 0,
+        }
+    }
+}
+
+impl Header16B {
+    /// The header as it is on the wire; reserved bits are zero.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
+        self.words().to_bytes()
+    }
+
+    /// Reads a header; reserved bits are ignored.
+    #[must_use]
+    pub const fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Header16B {
+        let Words {
+            first,
+            second,
+            third,
+        } = Words::from_bytes(bytes);
+        let (slid, dlid) = (SLID_HIGH.get(second), DLID_HIGH.get(second));
+        Header16B {
+            slid: Lid::new((slid << 20 | SLID_LOW.get(first)) as u32),
+            dlid: Lid::new((dlid << 20 | DLID_LOW.get(first)) as u32),
+            length_qw: LENGTH.get(first) as u16,
+            becn: BECN.get(first) != 0,
+            fecn: FECN.get(first) != 0,
+            sc: SC.get(first) as u8,
+            rc: RC.get(first) as u8,
+            l2: L2.get(first) as u8,
+            lt: LT.get(first) != 0,
+            l4: L4.get(second) as u8,
+            pkey: PKey::new(PKEY.get(second) as u16),
+            entropy: ENTROPY.get(second) as u16,
+            vesw_id: VESW_ID.get(third as u64) as u16,
+        }
+    }
+
+    /// The length of the whole packet in bytes, as the header says it.
+    #[must_use]
+    pub const fn packet_len(&self) -> usize {
+        self.length_qw as usize * 8
+    }
+
+    pub(super) const fn words(&self) -> Words {
+        let (slid, dlid) = (self.slid.get() as u64, self.dlid.get() as u64);
+        Words {
+            first: SLID_LOW.put(slid)
+                | LENGTH.put(self.length_qw as u64)
+                | BECN.put(self.becn as u64)
+                | DLID_LOW.put(dlid)
+                | SC.put(self.sc as u64)
+                | RC.put(self.rc as u64)
+                | FECN.put(self.fecn as u64)
+                | L2.put(self.l2 as u64)
+                | LT.put(self.lt as u64),
+            second: L4.put(self.l4 as u64)
+                | SLID_HIGH.put(slid >> 20)
+                | DLID_HIGH.put(dlid >> 20)
+                | PKEY.put(self.pkey.get() as u64)
+                | ENTROPY.put(self.entropy as u64),
+            third: VESW_ID.put(self.vesw_id as u64) as u32,
+        }
+    }
+}
+
+/// A header as numbers: two quad words, and the half of the third that is before the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Words {
+    first: u64,
+    second: u64,
+    third: u32,
+}
+
+impl Words {
+    /// With this length in place of its own, in quad words; 11 bits count.
+    #[inline]
+    pub(super) const fn with_length(self, length_qw: u64) -> Words {
+        let first = self.first & !LENGTH.put(u64::MAX) | LENGTH.put(length_qw);
+        Words { first, ..self }
+    }
+
+    /// With ones in what a switch may change on the way: BECN, FECN, SC, and the age in the reserved bits.
+    pub(super) const fn with_mutable_ones(self) -> Words {
+        let ones = BECN.put(u64::MAX) | FECN.put(u64::MAX) | SC.put(u64::MAX);
+        Words {
+            first: self.first | ones,
+            second: self.second | AGE.put(u64::MAX),
+            third: self.third,
+        }
+    }
+
+    #[inline]
+    pub(super) fn to_bytes(self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&self.first.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.second.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.third.to_le_bytes());
+        bytes
+    }
+
+    #[inline]
+    pub(super) const fn from_bytes(bytes: &[u8; HEADER_LEN]) -> Words {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = *bytes;
+        Words {
+            first: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            second: u64::from_le_bytes([i, j, k, l, m, n, o, p]),
+            third: u32::from_le_bytes([q, r, s, t]),
+        }
+    }
+}

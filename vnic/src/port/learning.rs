@@ -1,0 +1,324 @@
+//! Learning where addresses and members are, from frames and from other replicas.
+
+use std::collections::VecDeque;
+
+use super::VeswPort;
+use super::damping::Verdict;
+use super::frame::is_group;
+use super::macs::{Heard, Second};
+use super::nodes::Origin;
+use super::types::{Event, Meta, Place, Update};
+use crate::directory::NodeAddress;
+use crate::packet::Refusal;
+use crate::{Lid, Mac, Time};
+
+/// Updates kept between two drains.
+const UPDATES_MAX: usize = 4096;
+/// Updates in a millisecond, beyond [`UPDATES_MAX`] at once: what a storm of addresses may cost each of
+/// the other replicas. What they were not told they are told when it is heard of again.
+const UPDATES_PER_MS: u64 = 16;
+/// Events kept between two drains; more are lost.
+const EVENTS_MAX: usize = 64;
+
+/// The second that a point in time is in.
+pub const fn second(now: Time) -> Second {
+    (now.0 / 1000) as Second
+}
+
+/// News for the other replicas, of which there are only so many in any time.
+pub struct Updates {
+    pub list: Vec<Update>,
+    room: u64,
+    since: Time,
+}
+
+impl Default for Updates {
+    fn default() -> Updates {
+        Updates {
+            list: Vec::new(),
+            room: UPDATES_MAX as u64,
+            since: Time(0),
+        }
+    }
+}
+
+impl Updates {
+    /// Adds one; false if there is no room.
+    fn push(&mut self, now: Time, update: Update) -> bool {
+        let more = now.since(self.since).saturating_mul(UPDATES_PER_MS);
+        self.room = self.room.saturating_add(more).min(UPDATES_MAX as u64);
+        self.since = now.max(self.since);
+        if self.room == 0 || self.list.len() >= UPDATES_MAX {
+            return false;
+        }
+        self.room -= 1;
+        self.list.push(update);
+        true
+    }
+}
+
+/// News for the control side.
+#[derive(Default)]
+pub struct Events(VecDeque<Event>);
+
+impl Events {
+    pub fn push(&mut self, event: Event) {
+        if self.0.len() < EVENTS_MAX {
+            self.0.push_back(event);
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<Event> {
+        self.0.pop_front()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl VeswPort {
+    /// A packet came that says it is from `slid`.
+    #[inline]
+    pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<(), Refusal> {
+        let (at, source) = (second(now), meta.source());
+        match self.nodes.check(at, slid, source) {
+            Origin::Known => {}
+            Origin::Again(told) => self.tell_node_again(now, slid, source, told),
+            Origin::New => self.learn_node(now, slid, source),
+            Origin::Moved(from) => self.node_moves(now, slid, from, source),
+            Origin::Forged => {
+                if !self.told_forged {
+                    self.told_forged = true;
+                    let (lid, from) = (slid, source);
+                    self.events.push(Event::ForgedLid { lid, from });
+                }
+                return Err(Refusal::ForgedLid);
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody else sends as if it were this port.
+    #[cold]
+    pub(super) fn hear_duplicate(&mut self, now: Time, other: NodeAddress) {
+        if !self.told_duplicate {
+            self.told_duplicate = true;
+            let lid = self.switch.slid();
+            self.events.push(Event::DuplicateLid { lid, other });
+            self.updates.push(now, Update::ToldDuplicate);
+        }
+    }
+
+    fn learn_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
+        self.nodes.learn(second(now), lid, address);
+        self.publish_node(now, lid, address);
+    }
+
+    fn publish_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
+        if self.updates.push(now, Update::Node { lid, address }) {
+            self.nodes.set_told(second(now), lid);
+        }
+    }
+
+    #[cold]
+    fn tell_node_again(&mut self, now: Time, lid: Lid, address: NodeAddress, told: Option<Second>) {
+        if self.is_long_ago(now, told) {
+            self.publish_node(now, lid, address);
+        }
+    }
+
+    #[cold]
+    fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) {
+        match self.node_damping.change(now, lid, from, to) {
+            Verdict::Follow => self.learn_node(now, lid, to),
+            Verdict::Keep { first } => {
+                if first {
+                    let (kept, other) = (from, to);
+                    self.events.push(Event::LidConflict { lid, kept, other });
+                    self.updates.push(now, Update::NodeKept { lid });
+                }
+            }
+        }
+    }
+
+    /// A frame from the fabric has this source address. True if that is worth looking at no more in this
+    /// second.
+    #[inline]
+    pub(super) fn hear_far(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
+        if is_group(mac) || mac == self.settings.mac {
+            return self.no_source(now, mac, lid);
+        }
+        if !self.settings.learning {
+            return self.hear_far_without_learning(now, mac, lid);
+        }
+        match self.far.hear(second(now), mac, lid) {
+            Heard::Known => true,
+            Heard::Again(told) => {
+                self.tell_mac_again(now, mac, Place::At(lid), told);
+                true
+            }
+            Heard::Elsewhere(from) => self.mac_moves(now, mac, Place::At(from), Place::At(lid)),
+            Heard::Unknown if self.near.lookup(mac).is_some() => {
+                self.mac_moves(now, mac, Place::Here, Place::At(lid))
+            }
+            Heard::Unknown => {
+                self.put(now, mac, Place::At(lid), true);
+                self.counters.mac_learned += 1;
+                self.publish_mac(now, mac, Place::At(lid));
+                true
+            }
+        }
+    }
+
+    /// A source address that no other station can have. The interface's own is told of.
+    #[cold]
+    fn no_source(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
+        if mac == self.settings.mac {
+            let (kept, other) = (Place::Here, Place::At(lid));
+            if self.told_own != Some(mac) {
+                self.told_own = Some(mac);
+                self.events.push(Event::MacConflict { mac, kept, other });
+                self.updates.push(now, Update::MacKept { mac });
+            }
+        }
+        true
+    }
+
+    /// What is heard of elsewhere is behind the interface no more, even if nobody keeps where it is.
+    fn hear_far_without_learning(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
+        match self.near.lookup(mac) {
+            Some(_) => self.mac_moves(now, mac, Place::Here, Place::At(lid)),
+            None => true,
+        }
+    }
+
+    /// A frame from the TAP has this source address.
+    #[inline]
+    pub(super) fn hear_near(&mut self, now: Time, mac: Mac) {
+        if mac == self.settings.mac || self.last_near == (mac, second(now)) {
+            return;
+        }
+        if is_group(mac) || mac == [0; 6] {
+            return;
+        }
+        let followed = match self.near.hear(second(now), mac, Lid::NONE) {
+            Heard::Known | Heard::Elsewhere(_) => true,
+            Heard::Again(told) => {
+                self.tell_mac_again(now, mac, Place::Here, told);
+                true
+            }
+            Heard::Unknown => match self.far.lookup(mac) {
+                Some(lid) => self.mac_moves(now, mac, Place::At(lid), Place::Here),
+                None => {
+                    self.put(now, mac, Place::Here, true);
+                    self.publish_mac(now, mac, Place::Here);
+                    true
+                }
+            },
+        };
+        if followed {
+            self.last_near = (mac, second(now));
+        }
+    }
+
+    /// Whether the move was followed.
+    #[cold]
+    fn mac_moves(&mut self, now: Time, mac: Mac, from: Place, to: Place) -> bool {
+        match self.mac_damping.change(now, mac, from, to) {
+            Verdict::Follow => {
+                self.put(now, mac, to, true);
+                self.counters.mac_moved += 1;
+                self.publish_mac(now, mac, to);
+                true
+            }
+            Verdict::Keep { first } => {
+                self.counters.mac_damped += 1;
+                if first {
+                    let (kept, other) = (from, to);
+                    self.events.push(Event::MacConflict { mac, kept, other });
+                    self.updates.push(now, Update::MacKept { mac });
+                }
+                false
+            }
+        }
+    }
+
+    /// An address is at one place: behind the interface or behind a member, never both.
+    fn put(&mut self, now: Time, mac: Mac, place: Place, ours: bool) {
+        self.forget_last();
+        match place {
+            Place::At(lid) => {
+                self.near_changed |= self.near.remove(mac);
+                if self.settings.learning {
+                    let gone = self.far.set(second(now), mac, lid, ours);
+                    self.counters.mac_evicted += gone.ours as u64;
+                }
+            }
+            Place::Here => {
+                self.far.remove(mac);
+                self.near_changed |= self.near.lookup(mac).is_none();
+                self.near.set(second(now), mac, Lid::NONE, ours);
+            }
+        }
+    }
+
+    fn publish_mac(&mut self, now: Time, mac: Mac, place: Place) {
+        if self.updates.push(now, Update::Mac { mac, place }) {
+            self.table_of(place).set_told(second(now), mac);
+        }
+    }
+
+    #[cold]
+    fn tell_mac_again(&mut self, now: Time, mac: Mac, place: Place, told: Option<Second>) {
+        if self.is_long_ago(now, told) {
+            self.publish_mac(now, mac, place);
+        }
+    }
+
+    /// Whether other replicas are to be told anew: they forget what they have not heard of.
+    fn is_long_ago(&self, now: Time, told: Option<Second>) -> bool {
+        let every = (self.ageing_seconds() / 4).max(1);
+        told.is_none_or(|told| second(now).saturating_sub(told) >= every)
+    }
+
+    /// Takes in the news of another replica; makes none of its own.
+    pub fn apply(&mut self, now: Time, update: &Update) {
+        match *update {
+            Update::Mac { mac, place } => {
+                let known = match self.near.lookup(mac) {
+                    Some(_) => Some(Place::Here),
+                    None => self.far.lookup(mac).map(Place::At),
+                };
+                if let Some(from) = known.filter(|known| *known != place) {
+                    self.mac_damping.note(now, mac, from, place);
+                }
+                if mac != self.settings.mac {
+                    self.put(now, mac, place, false);
+                }
+                // They know already.
+                self.table_of(place).set_told(second(now), mac);
+            }
+            Update::MacKept { mac } if mac == self.settings.mac => self.told_own = Some(mac),
+            Update::MacKept { mac } => self.mac_damping.keep(now, mac),
+            Update::Node { lid, address } => self.apply_node(now, lid, address),
+            Update::NodeKept { lid } => self.node_damping.keep(now, lid),
+            Update::ToldDuplicate => self.told_duplicate = true,
+        }
+    }
+
+    fn apply_node(&mut self, now: Time, lid: Lid, address: NodeAddress) {
+        match self.nodes.check(second(now), lid, address) {
+            Origin::Known | Origin::Again(_) => {}
+            // It was not, by the list that the other replica had.
+            Origin::Forged => return,
+            Origin::New => self.nodes.learn(second(now), lid, address),
+            Origin::Moved(from) => {
+                self.node_damping.note(now, lid, from, address);
+                self.nodes.learn(second(now), lid, address);
+            }
+        }
+        self.nodes.set_told(second(now), lid);
+        self.forget_last();
+    }
+}

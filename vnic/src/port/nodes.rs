@@ -1,0 +1,410 @@
+//! Where the members of the switch are on the fabric: by the manager's or the configuration's list, and by
+//! where packets come from.
+
+use std::collections::HashMap;
+
+use fabric::{AddressHandle, Qpn};
+use foldhash::fast::RandomState;
+
+use super::macs::Second;
+use super::order::Order;
+use super::types::NodeInfo;
+use crate::Lid;
+use crate::directory::{Directory, NodeAddress};
+
+/// Members that are known without being listed.
+const LEARNED_MAX: usize = 16_384;
+/// A queue pair that is not known.
+const NO_QPN: Qpn = Qpn::new(0);
+
+struct Node {
+    lid: Lid,
+    address: NodeAddress,
+    /// The list has it.
+    listed: bool,
+    /// The list has its queue pair as well.
+    pinned: bool,
+    /// What is known of it was learned, and is forgotten in time: it is in the order of use.
+    ages: bool,
+    heard: Second,
+    /// When other replicas were last told.
+    told: Option<Second>,
+    ah: Option<AddressHandle>,
+    live: bool,
+}
+
+/// What the table says to a packet's origin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// The LID is there.
+    Known,
+    /// Likewise, heard of for the first time in this second; other replicas were last told then.
+    Again(Option<Second>),
+    /// It is not known where the LID is.
+    New,
+    /// The LID was there, and may have moved.
+    Moved(NodeAddress),
+    /// The LID is elsewhere, or nowhere.
+    Forged,
+}
+
+/// The members by LID.
+#[derive(Default)]
+pub struct Nodes {
+    slots: Vec<Node>,
+    free: Vec<u32>,
+    by_lid: HashMap<u32, u32, RandomState>,
+    order: Order,
+    ageing: usize,
+    closed: bool,
+    /// Address handles that are no longer named, for the caller to end.
+    pub released: Vec<AddressHandle>,
+}
+
+impl Nodes {
+    /// Whether a LID is a member's.
+    pub fn knows(&self, lid: Lid) -> bool {
+        self.by_lid.contains_key(&lid.get())
+    }
+
+    /// Whether nobody but those listed is a member.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Where a LID is; `None` too while its queue pair is not known.
+    #[inline]
+    pub fn reachable(&self, lid: Lid) -> Option<u32> {
+        let slot = *self.by_lid.get(&lid.get())?;
+        (self.slots[slot as usize].address.qpn != NO_QPN).then_some(slot)
+    }
+
+    pub fn address(&self, slot: u32) -> NodeAddress {
+        self.slots[slot as usize].address
+    }
+
+    /// What is known of a LID.
+    pub fn find(&self, lid: Lid) -> Option<NodeAddress> {
+        self.by_lid.get(&lid.get()).map(|slot| self.address(*slot))
+    }
+
+    pub fn ah(&self, slot: u32) -> Option<AddressHandle> {
+        self.slots[slot as usize].ah
+    }
+
+    pub fn set_ah(&mut self, slot: u32, ah: AddressHandle) {
+        let old = self.slots[slot as usize].ah.replace(ah);
+        self.released.extend(old.filter(|old| *old != ah));
+    }
+
+    pub fn release_all(&mut self) {
+        let handles = self.slots.iter_mut().filter_map(|node| node.ah.take());
+        self.released.extend(handles);
+    }
+
+    /// A packet came from `source` that says it is from `lid`.
+    #[inline]
+    pub fn check(&mut self, second: Second, lid: Lid, source: NodeAddress) -> Origin {
+        let Some(slot) = self.by_lid.get(&lid.get()).copied() else {
+            return match self.closed {
+                true => Origin::Forged,
+                false => Origin::New,
+            };
+        };
+        let node = &mut self.slots[slot as usize];
+        if node.address == source {
+            if !node.ages || node.heard == second {
+                return Origin::Known;
+            }
+            node.heard = second;
+            self.order.touch(slot);
+            return Origin::Again(node.told);
+        }
+        let same_port = node.address.gid == source.gid;
+        if self.closed && (node.pinned || !same_port) {
+            return Origin::Forged;
+        }
+        match same_port && node.address.qpn == NO_QPN {
+            true => Origin::New,
+            false => Origin::Moved(node.address),
+        }
+    }
+
+    /// A member was found to be at `address`.
+    pub fn learn(&mut self, second: Second, lid: Lid, address: NodeAddress) {
+        let slot = match self.by_lid.get(&lid.get()) {
+            Some(slot) => *slot,
+            None => {
+                while self.ageing >= LEARNED_MAX {
+                    self.forget_oldest();
+                }
+                self.new_slot(lid, address)
+            }
+        };
+        self.set_address(slot, address);
+        let node = &mut self.slots[slot as usize];
+        node.heard = second;
+        node.told = None;
+        // Where the list is not complete it may be old, too: whoever speaks knows better.
+        node.pinned = false;
+        if !node.ages {
+            node.ages = true;
+            self.ageing += 1;
+            self.order.push(slot);
+        } else {
+            self.order.touch(slot);
+        }
+    }
+
+    /// Other replicas were told of a member.
+    pub fn set_told(&mut self, second: Second, lid: Lid) {
+        if let Some(slot) = self.by_lid.get(&lid.get()) {
+            self.slots[*slot as usize].told = Some(second);
+        }
+    }
+
+    /// Takes over a list in place of the one before.
+    pub fn set_directory(&mut self, directory: &Directory) {
+        self.closed = directory.closed;
+        for slot in 0..self.slots.len() as u32 {
+            let node = &self.slots[slot as usize];
+            if node.live && !directory.nodes.contains_key(&node.lid) {
+                self.unlist(slot);
+            }
+        }
+        for (lid, address) in &directory.nodes {
+            self.list(*lid, *address);
+        }
+    }
+
+    /// Takes a member off the list. What was learned of it stays where others than those listed may be
+    /// members.
+    fn unlist(&mut self, slot: u32) {
+        let node = &mut self.slots[slot as usize];
+        node.listed = false;
+        node.pinned = false;
+        if self.closed || !node.ages {
+            self.forget(slot);
+        }
+    }
+
+    fn list(&mut self, lid: Lid, address: NodeAddress) {
+        let known = self.by_lid.get(&lid.get()).copied();
+        let slot = known.unwrap_or_else(|| self.new_slot(lid, address));
+        let pinned = address.qpn != NO_QPN;
+        let node = &mut self.slots[slot as usize];
+        node.listed = true;
+        node.pinned = pinned;
+        let keeps_learned = !pinned && node.address.gid == address.gid;
+        if !keeps_learned {
+            self.stop_ageing(slot);
+            self.set_address(slot, address);
+        }
+    }
+
+    /// When the member that was not heard of for the longest time was.
+    pub fn oldest(&self) -> Option<Second> {
+        let slot = self.order.oldest()?;
+        Some(self.slots[slot as usize].heard)
+    }
+
+    /// Forgets what was learned of members that were last heard of in that second or before, up to `most`
+    /// of them. How many that were.
+    pub fn expire(&mut self, until: Second, most: usize) -> usize {
+        let mut count = 0;
+        while count < most && self.oldest().is_some_and(|heard| heard <= until) {
+            self.forget_oldest();
+            count += 1;
+        }
+        count
+    }
+
+    /// The members, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = NodeInfo> {
+        let live = self.slots.iter().filter(|node| node.live);
+        live.map(|node| NodeInfo {
+            lid: node.lid,
+            address: node.address,
+            listed: node.listed,
+        })
+    }
+
+    /// Forgets what was learned.
+    pub fn forget_learned(&mut self) {
+        while self.order.oldest().is_some() {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some(slot) = self.order.oldest() else {
+            return;
+        };
+        let node = &self.slots[slot as usize];
+        if !node.listed {
+            return self.forget(slot);
+        }
+        let address = NodeAddress {
+            qpn: NO_QPN,
+            ..node.address
+        };
+        self.stop_ageing(slot);
+        self.set_address(slot, address);
+    }
+
+    fn forget(&mut self, slot: u32) {
+        self.stop_ageing(slot);
+        let node = &mut self.slots[slot as usize];
+        self.released.extend(node.ah.take());
+        node.live = false;
+        self.by_lid.remove(&node.lid.get());
+        self.free.push(slot);
+    }
+
+    fn stop_ageing(&mut self, slot: u32) {
+        let node = &mut self.slots[slot as usize];
+        if node.ages {
+            node.ages = false;
+            self.ageing -= 1;
+            self.order.remove(slot);
+        }
+    }
+
+    fn set_address(&mut self, slot: u32, address: NodeAddress) {
+        let node = &mut self.slots[slot as usize];
+        if node.address != address {
+            node.address = address;
+            self.released.extend(node.ah.take());
+        }
+    }
+
+    fn new_slot(&mut self, lid: Lid, address: NodeAddress) -> u32 {
+        let node = Node {
+            lid,
+            address,
+            listed: false,
+            pinned: false,
+            ages: false,
+            heard: 0,
+            told: None,
+            ah: None,
+            live: true,
+        };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = node;
+                slot
+            }
+            None => {
+                self.slots.push(node);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        self.by_lid.insert(lid.get(), slot);
+        slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::Gid;
+
+    use super::*;
+
+    fn address(node: u8, qpn: u32) -> NodeAddress {
+        let mut gid = [0; 16];
+        (gid[0], gid[15]) = (0xfe, node);
+        NodeAddress {
+            gid: Gid(gid),
+            qpn: Qpn::new(qpn),
+        }
+    }
+
+    fn directory(closed: bool, nodes: &[(u32, NodeAddress)]) -> Directory {
+        Directory {
+            nodes: nodes.iter().map(|(l, a)| (Lid::new(*l), *a)).collect(),
+            closed,
+        }
+    }
+
+    fn listed(closed: bool, nodes: &[(u32, NodeAddress)]) -> Nodes {
+        let mut table = Nodes::default();
+        table.set_directory(&directory(closed, nodes));
+        table
+    }
+
+    #[test]
+    fn where_the_list_is_complete_nobody_else_is_believed() {
+        let mut t = listed(true, &[(7, address(7, 0x70)), (8, address(8, 0))]);
+        let mut check = |lid, from| t.check(1, Lid::new(lid), from);
+        assert_eq!(check(7, address(7, 0x70)), Origin::Known);
+        assert_eq!(check(7, address(7, 0x71)), Origin::Forged);
+        assert_eq!(check(7, address(9, 0x70)), Origin::Forged);
+        assert_eq!(check(9, address(9, 0x90)), Origin::Forged);
+        assert_eq!(check(8, address(7, 0x80)), Origin::Forged);
+        // A queue pair that is not listed is learned from its port alone.
+        assert_eq!(check(8, address(8, 0x80)), Origin::New);
+        t.learn(1, Lid::new(8), address(8, 0x80));
+        let mut check = |lid, from| t.check(1, Lid::new(lid), from);
+        assert_eq!(check(8, address(8, 0x80)), Origin::Known);
+        assert_eq!(check(8, address(8, 0x81)), Origin::Moved(address(8, 0x80)));
+        assert_eq!(check(8, address(7, 0x80)), Origin::Forged);
+    }
+
+    #[test]
+    fn where_it_is_not_who_sends_is_learned_and_forgotten_in_time() {
+        let mut t = listed(false, &[(7, address(7, 0))]);
+        assert_eq!(t.check(1, Lid::new(9), address(9, 1)), Origin::New);
+        t.learn(1, Lid::new(9), address(9, 1));
+        t.learn(2, Lid::new(7), address(7, 5));
+        assert!(t.reachable(Lid::new(7)).is_some());
+        let slot = t.reachable(Lid::new(9)).unwrap();
+        t.set_ah(slot, AddressHandle(3));
+        assert_eq!(t.check(3, Lid::new(9), address(9, 1)), Origin::Again(None));
+        assert_eq!(t.expire(2, usize::MAX), 1);
+        // The one listed is still a member, whose queue pair is not known.
+        assert_eq!(t.reachable(Lid::new(7)), None);
+        assert_eq!(t.find(Lid::new(7)), Some(address(7, 0)));
+        assert_eq!(t.expire(3, usize::MAX), 1);
+        assert!(!t.knows(Lid::new(9)));
+        assert_eq!(t.released.pop(), Some(AddressHandle(3)));
+    }
+
+    #[test]
+    fn a_new_list_keeps_what_it_does_not_contradict() {
+        let mut t = listed(
+            true,
+            &[(7, address(7, 0)), (8, address(8, 8)), (9, address(9, 9))],
+        );
+        t.learn(1, Lid::new(7), address(7, 0x77));
+        for (lid, ah) in [(7, 1), (8, 2), (9, 3)] {
+            let slot = t.reachable(Lid::new(lid)).unwrap();
+            t.set_ah(slot, AddressHandle(ah));
+        }
+        t.set_directory(&directory(
+            true,
+            &[(7, address(7, 0)), (8, address(8, 0x88))],
+        ));
+        assert_eq!(t.find(Lid::new(7)), Some(address(7, 0x77)));
+        assert_eq!(t.find(Lid::new(8)), Some(address(8, 0x88)));
+        assert_eq!(t.find(Lid::new(9)), None);
+        let mut released: Vec<u32> = t.released.iter().map(|ah| ah.0).collect();
+        released.sort_unstable();
+        assert_eq!(released, [2, 3]);
+        // Whoever is listed no more was learned, where others may be members too.
+        t.set_directory(&directory(false, &[]));
+        assert_eq!(t.iter().count(), 1);
+        assert_eq!(t.find(Lid::new(7)), Some(address(7, 0x77)));
+    }
+
+    #[test]
+    fn forged_lids_without_number_take_no_more_memory_than_the_bound() {
+        let mut t = listed(false, &[(7, address(7, 7))]);
+        for n in 100..100_000 {
+            t.learn(n, Lid::new(n), address(1, n));
+        }
+        assert_eq!(t.iter().count(), LEARNED_MAX + 1);
+        assert!(t.knows(Lid::new(7)) && t.knows(Lid::new(99_999)));
+        assert_eq!(t.slots.len(), LEARNED_MAX + 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! From the fabric to the TAP.
+
+use super::frame::{is_group, is_tagged};
+use super::learning::second;
+use super::types::{Meta, Sizes};
+use super::{Last, VeswPort, count};
+use crate::packet::{self, Arrival, Decoded, Profile, Receiver, Refusal, Strictness};
+use crate::{Lid, Mac, Time};
+
+impl VeswPort {
+    /// Takes a datagram: the frame in it, for the TAP.
+    ///
+    /// # Errors
+    /// Why it is dropped; it is counted.
+    #[inline]
+    pub fn from_fabric<'p>(
+        &mut self,
+        now: Time,
+        meta: &Meta,
+        packet: &'p [u8],
+    ) -> Result<&'p [u8], Refusal> {
+        let decoded = match packet::decode(packet, Profile::Wire0, Strictness::Strict) {
+            Ok(decoded) => decoded,
+            Err(why) => return self.refuse(why, None),
+        };
+        let frame = decoded.frame;
+        if let Err(why) = self.take(now, meta, &decoded) {
+            return self.refuse(why, Some(frame.len()));
+        }
+        let Some((destination, source)) = addresses(frame) else {
+            return self.refuse(Refusal::Runt, Some(frame.len()));
+        };
+        self.learn(now, meta, decoded.header.slid, source);
+        let (group, tagged) = (is_group(destination), is_tagged(frame));
+        count::delivered(&mut self.counters, group, tagged, Sizes::one(frame.len()));
+        Ok(frame)
+    }
+
+    #[cold]
+    fn refuse<T>(&mut self, why: Refusal, frame_len: Option<usize>) -> Result<T, Refusal> {
+        count::refused(&mut self.counters, why, frame_len);
+        Err(why)
+    }
+
+    #[inline]
+    fn take(&mut self, now: Time, meta: &Meta, decoded: &Decoded<'_>) -> Result<(), Refusal> {
+        let slid = decoded.header.slid;
+        if slid == self.switch.slid() && meta.source() != self.settings.local {
+            self.hear_duplicate(now, meta.source());
+            return Err(Refusal::ForgedLid);
+        }
+        let common = self.switch.header();
+        let receiver = Receiver {
+            lid: common.slid,
+            groups: self.groups.lids(),
+            pkey: common.pkey,
+            vesw_id: common.vesw_id,
+            forwarding: self.is_forwarding(),
+            eth_mtu: self.mtu(),
+        };
+        let arrival = match meta.multicast {
+            true => Arrival::Group,
+            false => Arrival::Addressed,
+        };
+        packet::admit(decoded, &receiver, arrival)?;
+        let is_same =
+            |last: Last| last.slid == slid && last.meta == *meta && last.at == second(now);
+        if self.last.is_some_and(is_same) {
+            return Ok(());
+        }
+        self.hear_node(now, slid, meta)
+    }
+
+    /// Learns from the source of a frame, unless it is that of the frame before.
+    #[inline]
+    fn learn(&mut self, now: Time, meta: &Meta, slid: Lid, source: Mac) {
+        let this = Last {
+            meta: *meta,
+            slid,
+            source,
+            at: second(now),
+        };
+        if self.last != Some(this) {
+            self.last = None;
+            if self.hear_far(now, source, slid) {
+                self.last = Some(this);
+            }
+        }
+    }
+
+    /// Takes a frame that a virtual port of this daemon on the same switch sent, uncut; `sizes` are those
+    /// of the frames that it would have become. False if it is dropped, and counted.
+    #[inline]
+    pub fn from_sibling(&mut self, now: Time, slid: Lid, frame: &[u8], sizes: Sizes) -> bool {
+        let Some((destination, source)) = addresses(frame) else {
+            count::refused(&mut self.counters, Refusal::Runt, Some(frame.len()));
+            return false;
+        };
+        let longest = sizes.full.max(sizes.last);
+        let why = if !self.is_forwarding() {
+            Some(Refusal::DropState)
+        } else if longest > self.frame_max() {
+            Some(Refusal::Oversize)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            for _ in 0..sizes.count {
+                count::refused(&mut self.counters, why, Some(longest));
+            }
+            return false;
+        }
+        let meta = Meta {
+            src_gid: self.settings.local.gid,
+            src_qpn: self.settings.local.qpn,
+            multicast: false,
+        };
+        self.learn(now, &meta, slid, source);
+        let (group, tagged) = (is_group(destination), is_tagged(frame));
+        count::delivered(&mut self.counters, group, tagged, sizes);
+        true
+    }
+
+    /// Counts frames that the TAP did not take.
+    pub fn count_not_taken(&mut self, frames: u64) {
+        count::not_taken(&mut self.counters, frames);
+    }
+}
+
+/// Destination and source of a frame.
+#[inline]
+fn addresses(frame: &[u8]) -> Option<(Mac, Mac)> {
+    let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5] = *frame.first_chunk::<12>()?;
+    Some(([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]))
+}

@@ -1,0 +1,317 @@
+//! Which packets are for the TAP.
+
+use std::sync::Arc;
+
+use fabric::PKey;
+use proptest::prelude::*;
+
+use crate::counters::Counters;
+use crate::directory::Directory;
+use crate::packet::{Header16B, Refusal};
+use crate::port::testing::*;
+use crate::port::{Event, Meta, Sizes, VeswPort};
+use crate::{Lid, Time};
+
+/// Port 5 of the switch, which a packet from port 7 reaches.
+fn take(port: &mut VeswPort, multicast: bool, packet: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let meta = from(7, multicast);
+    let taken = port.from_fabric(Time(0), &meta, packet);
+    taken.map(<[u8]>::to_vec)
+}
+
+fn unicast() -> Header16B {
+    header(7, Lid::new(5))
+}
+
+/// That this is all that was counted.
+fn assert_counted(port: &VeswPort, name: &str) {
+    let counted: Vec<(&str, u64)> = port
+        .counters()
+        .named()
+        .into_iter()
+        .filter(|(n, count)| *count > 0 && !["rx_errors", "rx_dropped"].contains(n))
+        .collect();
+    assert_eq!(counted, [(name, 1)]);
+}
+
+fn refused(port: &mut VeswPort, multicast: bool, packet: &[u8]) -> Refusal {
+    let got = take(port, multicast, packet);
+    got.expect_err("it is to be refused")
+}
+
+#[test]
+fn a_frame_comes_as_it_was_sent() {
+    let mut port = port(5);
+    let sent = frame_of(1000, mac(5), mac(7));
+    let got = take(&mut port, false, &packet(&unicast(), &sent));
+    assert_eq!(got, Ok(sent));
+    let expected = Counters {
+        rx_packets: 1,
+        rx_bytes: 1004,
+        rx_unicast: 1,
+        rx_untagged: 1,
+        rx_512_1023: 1,
+        mac_learned: 1,
+        ..Counters::default()
+    };
+    assert_eq!(*port.counters(), expected);
+}
+
+// R01, R14
+#[test]
+fn r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_counter() {
+    let good = packet(&unicast(), &frame(mac(5), mac(7)));
+    let with = |at: usize, xor: u8| {
+        let mut packet = good.clone();
+        packet[at] ^= xor;
+        packet
+    };
+    let headers = |header: Header16B| packet(&header, &frame(mac(5), mac(7)));
+    let cases = [
+        (with(8, 0x01), "rx_bad_l4"),
+        (with(7, 0x20), "rx_bad_l2"),
+        (with(2, 0x10), "rx_length_mismatch"),
+        (good[..87].to_vec(), "rx_truncated"),
+        (with(87, 0x08), "rx_bad_tail"),
+        (headers(header(0, Lid::new(5))), "rx_bad_lid"),
+        (headers(header(7, Lid::new(6))), "rx_bad_lid"),
+        (headers(header(7, Lid::new(0xf0_0003))), "rx_bad_lid"),
+        (
+            headers(Header16B {
+                pkey: PKey::new(0x8002),
+                ..unicast()
+            }),
+            "rx_bad_pkey",
+        ),
+        // R02, R03
+        (
+            headers(Header16B {
+                vesw_id: 258,
+                ..unicast()
+            }),
+            "rx_bad_veswid",
+        ),
+        (
+            headers(Header16B {
+                vesw_id: 3,
+                ..unicast()
+            }),
+            "rx_bad_veswid",
+        ),
+    ];
+    for (packet, name) in cases {
+        let mut port = port(5);
+        assert_eq!(refused(&mut port, false, &packet).counter(), name);
+        assert_counted(&port, name);
+        assert_eq!(
+            port.learned(Time(0)).count() + port.nodes().count(),
+            0,
+            "{name}"
+        );
+    }
+}
+
+// R04
+#[test]
+fn r04_nothing_is_taken_while_the_port_does_not_forward() {
+    let mut port = port(5);
+    port.set_up(false);
+    let packet = packet_to(Lid::new(5), 7);
+    assert_eq!(refused(&mut port, false, &packet), Refusal::DropState);
+    assert_counted(&port, "rx_drop_state");
+    assert_eq!(
+        (port.counters().rx_errors, port.counters().rx_dropped),
+        (1, 1)
+    );
+}
+
+// R05, R06, R07
+#[test]
+fn r05_frames_of_the_mtu_and_18_bytes_are_taken_and_no_longer_ones() {
+    for mtu in [1500, 1000] {
+        let mut port = port(5);
+        port.set_mtu(mtu);
+        let longest = usize::from(mtu) + 18;
+        let of = |len: usize| packet(&unicast(), &frame_of(len, mac(5), mac(7)));
+        assert!(take(&mut port, false, &of(longest)).is_ok());
+        assert_eq!(
+            refused(&mut port, false, &of(longest + 1)),
+            Refusal::Oversize
+        );
+        let c = port.counters();
+        assert_eq!((c.rx_packets, c.rx_bytes), (2, 2 * longest as u64 + 9));
+        assert_eq!((c.rx_oversize, c.rx_unicast, c.rx_untagged), (1, 1, 1));
+        assert_eq!(port.frame_max(), longest);
+    }
+    // The switch's MTU counts where the interface's is larger.
+    let mut port = port(5);
+    port.set_mtu(9000);
+    assert_eq!(port.mtu(), 1500);
+}
+
+#[test]
+fn r06_frames_of_less_than_60_bytes_are_dropped() {
+    let mut port = port(5);
+    let mut packet = packet(&unicast(), &frame(mac(5), mac(7)));
+    // One more byte of padding.
+    packet[87] += 1;
+    assert_eq!(refused(&mut port, false, &packet), Refusal::Runt);
+    let expected = Counters {
+        rx_packets: 1,
+        rx_bytes: 63,
+        rx_64_size: 1,
+        rx_runt: 1,
+        rx_errors: 1,
+        rx_dropped: 1,
+        ..Counters::default()
+    };
+    assert_eq!(*port.counters(), expected);
+}
+
+// R12
+#[test]
+fn r12_own_multicast_is_dropped_when_it_comes_back() {
+    let mut port = port(5);
+    let Sent::Packet(_, _, packet) = send(&mut port, &frame(BROADCAST, mac(5))) else {
+        panic!("broadcast has a way")
+    };
+    let meta = from(5, true);
+    let got = port.from_fabric(Time(0), &meta, &packet);
+    assert_eq!(got, Err(Refusal::SelfMulticast));
+    assert_eq!(
+        (port.counters().rx_self_mcast, port.counters().rx_errors),
+        (1, 0)
+    );
+    assert_eq!(port.poll_event(), None);
+}
+
+// R13
+#[test]
+fn r13_frames_for_whoever_is_behind_the_interface_are_taken() {
+    let mut port = port(5);
+    let guest = [0x52, 0x54, 0, 1, 2, 3];
+    let got = take(&mut port, false, &packet(&unicast(), &frame(guest, mac(7))));
+    assert!(got.is_ok());
+}
+
+#[test]
+fn unicast_for_others_that_was_flooded_is_dropped_in_silence() {
+    let mut port = port(5);
+    let packet = packet_to(Lid::new(6), 7);
+    assert_eq!(refused(&mut port, true, &packet), Refusal::OtherLid);
+    assert_counted(&port, "rx_other_lid");
+    // What was flooded for this port is taken.
+    assert!(take(&mut port, true, &packet_to(Lid::new(5), 7)).is_ok());
+}
+
+#[test]
+fn the_tables_groups_are_joined_and_no_others() {
+    let mut port = port(5);
+    let group = Lid::new(0xf0_0009);
+    assert!(take(&mut port, true, &packet_to(group, 7)).is_err());
+    let mac = [1, 0, 0x5e, 0, 0, 9];
+    port.set_table(Arc::new(table(&[(mac, group.get() << 8)])));
+    assert!(take(&mut port, true, &packet_to(group, 7)).is_ok());
+    port.set_table(Arc::default());
+    assert!(take(&mut port, true, &packet_to(group, 7)).is_err());
+}
+
+#[test]
+fn where_the_members_are_listed_a_forged_source_is_dropped_and_told_of_once() {
+    let mut port = port(5);
+    let nodes = [7, 8].map(|lid| (Lid::new(lid), address(lid)));
+    port.set_directory(&Directory {
+        nodes: nodes.into(),
+        closed: true,
+    });
+    let packet = packet_to(ALL, 8);
+    for _ in 0..3 {
+        assert_eq!(refused(&mut port, true, &packet), Refusal::ForgedLid);
+    }
+    let (lid, from_) = (Lid::new(8), address(7));
+    assert_eq!(
+        port.poll_event(),
+        Some(Event::ForgedLid { lid, from: from_ })
+    );
+    assert_eq!(port.poll_event(), None);
+    let c = port.counters();
+    assert_eq!((c.rx_forged_lid, c.rx_packets, c.mac_learned), (3, 0, 0));
+    assert!(port.from_fabric(Time(0), &from(8, true), &packet).is_ok());
+    // Nobody else is a member.
+    assert_eq!(
+        port.from_fabric(Time(0), &from(9, true), &packet_to(ALL, 9)),
+        Err(Refusal::ForgedLid)
+    );
+}
+
+#[test]
+fn somebody_else_with_the_ports_lid_is_told_of_once() {
+    let mut port = port(5);
+    let packet = packet_to(ALL, 5);
+    for _ in 0..3 {
+        let got = port.from_fabric(Time(0), &from(99, true), &packet);
+        assert_eq!(got, Err(Refusal::ForgedLid));
+    }
+    let (lid, other) = (Lid::new(5), address(99));
+    assert_eq!(port.poll_event(), Some(Event::DuplicateLid { lid, other }));
+    assert_eq!(port.poll_event(), None);
+    assert_eq!(port.counters().rx_forged_lid, 3);
+    port.configure(&info(6));
+    assert!(port.from_fabric(Time(0), &from(99, true), &packet).is_ok());
+}
+
+#[test]
+fn a_large_send_of_a_sibling_counts_as_the_frames_that_it_would_have_been() {
+    let mut port = port(5);
+    let sizes = Sizes {
+        full: 1514,
+        count: 10,
+        last: 100,
+    };
+    let large = frame_of(14_000, mac(5), mac(6));
+    assert!(port.from_sibling(Time(0), Lid::new(6), &large, sizes));
+    let c = port.counters();
+    assert_eq!(
+        (c.rx_packets, c.rx_unicast, c.rx_bytes),
+        (10, 10, 9 * 1518 + 104)
+    );
+    assert_eq!(
+        send(&mut port, &frame(mac(6), mac(5))).dlid(),
+        Some(Lid::new(6))
+    );
+    port.set_mtu(1000);
+    assert!(!port.from_sibling(Time(0), Lid::new(6), &large, sizes));
+    port.set_up(false);
+    assert!(!port.from_sibling(Time(0), Lid::new(6), &large, sizes));
+    let c = port.counters();
+    assert_eq!((c.rx_oversize, c.rx_drop_state, c.rx_errors), (10, 10, 20));
+}
+
+proptest! {
+    /// Whatever arrives is taken or refused, and counted once.
+    #[test]
+    fn any_packet_is_counted_once(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        damage in prop::collection::vec((0..88_usize, any::<u8>()), 0..3),
+        garbage in any::<bool>(),
+        node in 4..9_u32,
+        multicast in any::<bool>(),
+    ) {
+        let mut packet = packet(&unicast(), &frame(mac(5), mac(7)));
+        for (at, byte) in damage {
+            packet[at] = byte;
+        }
+        let bytes = if garbage { bytes } else { packet };
+        let mut port = port(5);
+        let meta: Meta = from(node, multicast);
+        let taken = port.from_fabric(Time(0), &meta, &bytes).is_ok();
+        let c = *port.counters();
+        let delivered = c.rx_unicast + c.rx_mcastbcast;
+        prop_assert_eq!(delivered, u64::from(taken));
+        let refusals: u64 = Refusal::ALL
+            .iter()
+            .map(|r| c.named().iter().find(|(n, _)| *n == r.counter()).map_or(0, |(_, c)| *c))
+            .sum();
+        prop_assert_eq!(refusals, u64::from(!taken));
+    }
+}

@@ -1,0 +1,175 @@
+//! Several replicas of one port.
+
+use fabric::AddressHandle;
+
+use crate::port::testing::*;
+use crate::port::{Event, Forward, Place, Settings, Update, VeswPort};
+use crate::{Lid, Mac, Time};
+
+const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
+
+/// Two replicas of port 5, of which the first tells the control side.
+fn pair() -> [VeswPort; 2] {
+    [true, false].map(|tells| {
+        let settings = Settings {
+            tells,
+            ..settings(5)
+        };
+        port_with(settings, &info(5))
+    })
+}
+
+fn hear(port: &mut VeswPort, now: u64, source: Mac, lid: u32) {
+    let packet = packet(&header(lid, ALL), &frame(BROADCAST, source));
+    assert!(
+        port.from_fabric(Time(now), &from(lid, true), &packet)
+            .is_ok()
+    );
+}
+
+fn tell(now: u64, teller: &mut VeswPort, told: &mut VeswPort) -> Vec<Update> {
+    let updates: Vec<Update> = teller.drain_updates().collect();
+    for update in &updates {
+        told.apply(Time(now), update);
+    }
+    assert!(!told.has_updates(), "news must not go round");
+    updates
+}
+
+#[test]
+fn what_one_replica_learns_the_others_know() {
+    let [mut one, mut two] = pair();
+    hear(&mut one, 0, GUEST, 7);
+    send_at(&mut one, 0, &frame(BROADCAST, [0x52, 0, 0, 0, 0, 1]));
+    let updates = tell(0, &mut one, &mut two);
+    assert_eq!(updates.len(), 3, "{updates:?}");
+    let sent = send(&mut two, &frame(GUEST, mac(5)));
+    assert_eq!((sent.dlid(), sent.by_group()), (Some(Lid::new(7)), false));
+    assert_eq!(two.local_macs(), one.local_macs());
+    assert_eq!(
+        (one.counters().mac_learned, two.counters().mac_learned),
+        (1, 0)
+    );
+    // A move is one there, too.
+    hear(&mut two, 1, GUEST, 8);
+    let updates = tell(1, &mut two, &mut one);
+    assert!(updates.contains(&Update::Mac {
+        mac: GUEST,
+        place: Place::At(Lid::new(8))
+    }));
+    assert_eq!(
+        send(&mut one, &frame(GUEST, mac(5))).dlid(),
+        Some(Lid::new(8))
+    );
+}
+
+#[test]
+fn flows_have_one_entropy_in_all_replicas() {
+    let [mut one, mut two] = pair();
+    let f = frame(BROADCAST, mac(5));
+    assert_eq!(send(&mut one, &f), send(&mut two, &f));
+}
+
+#[test]
+fn what_is_heard_of_in_one_replica_is_not_forgotten_in_the_others() {
+    let [mut one, mut two] = pair();
+    let mut updates = 0;
+    for now in (0..1_200_000).step_by(10_000) {
+        hear(&mut one, now, GUEST, 7);
+        updates += tell(now, &mut one, &mut two).len();
+        one.handle_timeout(Time(now));
+        two.handle_timeout(Time(now));
+        let sent = send_at(&mut two, now, &frame(GUEST, mac(5)));
+        assert!(!sent.by_group(), "forgotten after {now} ms");
+    }
+    // An address and a member each quarter of the time to forget.
+    assert!((30..=40).contains(&updates), "{updates}");
+    assert_eq!((one.counters().mac_aged, two.counters().mac_aged), (0, 0));
+}
+
+#[test]
+fn replicas_hold_an_address_still_together() {
+    let [mut one, mut two] = pair();
+    for n in 0..20 {
+        hear(&mut one, n, GUEST, 7);
+        tell(n, &mut one, &mut two);
+        hear(&mut two, n, GUEST, 8);
+        tell(n, &mut two, &mut one);
+    }
+    let moved = one.counters().mac_moved + two.counters().mac_moved;
+    assert!(moved <= 4, "{moved} moves");
+    let told = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
+    assert_eq!(told(&mut one) + told(&mut two), 1);
+}
+
+#[test]
+fn one_replica_tells_of_addresses_behind_the_interface() {
+    let [mut one, mut two] = pair();
+    send_at(&mut two, 5000, &frame(BROADCAST, GUEST));
+    assert_eq!(
+        two.next_deadline().map(|due| due > Time(100_000)),
+        Some(true)
+    );
+    tell(5000, &mut two, &mut one);
+    let due = one.next_deadline().unwrap();
+    one.handle_timeout(due.max(Time(5000)));
+    assert_eq!(one.poll_event(), Some(Event::LocalMacs(vec![GUEST])));
+    two.handle_timeout(Time(7000));
+    assert_eq!(two.poll_event(), None);
+}
+
+#[test]
+fn what_did_not_fit_among_the_news_is_told_when_it_is_heard_of_again() {
+    let [mut one, mut two] = pair();
+    let guest = |n: u32| {
+        let [_, a, b, c] = n.to_be_bytes();
+        [0x02, 1, 0, a, b, c]
+    };
+    for n in 0..10_000 {
+        hear(&mut one, 0, guest(n), 7);
+    }
+    assert_eq!(tell(0, &mut one, &mut two).len(), 4096);
+    for now in [2000, 4000] {
+        for n in 0..10_000 {
+            hear(&mut one, now, guest(n), 7);
+        }
+        tell(now, &mut one, &mut two);
+    }
+    assert_eq!(two.learned(Time(4000)).count(), 10_000);
+}
+
+#[test]
+fn handles_come_back_once_nobody_names_them() {
+    let mut port = port(5);
+    hear(&mut port, 0, mac(7), 7);
+    let set = |to: Mac, ah: u32, port: &mut VeswPort| {
+        let Forward::Fabric { to, .. } = port.from_tap(Time(0), &frame(to, mac(5))) else {
+            panic!("there is a way")
+        };
+        assert_eq!(port.ah(to), None);
+        port.set_ah(to, AddressHandle(ah));
+        assert_eq!(port.ah(to), Some(AddressHandle(ah)));
+        port.set_ah(to, AddressHandle(ah));
+    };
+    set(mac(7), 1, &mut port);
+    set(BROADCAST, 2, &mut port);
+    assert_eq!(port.pop_released_ah(), None);
+    // The member is elsewhere now.
+    let mut meta = from(7, true);
+    meta.src_qpn = fabric::Qpn::new(0x77);
+    assert!(port.from_fabric(Time(1), &meta, &packet_to(ALL, 7)).is_ok());
+    assert_eq!(port.pop_released_ah(), Some(AddressHandle(1)));
+    set(mac(7), 3, &mut port);
+    // The same switch with the same group keeps its handle.
+    port.configure(&info(6));
+    assert_eq!(port.pop_released_ah(), None);
+    let mut other = info(6);
+    other.vesw_id = 9;
+    port.configure(&other);
+    let mut released: Vec<AddressHandle> = std::iter::from_fn(|| port.pop_released_ah()).collect();
+    released.sort_unstable_by_key(|ah| ah.0);
+    assert_eq!(released, [AddressHandle(2), AddressHandle(3)]);
+    set(BROADCAST, 4, &mut port);
+    port.release_all();
+    assert_eq!(port.pop_released_ah(), Some(AddressHandle(4)));
+}
