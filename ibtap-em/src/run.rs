@@ -132,7 +132,7 @@ impl Node {
             log::info!("new state in {}", config.em.state_dir.display());
         }
         let seed = draw();
-        let engine = Engine::new(config.clone(), state, seed);
+        let engine = Engine::new(config.clone(), state, seed as u32);
         let link = Link::new(config.em.ibtapd_socket.clone(), config.em.port.clone());
         Ok(Node {
             runtime: Runtime::new(engine, candidate(&config, id), seed),
