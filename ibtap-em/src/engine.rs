@@ -114,7 +114,11 @@ impl Engine {
         let mut engine = Engine {
             open: Transactions::new(mark, config.em.poll_interval),
             lids: state.members.iter().map(|(k, m)| (m.lid, *k)).collect(),
-            quarantine: state.quarantined.keys().map(|lid| (*lid, Time(0))).collect(),
+            quarantine: state
+                .quarantined
+                .keys()
+                .map(|lid| (*lid, Time(0)))
+                .collect(),
             config,
             state,
             unsaved: true,
@@ -428,12 +432,21 @@ impl Manager for Engine {
         let wake = self.wakes.first().map(|(time, _)| *time);
         let quarantine = self.quarantine.values().copied().min();
         let save = self.save_failed.as_ref().map(|(_, again)| *again);
-        let switches = self.switches.values().filter_map(|s| s.deadline(self.attached));
-        [wake, quarantine, save, Some(self.ask_all), self.open.deadline()]
-            .into_iter()
-            .flatten()
-            .chain(switches)
-            .min()
+        let switches = self
+            .switches
+            .values()
+            .filter_map(|s| s.deadline(self.attached));
+        [
+            wake,
+            quarantine,
+            save,
+            Some(self.ask_all),
+            self.open.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(switches)
+        .min()
     }
 
     fn overview(&self, _now: Time) -> Overview {

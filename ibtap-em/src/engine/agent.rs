@@ -124,7 +124,8 @@ impl Agent {
 pub(super) struct Vport {
     /// The interface's name; none where the node has not named this port.
     pub(super) interface: Option<String>,
-    pub(super) qpn: Qpn,
+    /// `None` where the agent has told of none.
+    pub(super) qpn: Option<Qpn>,
     /// The switch that the configuration puts it on.
     pub(super) switch: Option<u16>,
     pub(super) info: Option<VeswPortInfo>,

@@ -228,7 +228,9 @@ impl Engine {
                 }
                 self.tell_once(
                     Level::Warn,
-                    format!("{key} sends its traps elsewhere: {why}; perhaps another manager has it"),
+                    format!(
+                        "{key} sends its traps elsewhere: {why}; perhaps another manager has it"
+                    ),
                 );
             }
             _ => {}

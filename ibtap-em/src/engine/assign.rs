@@ -1,8 +1,8 @@
 //! What virtual ports are given: LID, address, number. All of it is remembered.
 
+use fabric::Qpn;
 use log::Level;
-use vnic::generated_mac::generated_mac;
-use vnic::{Lid, Mac, Time};
+use vnic::{Lid, Mac, Time, generated_mac};
 
 use super::agent::AgentKey;
 use super::{Engine, QUARANTINE};
@@ -41,7 +41,7 @@ impl Engine {
             description: agent.description.clone(),
             interface: vport.interface.clone().unwrap_or_default(),
             gid: agent.at.gid,
-            qpn: vport.qpn,
+            qpn: vport.qpn.unwrap_or(Qpn::new(0)),
             payload_max: agent.payload_max,
             gone: false,
             drained: false,
@@ -49,9 +49,8 @@ impl Engine {
         let given = self.state.members.get(&key);
         // Another manager's word counts while this one is not the one.
         let follow = given.is_none_or(|given| given.vesw != id) || !self.active;
-        let reported = reported.filter(|(lid, ..)| {
-            follow && self.lids.get(lid).is_none_or(|owner| *owner == key)
-        });
+        let reported = reported
+            .filter(|(lid, ..)| follow && self.lids.get(lid).is_none_or(|owner| *owner == key));
         if given.is_none() && reported.is_none() && !self.active {
             return;
         }
@@ -145,7 +144,9 @@ impl Engine {
             .filter(|(k, member)| **k != key && member.vesw == vesw)
             .map(|(_, member)| member.port_num)
             .collect();
-        (1..).find(|number| !taken.contains(number)).unwrap_or(u32::MAX)
+        (1..)
+            .find(|number| !taken.contains(number))
+            .unwrap_or(u32::MAX)
     }
 
     /// The address of a port's interface: the one that names it, else as the switch makes them.
@@ -206,7 +207,10 @@ impl Engine {
         let name = self.name(key);
         self.tell(
             Level::Info,
-            format!("{name} has left the switch {}; LID {}", member.vesw, member.lid),
+            format!(
+                "{name} has left the switch {}; LID {}",
+                member.vesw, member.lid
+            ),
         );
     }
 

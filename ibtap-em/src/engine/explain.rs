@@ -54,7 +54,10 @@ impl Engine {
                 Some(MacOrigin::Base) => "it was given to the port",
                 _ => "the port's agent reports it",
             };
-            return (Lid::new(dlid_sd >> 8), format!("the MAC table has it: {known}"));
+            return (
+                Lid::new(dlid_sd >> 8),
+                format!("the MAC table has it: {known}"),
+            );
         }
         if mac[0] & GROUP != 0 {
             let why = match mac {
@@ -64,7 +67,12 @@ impl Engine {
             return (config.u_mcast_dlid, why.into());
         }
         let lid = lid_in(mac);
-        let member = |lid: &Lid| target.directory.binary_search_by_key(lid, |(l, _)| *l).is_ok();
+        let member = |lid: &Lid| {
+            target
+                .directory
+                .binary_search_by_key(lid, |(l, _)| *l)
+                .is_ok()
+        };
         if let Some(lid) = lid.filter(member) {
             let why = "no table has it; it is locally administered, and its last three bytes are a member's LID";
             return (lid, why.into());

@@ -148,8 +148,8 @@ impl Engine {
         for wanted in &info.ports {
             let vport = agent.ports.entry(wanted.index).or_default();
             vport.interface = Some(wanted.name.clone());
-            if vport.qpn != wanted.qpn {
-                vport.qpn = wanted.qpn;
+            if vport.qpn != Some(wanted.qpn) {
+                vport.qpn = Some(wanted.qpn);
                 // The agent has made or changed it: what is known of it may be old.
                 vport.info_due = true;
                 vport.again = None;
@@ -158,7 +158,7 @@ impl Engine {
         for (index, vport) in &mut agent.ports {
             if !info.ports.iter().any(|wanted| wanted.index == *index) {
                 vport.interface = None;
-                vport.qpn = fabric::Qpn::default();
+                vport.qpn = None;
             }
         }
         self.match_ports(now, key);
@@ -241,7 +241,12 @@ impl Engine {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
-        let patterns = || self.config.switches.iter().flat_map(|switch| &switch.members);
+        let patterns = || {
+            self.config
+                .switches
+                .iter()
+                .flat_map(|switch| &switch.members)
+        };
         // Ports that nobody has named are made where the configuration names one.
         let made: Vec<u8> = patterns()
             .filter(|p| p.matches_node(&agent.description, key.guid, key.port))

@@ -35,7 +35,9 @@ impl Engine {
         }
         let indexes: Vec<u8> = agent.ports.keys().copied().collect();
         // What is read first makes what is sent first complete.
-        let read = indexes.iter().find_map(|index| self.next_read(now, key, *index));
+        let read = indexes
+            .iter()
+            .find_map(|index| self.next_read(now, key, *index));
         read.or_else(|| {
             let mut indexes = indexes.iter();
             indexes.find_map(|index| self.next_set(now, key, *index))
@@ -92,7 +94,9 @@ impl Engine {
         // Until the port itself is in it, the target is not about it.
         let target = switch.target.clone();
         let refused = target.refused.contains_key(&key.vport(index));
-        let in_it = target.directory.binary_search_by_key(&member.lid, |(lid, _)| *lid);
+        let in_it = target
+            .directory
+            .binary_search_by_key(&member.lid, |(lid, _)| *lid);
         if in_it.is_err() && !refused {
             return None;
         }
@@ -146,14 +150,19 @@ fn bring(
 
 /// Whether it is where packets would find it, and those of others are refused.
 fn same_place(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
-    (info.vesw_id, info.fabric_id, info.pkey, info.encap_slid, info.u_mcast_dlid)
-        == (
-            wanted.vesw_id,
-            wanted.fabric_id,
-            wanted.pkey,
-            wanted.encap_slid,
-            wanted.u_mcast_dlid,
-        )
+    (
+        info.vesw_id,
+        info.fabric_id,
+        info.pkey,
+        info.encap_slid,
+        info.u_mcast_dlid,
+    ) == (
+        wanted.vesw_id,
+        wanted.fabric_id,
+        wanted.pkey,
+        wanted.encap_slid,
+        wanted.u_mcast_dlid,
+    )
 }
 
 /// Whether the rest is as it is to be, but for whether it forwards.

@@ -84,10 +84,15 @@ pub(super) const fn lid_in(mac: Mac) -> Option<Lid> {
 
 impl Switch {
     pub(super) fn deadline(&self, _attached: Time) -> Option<Time> {
-        [self.due, self.gone_at, self.settle_at, self.claims.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.due,
+            self.gone_at,
+            self.settle_at,
+            self.claims.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// It is to be found out again who is there.
@@ -223,7 +228,7 @@ impl Engine {
                 ..member.clone()
             };
             if let Some(vport) = vport.filter(|_| !gone) {
-                now.qpn = vport.qpn;
+                now.qpn = vport.qpn.unwrap_or(now.qpn);
                 now.interface = vport.interface.clone().unwrap_or_default();
             }
             if *member != now {
@@ -305,7 +310,11 @@ impl Engine {
             }
             None => return,
         };
-        for problem in target.problems.iter().filter(|p| !before.problems.contains(p)) {
+        for problem in target
+            .problems
+            .iter()
+            .filter(|p| !before.problems.contains(p))
+        {
             self.tell(Level::Warn, format!("{name}: {problem}"));
         }
         if let (Some(old), Some(new)) = (before.eth_mtu, target.eth_mtu)
@@ -454,9 +463,9 @@ fn aim_default_ports(
                 target.default_lids[usize::from(*slot) % 16] = member.lid;
                 target.def_port_mask |= 1 << (slot % 16);
             }
-            None => target
-                .problems
-                .push(format!("the default port {port} is not there, or no member")),
+            None => target.problems.push(format!(
+                "the default port {port} is not there, or no member"
+            )),
         }
     }
 }
@@ -479,7 +488,11 @@ fn aim_macs(
             )),
         }
     }
-    found.extend(members.iter().map(|(key, m)| (m.mac, *key, MacOrigin::Base)));
+    found.extend(
+        members
+            .iter()
+            .map(|(key, m)| (m.mac, *key, MacOrigin::Base)),
+    );
     let reported = switch.claims.owners();
     found.extend(reported.map(|(mac, key)| (mac, key, MacOrigin::Reported)));
     let mut content = Content::new();
@@ -552,7 +565,10 @@ mod tests {
     #[test]
     fn only_addresses_of_one_local_interface_have_a_lid() {
         assert_eq!(lid_in([0x06, 0x2c, 0, 5, 0, 0]), Some(Lid::new(5)));
-        assert_eq!(lid_in([0x52, 0x54, 0, 0x12, 0x34, 0x56]), Some(Lid::new(0x56_3412)));
+        assert_eq!(
+            lid_in([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+            Some(Lid::new(0x56_3412))
+        );
         assert_eq!(lid_in([0x00, 0x02, 0xc9, 5, 0, 0]), None);
         assert_eq!(lid_in([0x33, 0x33, 0, 5, 0, 0]), None);
     }

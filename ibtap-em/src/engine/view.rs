@@ -6,7 +6,7 @@ use log::Level;
 use vnic::Time;
 use vnic::attribute::ConfigState;
 
-use ibtap::api::MacAddress;
+use ibtap::api::LinkAddress;
 
 use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};
@@ -96,9 +96,8 @@ impl Engine {
         if self.problem(key, vport).is_some() {
             return PortCondition::Refused;
         }
-        let drained = member.is_some_and(|member| {
-            member.drained || self.state.drained.contains(&member.vesw)
-        });
+        let drained = member
+            .is_some_and(|member| member.drained || self.state.drained.contains(&member.vesw));
         if drained {
             return PortCondition::Drained;
         }
@@ -164,8 +163,10 @@ impl Engine {
         let vport = agent.and_then(|agent| agent.ports.get(&key.index));
         let named = vport.and_then(|vport| vport.interface.clone());
         let remembered = || member.map(|member| member.interface.clone());
-        let payload = agent.map(|a| a.payload_max).or(member.map(|m| m.payload_max));
-        let qpn = vport.map(|v| v.qpn).or(member.map(|m| m.qpn));
+        let payload = agent
+            .map(|a| a.payload_max)
+            .or(member.map(|m| m.payload_max));
+        let qpn = vport.and_then(|v| v.qpn).or(member.map(|m| m.qpn));
         PortInfo {
             port: key.to_string(),
             name: self.name(key),
@@ -173,7 +174,7 @@ impl Engine {
             vesw: self.vesw_name(key),
             condition: self.condition(key),
             lid: member.map(|member| member.lid),
-            mac: member.map(|member| MacAddress(member.mac)),
+            mac: member.map(|member| LinkAddress(member.mac)),
             gid: agent.map(|a| a.at.gid).or(member.map(|m| m.gid)),
             qpn: qpn.filter(|qpn| qpn.get() != 0),
             mtu_limit: payload.map(mtu_limit),
@@ -192,7 +193,7 @@ impl Engine {
             let target = &switch.target;
             macs.extend(target.sources.iter().map(|(mac, source)| MacInfo {
                 vesw: config.name.clone(),
-                mac: MacAddress(*mac),
+                mac: LinkAddress(*mac),
                 lid: source.lid,
                 port: source.port.to_string(),
                 name: self.name(source.port),
@@ -228,7 +229,11 @@ impl Engine {
             }
         };
         self.unsaved = true;
-        let what = if drained { "is drained" } else { "forwards again" };
+        let what = if drained {
+            "is drained"
+        } else {
+            "forwards again"
+        };
         self.tell(Level::Info, format!("{} {what}", targets.join(", ")));
         for id in self.switches.keys().copied().collect::<Vec<_>>() {
             self.mark_dirty(now, id);
