@@ -33,12 +33,13 @@ fn vr11_stats_have_the_drivers_names_in_its_order() {
     for (name, least) in [("tx_packets", 3), ("rx_unicast", 3), ("tx_untagged", 3)] {
         assert!(count(a, name) >= least, "{name}");
     }
-    // Without --zeros what is zero stays away.
+    // The driver's are all there, as ethtool prints them; of ours those that say something.
     let short = a.ibtap("stats vnic0").out;
     assert!(
-        short.contains("tx_packets") && !short.contains("rx_runt"),
+        short.contains("rx_runt") && !short.contains("rx_truncated"),
         "{short}"
     );
+    assert!(text.contains("rx_truncated"), "{text}");
 }
 
 #[test]
@@ -98,14 +99,12 @@ fn show_and_mac_tell_what_there_is() {
     );
 }
 
-/// Decodes a capture, all of whose packets must be right.
-fn decoded(host: &Host, file: &str) -> Vec<Value> {
+/// Decodes a capture as far as it is written; `None` while that is in the middle of a packet.
+fn decoded(host: &Host, file: &str) -> Option<Vec<Value>> {
     let done = host.ibtap(&format!("decode --json {file}"));
-    assert_eq!(done.code, Some(0), "{done:?}");
-    match serde_json::from_str(&done.out) {
-        Ok(Value::Array(packets)) => packets,
-        other => panic!("not an array: {other:?}"),
-    }
+    // Status 1 is for a packet that is not right: never, whatever the moment.
+    assert_ne!(done.code, Some(1), "{done:?}");
+    serde_json::from_str(&done.out).ok()
 }
 
 /// All that a value's strings and keys say, to be searched.
@@ -126,15 +125,14 @@ fn a_capture_is_decoded_field_by_field() {
     a.reaches(b);
     iperf_above(a, b, &b.v4(), "-n 1M", 1e6);
     let path = wire.file().to_str().expect("an ASCII path").to_owned();
+    let is_ours = |packet: &&Value| packet["vnic"].is_object();
+    // tcpdump may be a moment behind.
+    let packets = eventually(SOON, "all packets of the stream", || {
+        let packets = decoded(b, &path)?;
+        (packets.iter().filter(is_ours).count() > 250).then_some(packets)
+    });
     drop(wire);
-    let packets = decoded(b, &path);
-    let ours: Vec<&Value> = packets.iter().filter(|p| p["vnic"].is_object()).collect();
-    assert!(
-        ours.len() > 250,
-        "{} of {} packets",
-        ours.len(),
-        packets.len()
-    );
+    let ours: Vec<&Value> = packets.iter().filter(is_ours).collect();
     assert!(packets.iter().all(|p| p["icrc"]["verdict"] == "good"));
     for packet in &ours {
         let header = &packet["vnic"];
@@ -152,7 +150,7 @@ fn a_capture_is_decoded_field_by_field() {
         assert!(all.to_lowercase().contains(word), "no {word}");
     }
     let text = b.ibtap(&format!("decode {path}")).out;
-    assert_eq!(text.lines().count(), packets.len(), "a line for each");
+    assert!(text.lines().count() >= packets.len(), "a line for each");
     assert!(
         text.contains("16B"),
         "{}",
@@ -175,7 +173,7 @@ fn management_is_decoded_by_name() {
     a.reaches(b);
     let path = wire.file().to_str().expect("an ASCII path").to_owned();
     eventually(SOON, "management of every kind", || {
-        let said: String = decoded(b, &path).iter().map(text_of).collect();
+        let said: String = decoded(b, &path)?.iter().map(text_of).collect();
         let words = ["ClassPortInfo", "VeswPortInfo", "LidDirectory", "NodeInfo"];
         words.iter().all(|word| said.contains(word)).then_some(())
     });

@@ -303,7 +303,9 @@ fn a_stranger_manages_nothing() {
     b.ok(&format!("ping -q -c 20 -i 0.05 -W 5 {}", a.v4()));
     eventually(SOON, "a word about who may not", || {
         let log = b.daemon().log();
-        let told = log.lines().filter(|line| line.contains("refused management from"));
+        let told = log
+            .lines()
+            .filter(|line| line.contains("refused management from"));
         (told.count() == 1).then_some(())
     });
     for key in ["vesw", "lid", "mac", "carrier"] {
