@@ -5,15 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The last statement.
-const STATEMENTS: u32 = 124;
+/// The tables: what the ids of their statements begin with, and the number of the last one.
+const TABLES: [(&str, u32); 7] = [
+    ("C", 124),
+    ("VC", 30),
+    ("VT", 20),
+    ("VM", 26),
+    ("VS", 19),
+    ("VR", 15),
+    ("VE", 12),
+];
+
+/// Where names of tests may leave out the V: nothing there is about IP over InfiniBand.
+const VNIC_CRATES: [&str; 2] = ["vnic", "ibtap-em"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// Calls `visit` with each Rust file below a folder, build output left out.
-fn for_each_source(folder: &Path, visit: &mut impl FnMut(&str)) {
+/// Calls `visit` with each Rust file below a folder and its contents, build output left out.
+fn for_each_source(folder: &Path, visit: &mut impl FnMut(&Path, &str)) {
     for entry in fs::read_dir(folder).expect("a folder") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
@@ -22,7 +33,7 @@ fn for_each_source(folder: &Path, visit: &mut impl FnMut(&str)) {
                 for_each_source(&path, visit);
             }
         } else if name.ends_with(".rs") {
-            visit(&fs::read_to_string(&path).expect("text"));
+            visit(&path, &fs::read_to_string(&path).expect("text"));
         }
     }
 }
@@ -39,27 +50,48 @@ fn tests_in(text: &str) -> Vec<String> {
     found
 }
 
-fn all_tests() -> BTreeSet<String> {
-    let mut tests = BTreeSet::new();
-    for_each_source(&root(), &mut |text| tests.extend(tests_in(text)));
+/// All tests, and the statements that each is named after. Tests of two crates may have one name.
+fn all_tests() -> BTreeMap<String, BTreeSet<String>> {
+    let mut tests: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let vnic = VNIC_CRATES.map(|name| root().join(name));
+    for_each_source(&root(), &mut |path, text| {
+        let is_vnic = vnic.iter().any(|folder| path.starts_with(folder));
+        for test in tests_in(text) {
+            let ids = ids(&test, is_vnic);
+            tests.entry(test).or_default().extend(ids);
+        }
+    });
     tests
 }
 
-/// The statements' last columns by their numbers.
-fn statements() -> BTreeMap<u32, String> {
+/// The ids of a table's statements, as documents write them.
+fn ids_of(&(kind, last): &(&str, u32)) -> impl Iterator<Item = String> {
+    (1..=last).map(move |number| format!("{kind}{number:02}"))
+}
+
+/// The statements' last columns by their ids.
+fn statements() -> BTreeMap<String, String> {
+    let known: BTreeSet<String> = TABLES.iter().flat_map(ids_of).collect();
     let text = fs::read_to_string(root().join("docs/conformance.md")).expect("the table");
     let mut rows = BTreeMap::new();
     for line in text.lines() {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let Some(id) = cells.get(1).and_then(|cell| cell.strip_prefix('C')) else {
+        let Some(&id) = cells.get(1).filter(|cell| is_id(cell)) else {
             continue;
         };
+        assert!(known.contains(id), "{id} is of no table: {line}");
         assert_eq!(cells.len(), 6, "four columns: {line}");
-        let id = id.parse().unwrap_or_else(|_| panic!("a number: {line}"));
-        let twice = rows.insert(id, cells[4].to_owned());
-        assert_eq!(twice, None, "C{id:02} stands twice");
+        let twice = rows.insert(id.to_owned(), cells[4].to_owned());
+        assert_eq!(twice, None, "{id} stands twice");
     }
     rows
+}
+
+/// Capital letters and digits.
+fn is_id(cell: &str) -> bool {
+    let number = cell.trim_start_matches(|c: char| c.is_ascii_uppercase());
+    let digits = number.bytes().all(|b| b.is_ascii_digit());
+    number.len() < cell.len() && !number.is_empty() && digits
 }
 
 /// What stands between backticks.
@@ -67,23 +99,36 @@ fn names(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }
 
-/// The statements that a test is named after: `c01_c02_what` is about 1 and 2.
-fn numbers(test: &str) -> Vec<u32> {
+/// The statements that a test is named after: `c01_c02_what` is about C01 and C02, `vc01_vt02_what` about
+/// VC01 and VT02, as is `c01_t02_what` in a crate of the VNIC's.
+fn ids(test: &str, is_vnic: bool) -> Vec<String> {
     test.split('_')
-        .map_while(|part| part.strip_prefix('c')?.parse().ok())
+        .map_while(|part| id_of(part, is_vnic))
         .collect()
+}
+
+fn id_of(part: &str, is_vnic: bool) -> Option<String> {
+    let digits = part.find(|c: char| c.is_ascii_digit())?;
+    let (letters, number) = part.split_at(digits);
+    let number: u32 = number.parse().ok()?;
+    let letters = letters.to_uppercase();
+    let kind = match letters.strip_prefix('V') {
+        None if is_vnic => format!("V{letters}"),
+        _ => letters,
+    };
+    let known = TABLES.iter().any(|&(name, _)| name == kind);
+    known.then(|| format!("{kind}{number:02}"))
 }
 
 #[test]
 fn every_statement_has_a_test_or_says_why_not() {
     let rows = statements();
-    let ids: Vec<u32> = rows.keys().copied().collect();
-    assert_eq!(ids, (1..=STATEMENTS).collect::<Vec<_>>());
-    for (id, cell) in &rows {
+    for id in TABLES.iter().flat_map(ids_of) {
+        let cell = rows.get(&id).unwrap_or_else(|| panic!("no {id}"));
         let reason = cell
             .strip_prefix("not yet: ")
             .is_some_and(|why| !why.is_empty());
-        assert!(reason == names(cell).is_empty(), "C{id:02}: {cell}");
+        assert!(reason == names(cell).is_empty(), "{id}: {cell}");
     }
 }
 
@@ -93,7 +138,7 @@ fn every_test_in_the_table_exists() {
     assert!(tests.len() > 300, "only {} tests found", tests.len());
     for (id, cell) in statements() {
         for name in names(&cell) {
-            assert!(tests.contains(name), "C{id:02}: no test is called {name}");
+            assert!(tests.contains_key(name), "{id}: no test is called {name}");
         }
     }
 }
@@ -101,24 +146,30 @@ fn every_test_in_the_table_exists() {
 #[test]
 fn every_test_named_after_a_statement_is_in_the_table() {
     let rows = statements();
-    for test in all_tests() {
-        for id in numbers(&test) {
-            let cell = rows
-                .get(&id)
-                .unwrap_or_else(|| panic!("{test}: no C{id:02}"));
-            assert!(
-                names(cell).contains(&test.as_str()),
-                "C{id:02} lacks {test}"
-            );
+    for (test, ids) in all_tests() {
+        for id in ids {
+            let cell = rows.get(&id).unwrap_or_else(|| panic!("{test}: no {id}"));
+            assert!(names(cell).contains(&test.as_str()), "{id} lacks {test}");
         }
     }
 }
 
 #[test]
 fn names_say_what_they_are_about() {
-    assert_eq!(numbers("c01_c02_encapsulation"), [1, 2]);
-    assert_eq!(numbers("c124_the_end"), [124]);
-    assert_eq!(numbers("columns_count_characters"), []);
+    assert_eq!(ids("c01_c02_encapsulation", false), ["C01", "C02"]);
+    assert_eq!(ids("c124_the_end", false), ["C124"]);
+    assert_eq!(ids("vc05_vt20_what", false), ["VC05", "VT20"]);
+    assert_eq!(ids("c05_t20_what", true), ["VC05", "VT20"]);
+    assert_eq!(ids("vr02_what", true), ["VR02"]);
+    let none = [
+        "columns_count_characters",
+        "t33_t34_qkeys",
+        "e2e_ping",
+        "v6_works",
+    ];
+    for name in none {
+        assert_eq!(ids(name, false), [""; 0], "{name}");
+    }
     let text = "#[test]\n#[ignore]\nfn one() {}\nfn two() {}\n#[test]\nfn three<T>() {}";
     assert_eq!(tests_in(text), ["one", "three"]);
 }

@@ -55,6 +55,11 @@ SUITES = {
         "siblings,siblings-connected,tap-tap",
         "tcp1,tcp4,rr",
     ),
+    "vnic": Suite(
+        "a VNIC beside datagram mode, over one underlay",
+        "ib0,vnic",
+        "tcp1,back1,tcp4,rr",
+    ),
     "verbs": Suite(
         "verbs over rdma_rxe in two guests, against the software fabric and plain TCP there",
         "verbs,verbs-connected,soft,soft-connected,plain",
@@ -68,6 +73,7 @@ def parse():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5, help="length of each run (default 5)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each is run (default 5)")
+    parser.add_argument("named", nargs="?", choices=SUITES, metavar="SUITE", help="the same as --suite SUITE")
     parser.add_argument(
         "--suite",
         choices=SUITES,
@@ -93,6 +99,7 @@ def parse():
     parser.add_argument("--output", type=Path, default=Path("target/bench"), help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("."), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    args.suite = args.named or args.suite
     suite = SUITES[args.suite]
     if suite.guests:
         args.underlay_mtu = guests.UNDERLAY_MTU

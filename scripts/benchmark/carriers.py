@@ -46,6 +46,18 @@ class Device:
         return "\n".join(lines) + "\n"
 
 
+class Vnic:
+    """A VNIC on a virtual Ethernet switch."""
+
+    pkey, both = 0xFFFF, False
+
+    def __init__(self, name, vesw):
+        self.name, self.vesw = name, vesw
+
+    def toml(self):
+        return f'[[vnic]]\nname = "{self.name}"\nunderlay = "eth0"\nvesw = {self.vesw}\n'
+
+
 # What each carrier needs of the daemons; the others are not made, for their queues would be looked at.
 DEVICES = {
     "ib0": Device("ib0", 0xFFFF),
@@ -55,6 +67,7 @@ DEVICES = {
     "connected-2044": Device("ib4", 0x8004, mode="connected", mtu=2044),
     "siblings": Device("ib5", 0x8005, both=True),
     "siblings-connected": Device("ib6", 0x8006, both=True, mode="connected"),
+    "vnic": Vnic("vnic0", 1),
 }
 
 
@@ -160,6 +173,7 @@ ALL = {
     "connected-2044": plain("connected-2044", 8),
     "siblings": plain("siblings", 9),
     "siblings-connected": plain("siblings-connected", 10),
+    "vnic": plain("vnic", 11),
     "bridge": bridge,
     "tap-udp": tap_udp,
     "vxlan": vxlan,

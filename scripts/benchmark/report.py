@@ -62,6 +62,10 @@ GOALS = [
     ("a child to its parent alone", "child_kept", "ib0", None, 0.95, True),
     ("siblings to the TAP-to-TAP copier, 1 stream", "tcp1_gbps", "siblings", "tap-tap", 0.8, True),
     ("in connected mode", "tcp1_gbps", "siblings-connected", "tap-tap", 0.8, True),
+    ("a VNIC to datagram mode, 1 stream", "tcp1_gbps", "vnic", "ib0", 0.95, True),
+    ("CPU s/GB, 1 stream, to datagram mode", "tcp1_cpu_s_per_gb", "vnic", "ib0", 1.10, False),
+    ("a VNIC to datagram mode, 4 streams", "tcp4_gbps", "vnic", "ib0", None, True),
+    ("a VNIC to datagram mode, TCP p50", "tcp_rr_p50_us", "vnic", "ib0", None, False),
     ("verbs to the software fabric, 1 stream", "guest_tcp1_mbps", "verbs", "soft", None, True),
     ("in connected mode", "guest_tcp1_mbps", "verbs-connected", "soft-connected", None, True),
     ("verbs to plain TCP, 1 stream", "guest_tcp1_mbps", "verbs", "plain", None, True),
@@ -88,6 +92,7 @@ KEPT = {
     "connections": ("connections", ("docs/performance.md",)),
     "children": ("children", ("docs/performance.md",)),
     "siblings": ("siblings", ("docs/performance.md",)),
+    "vnic": ("vnic", ("docs/performance.md",)),
     "verbs": ("verbs", ("docs/performance.md",)),
 }
 
@@ -207,7 +212,7 @@ def goal_rows(results):
 
 def order(name):
     known = [
-        "ib0-2044", "ib0", "connected-2044", "connected", "siblings", "siblings-connected", "bridge", "tap-udp",
+        "ib0-2044", "ib0", "vnic", "connected-2044", "connected", "siblings", "siblings-connected", "bridge", "tap-udp",
         "vxlan", "tap-tap", "veth", "verbs", "verbs-connected", "soft", "soft-connected", "plain",
     ]  # fmt: skip
     return known.index(name)
@@ -274,7 +279,7 @@ def plot(results):
     return "\n".join(out) + "\n"
 
 
-OURS = {"ib0": "#1f6fb2", "connected": "#3a9d5d"}
+OURS = {"ib0": "#1f6fb2", "connected": "#3a9d5d", "vnic": "#b2611f"}
 
 
 def panel(key, by_name, width, height):

@@ -13,3 +13,4 @@ mod interop;
 mod ipoib;
 mod recovery;
 mod siblings;
+mod vnic;

@@ -42,3 +42,4 @@ mod snooping;
 mod takeover;
 mod underlay;
 mod vlan;
+mod vnic;

@@ -9,6 +9,7 @@ use crate::lab::{Background, Done, Host, Lab, SOON, eventually, ibtap};
 
 const MANAGING: &str = "## Managing interfaces with ip link\n";
 const BRIDGES: &str = "## Bridges, virtual machines and containers\n";
+const VNICS: &str = "## Ethernet over the fabric\n";
 
 /// The contents of a section's `sh` blocks, in their order.
 fn blocks(heading: &str) -> Vec<String> {
@@ -172,4 +173,27 @@ fn the_readmes_bridge_works_as_printed() {
 #[test]
 fn the_readmes_macvlan_works_as_printed() {
     done_on_both(2);
+}
+
+#[test]
+fn the_readmes_vnic_works_as_printed() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let blocks = blocks(VNICS);
+    let [daemon, set_up, look] = &blocks[..] else {
+        panic!("three blocks, not {}", blocks.len());
+    };
+    let (start, _) = daemon.split_once('&').expect("it stays in the background");
+    let words: Vec<&str> = start.split_whitespace().collect();
+    let (program, options) = words.split_first().expect("a command");
+    assert_eq!(*program, "ibtapd");
+    let (a, b) = lab.two();
+    a.start_with(options);
+    b.start_with(options);
+    let shells = [Shell::open(a, 1), Shell::open(b, 2)];
+    both_do(&shells, set_up);
+    for said in both_do(&shells, look) {
+        for word in ["0% packet loss", "vnic0", "learned"] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
 }

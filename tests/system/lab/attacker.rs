@@ -36,10 +36,15 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// With a socket on `from`'s underlay.
+    /// With a socket on `from`'s underlay, against `ib0`.
     pub fn new(from: &Host, victim: &Host) -> Attacker {
+        Attacker::of(from, victim, "ib0")
+    }
+
+    /// The same against another interface, which both hosts have.
+    pub fn of(from: &Host, victim: &Host, interface: &str) -> Attacker {
         let gid = |host: &Host| -> Ipv6Addr {
-            let shown = host.show("ib0");
+            let shown = host.show(interface);
             shown["gid"]
                 .as_str()
                 .expect("a GID")
@@ -52,7 +57,7 @@ impl Attacker {
         let socket = from
             .namespace()
             .within(|| UdpSocket::bind(SocketAddrV6::new(own, 0, 0, scope)).expect("a socket"));
-        let qpn = victim.show("ib0")["qpn"].as_u64().expect("a number");
+        let qpn = victim.show(interface)["qpn"].as_u64().expect("a number");
         Attacker {
             socket,
             own,

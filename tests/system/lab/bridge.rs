@@ -3,7 +3,7 @@
 
 use std::ops::Deref;
 
-use super::{Host, LINK_MTU, Lab, Station};
+use super::{Host, Lab, Station};
 
 /// The bridge's name on every host.
 pub const BRIDGE: &str = "br0";
@@ -38,8 +38,9 @@ impl Guest {
             station: Station::create(&format!("guest {number}")),
             number,
         };
+        let mtu = host.mtu(BRIDGE);
         host.ok(&format!(
-            "ip link add {} mtu {LINK_MTU} type veth peer name eth0 mtu {LINK_MTU} address {} netns {}",
+            "ip link add {} mtu {mtu} type veth peer name eth0 mtu {mtu} address {} netns {}",
             guest.port(),
             guest.mac(),
             guest.namespace().name()
@@ -92,11 +93,17 @@ impl Guest {
 impl Host {
     /// Puts `ib0` under a new bridge that has this host's addresses instead of it.
     pub fn bridge(&self) {
+        self.bridge_over("ib0");
+    }
+
+    /// The same with another interface.
+    pub fn bridge_over(&self, interface: &str) {
+        let mtu = self.mtu(interface);
         self.ok(&format!(
-            "ip link add {BRIDGE} mtu {LINK_MTU} type bridge mcast_snooping 0"
+            "ip link add {BRIDGE} mtu {mtu} type bridge mcast_snooping 0"
         ));
-        self.ok("ip addr flush dev ib0 scope global");
-        self.ok(&format!("ip link set ib0 up master {BRIDGE}"));
+        self.ok(&format!("ip addr flush dev {interface} scope global"));
+        self.ok(&format!("ip link set {interface} up master {BRIDGE}"));
         self.configure_addresses(BRIDGE);
         self.await_carrier(BRIDGE, true);
     }

@@ -1,5 +1,6 @@
-//! A running `ibtapd`.
+//! A running `ibtapd`, or another program that says when it is ready.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
@@ -16,6 +17,7 @@ use super::{Host, SOON, eventually, programs};
 pub struct Daemon {
     child: Child,
     log: PathBuf,
+    name: &'static str,
 }
 
 impl Daemon {
@@ -26,12 +28,35 @@ impl Daemon {
         daemon
     }
 
+    /// The same for another program, all of whose options are given.
+    pub(super) fn start_program(
+        host: &Host,
+        name: &'static str,
+        program: &Path,
+        options: &[&OsStr],
+    ) -> Daemon {
+        let (mut daemon, notify) = Daemon::spawn_program(host, name, program, options);
+        daemon.await_ready(&notify);
+        daemon
+    }
+
     /// Starts it and waits for nothing; also gives the socket that its notifications come to.
     fn spawn(host: &Host, socket: &Path, options: &[&str]) -> (Daemon, UnixDatagram) {
+        let mut all = vec![OsStr::new("--socket"), socket.as_os_str()];
+        all.extend(options.iter().map(OsStr::new));
+        Daemon::spawn_program(host, "ibtapd", programs::ibtapd(), &all)
+    }
+
+    fn spawn_program(
+        host: &Host,
+        name: &'static str,
+        program: &Path,
+        options: &[&OsStr],
+    ) -> (Daemon, UnixDatagram) {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let notify = host.file(&format!("notify-{number}.sock"));
-        let log = host.file(&format!("ibtapd-{number}.log"));
+        let log = host.file(&format!("{name}-{number}.log"));
         let notified = UnixDatagram::bind(&notify).expect("a notification socket");
         notified
             .set_read_timeout(Some(Duration::from_millis(100)))
@@ -41,15 +66,13 @@ impl Daemon {
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "ip", "netns", "exec"])
             .arg(host.namespace().name())
-            .arg(programs::ibtapd())
-            .arg("--socket")
-            .arg(socket)
+            .arg(program)
             .args(options)
             .env("NOTIFY_SOCKET", &notify)
             .stderr(File::create(&log).expect("a log file"))
             .spawn()
             .expect("util-linux is installed");
-        (Daemon { child, log }, notified)
+        (Daemon { child, log, name }, notified)
     }
 
     /// Starts it and waits until its log holds `words`, as it does before it is ready.
@@ -73,9 +96,13 @@ impl Daemon {
                 Err(e) => panic!("the notification socket: {e}"),
             }
             if let Some(status) = self.child.try_wait().expect("a child") {
-                panic!("ibtapd ended with {status}");
+                panic!("{} ended with {status}", self.name);
             }
-            assert!(Instant::now() < end, "ibtapd did not say that it is ready");
+            assert!(
+                Instant::now() < end,
+                "{} did not say that it is ready",
+                self.name
+            );
         }
     }
 
@@ -109,7 +136,7 @@ impl Daemon {
     /// Sends a signal, and waits for the end.
     pub fn end_by(&mut self, signal: Signal) -> ExitStatus {
         kill_process(Pid::from_child(&self.child), signal).expect("a child");
-        eventually(SOON, "ibtapd to end", || {
+        eventually(SOON, &format!("{} to end", self.name), || {
             self.child.try_wait().expect("a child")
         })
     }
@@ -128,7 +155,12 @@ impl Drop for Daemon {
             let log = std::fs::read_to_string(&self.log).unwrap_or_default();
             let lines: Vec<_> = log.lines().collect();
             let tail = &lines[lines.len().saturating_sub(40)..];
-            eprintln!("--- log of ibtapd {}:\n{}", self.pid(), tail.join("\n"));
+            eprintln!(
+                "--- log of {} {}:\n{}",
+                self.name,
+                self.pid(),
+                tail.join("\n")
+            );
         }
         self.kill();
     }

@@ -26,7 +26,8 @@ pub fn mac(text: &str) -> Mac {
     bytes.try_into().expect("six bytes")
 }
 
-fn ethernet(destination: Mac, source: Mac, kind: u16) -> Vec<u8> {
+/// An Ethernet header, to which the payload is added.
+pub fn ethernet(destination: Mac, source: Mac, kind: u16) -> Vec<u8> {
     let mut frame = destination.to_vec();
     frame.extend(source);
     frame.extend(kind.to_be_bytes());

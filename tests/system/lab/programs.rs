@@ -24,6 +24,12 @@ pub fn ibtap_fs() -> &'static Path {
     IBTAP_FS.get_or_init(|| of_package("ibtap-fs", "ibtap-fs"))
 }
 
+/// `ibtap-em`.
+pub fn ibtap_em() -> &'static Path {
+    static IBTAP_EM: OnceLock<PathBuf> = OnceLock::new();
+    IBTAP_EM.get_or_init(|| of_package("ibtap-em", "ibtap-em"))
+}
+
 /// `ibtap-peer`.
 pub fn ibtap_peer() -> &'static Path {
     static IBTAP_PEER: OnceLock<PathBuf> = OnceLock::new();

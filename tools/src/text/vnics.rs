@@ -2,7 +2,7 @@
 
 use ibtap::api::{VnicInfo, VnicMac, VnicState, VnicStats};
 
-use super::table::{columns, labelled};
+use ibtap::table::{columns, labelled};
 use super::{counters, qualified, seconds};
 
 /// `ibtap show`: the block of a VNIC, labelled as those of the IPoIB interfaces.

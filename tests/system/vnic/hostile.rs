@@ -1,0 +1,267 @@
+//! Who sends what he should not: counted, dropped, no harm to what goes on beside it.
+
+use super::{count, fixed, lid, pair, pair_with, start};
+use crate::lab::attacker::{Attacker, Numbers};
+use crate::lab::frame::{Mac, ethernet};
+use crate::lab::packet16::{Packet16, data_qkey};
+use crate::lab::{Alone, Host, Lab, SOON, eventually, iperf_above};
+
+/// Why the fabric and the VNIC refuse a packet.
+const REFUSALS: [&str; 20] = [
+    "rx_length_errors",
+    "rx_bad_opcode",
+    "rx_bad_version",
+    "rx_not_our_gid",
+    "rx_unknown_qpn",
+    "rx_bad_state",
+    "rx_pkey_violations",
+    "rx_qkey_violations",
+    "rx_icrc_errors",
+    "rx_bad_veswid",
+    "rx_bad_l4",
+    "rx_bad_l2",
+    "rx_bad_lid",
+    "rx_bad_pkey",
+    "rx_bad_tail",
+    "rx_length_mismatch",
+    "rx_truncated",
+    "rx_other_lid",
+    "rx_oversize",
+    "rx_runt",
+];
+
+/// What a flood does not get as far as: the socket was full.
+const LOST: &str = "rx_socket_drops";
+
+/// A frame from somebody to a victim.
+fn frame(to: Mac, from: Mac, length: usize) -> Vec<u8> {
+    let mut frame = ethernet(to, from, 0x88b5);
+    frame.resize(length, 0x5a);
+    frame
+}
+
+/// A packet of switch 1 that is right in every respect.
+fn right(a: &Host, b: &Host) -> Packet16 {
+    Packet16 {
+        slid: lid(a, "vnic0"),
+        dlid: lid(b, "vnic0"),
+        sc: 0,
+        pkey: 0xffff,
+        vesw: 1,
+        frame: frame(super::mac_of(b, "vnic0"), super::mac_of(a, "vnic0"), 100),
+    }
+}
+
+/// The datagram with a payload to the victim's queue pair, with the keys of switch 1.
+fn datagram(attacker: &Attacker, payload: Vec<u8>) -> Vec<u8> {
+    let mut packet = attacker.packet(payload);
+    packet.qkey = data_qkey(1);
+    packet.datagram()
+}
+
+/// Each way to spoil a packet has its counter, and each is counted once.
+#[test]
+fn vr14_every_fault_has_its_counter() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    let attacker = Attacker::of(a, b, "vnic0");
+    let good = right(a, b);
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good.bytes();
+        bytes[at] = byte;
+        bytes
+    };
+    let last = good.bytes().len() - 1;
+    let changed = |change: &dyn Fn(&mut Packet16)| {
+        let mut packet = good.clone();
+        change(&mut packet);
+        packet.bytes()
+    };
+    let faults: Vec<(&str, Vec<u8>)> = vec![
+        ("rx_bad_veswid", changed(&|p| p.vesw = 2)),
+        ("rx_bad_veswid", changed(&|p| p.vesw = 257)),
+        ("rx_bad_l4", with(8, 0x79)),
+        ("rx_bad_l2", with(7, 0xa0)),
+        ("rx_bad_lid", changed(&|p| p.slid = 0)),
+        ("rx_bad_lid", changed(&|p| p.slid = 0xf0_0001)),
+        ("rx_bad_pkey", changed(&|p| p.pkey = 0x8001)),
+        ("rx_bad_tail", with(last, 0x48)),
+        ("rx_length_mismatch", with(3, 0x70)),
+        ("rx_truncated", good.bytes()[..19].to_vec()),
+        ("rx_other_lid", changed(&|p| p.dlid ^= 1)),
+        ("rx_runt", changed(&|p| p.frame.truncate(59))),
+    ];
+    for (counter, bytes) in faults {
+        let before = count(b, counter);
+        attacker.send(&datagram(&attacker, bytes));
+        eventually(SOON, counter, || {
+            let counted = count(b, counter) - before;
+            assert!(counted < 2, "{counter} counts twice");
+            (counted == 1).then_some(())
+        });
+    }
+    // What is right arrives.
+    let before = count(b, "rx_unicast");
+    attacker.send(&datagram(&attacker, good.bytes()));
+    eventually(SOON, "the good one", || {
+        (count(b, "rx_unicast") > before).then_some(())
+    });
+}
+
+#[test]
+fn garbage_and_flipped_bits_do_no_harm() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    let attacker = Attacker::of(a, b, "vnic0");
+    let good = right(a, b);
+    let counted = |host: &Host| host.counters("vnic0", &REFUSALS) + host.counter("vnic0", LOST);
+    let memory = b.daemon().resident_kib();
+    let before = counted(b);
+    let count = 20_000;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+            attacker.flood(count, |number| match number % 4 {
+                // Anything at all, below the fabric and above it.
+                0 => numbers.bytes(number % 4200),
+                1 => datagram(&attacker, numbers.bytes(number % 4000)),
+                // Truncated, and with bits flipped in the header.
+                2 => {
+                    let bytes = good.bytes();
+                    let keep = numbers.next() as usize % bytes.len();
+                    datagram(&attacker, bytes[..keep].to_vec())
+                }
+                _ => {
+                    let mut bytes = good.bytes();
+                    // Format, type, length or switch: never something that has another meaning.
+                    let at = [3, 7, 8, 18][numbers.next() as usize % 4];
+                    bytes[at] ^= if at == 7 {
+                        0x60
+                    } else {
+                        1 << (numbers.next() % 7)
+                    };
+                    datagram(&attacker, bytes)
+                }
+            });
+        });
+        let said = a.ok(&format!("ping -q -c 40 -i 0.05 -W 2 {}", b.v4()));
+        assert!(said.contains(" 0% packet loss"), "{said}");
+    });
+    assert!(b.daemon().is_running());
+    a.reaches(b);
+    let counted = counted(b) - before;
+    let sent = count as u64;
+    assert!(
+        (sent * 9 / 10..=sent).contains(&counted),
+        "{counted} of {sent}"
+    );
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
+}
+
+/// With a list of peers nobody else is believed: not a stranger, and not a peer's LID from elsewhere.
+#[test]
+fn forged_sources_are_refused_where_peers_are_listed() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    let gid = |host: &Host| host.await_link_local("eth0");
+    let (of_a, of_b) = (gid(a), gid(b));
+    let key = |own: u32, peer: u32, gid: &str| {
+        format!("lid = {own}\npeers = [{{ lid = {peer}, gid = {gid:?} }}]")
+    };
+    start(a, &fixed("vnic0", 1, &key(1, 2, &of_b)));
+    start(b, &fixed("vnic0", 1, &key(2, 1, &of_a)));
+    start(c, &fixed("vnic0", 1, "lid = 3"));
+    for host in [&*a, &*b, &*c] {
+        host.configure("vnic0");
+    }
+    a.reaches(b);
+    // The third host is on the switch as far as it can be, and nobody hears it.
+    assert!(!c.pings(&a.v4()) && !c.pings(&b.v4()));
+    eventually(SOON, "its packets to be refused", || {
+        (count(b, "rx_forged_lid") > 0).then_some(())
+    });
+    // Nor when it says that it is host 1.
+    let attacker = Attacker::of(c, b, "vnic0");
+    let mut packet = right(a, b);
+    packet.frame[6..12].copy_from_slice(&[2, 0, 0, 0x66, 0x66, 0x66]);
+    let before = (count(b, "rx_forged_lid"), count(b, "mac_learned"));
+    for _ in 0..5 {
+        attacker.send(&datagram(&attacker, packet.bytes()));
+    }
+    eventually(SOON, "the forged ones to be refused", || {
+        (count(b, "rx_forged_lid") >= before.0 + 5).then_some(())
+    });
+    assert_eq!(count(b, "mac_learned"), before.1);
+    assert!(super::known(b, "vnic0", "02:00:00:66:66:66").is_none());
+    a.reaches(b);
+}
+
+#[test]
+fn a_mac_storm_is_bounded() {
+    const LIMIT: u64 = 1000;
+    let Some(mut lab) = pair_with(&format!("mac_limit = {LIMIT}")) else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let attacker = Attacker::of(a, b, "vnic0");
+    let good = right(a, b);
+    let memory = b.daemon().resident_kib();
+    let mut numbers = Numbers(0x2545_f491_4f6c_dd1d);
+    attacker.flood(20_000, |_| {
+        let mut packet = good.clone();
+        let random = numbers.bytes(5);
+        packet.frame[6] = 2;
+        packet.frame[7..12].copy_from_slice(&random);
+        datagram(&attacker, packet.bytes())
+    });
+    eventually(SOON, "the storm to be taken in", || {
+        (count(b, "mac_evicted") > 5000).then_some(())
+    });
+    // Data threads tell each other of what they learn, but not as fast as a storm comes.
+    let known = b.ask("vnic mac vnic0").len() as u64;
+    let threads = b.show("vnic0")["queues"].as_u64().expect("a number");
+    assert!(known <= threads * LIMIT + 16, "{known} addresses");
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
+    a.reaches(b);
+    b.reaches(a);
+    iperf_above(b, a, &a.v4(), "-n 16M", 50e6);
+}
+
+/// A MAC that two nodes use is followed a few times, then it stays, and the log says so once.
+#[test]
+fn a_mac_at_two_nodes_is_damped() {
+    let _alone = Alone::begin();
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (hosts, _) = lab.hosts_and_switch();
+    for host in hosts.iter_mut() {
+        start(host, &fixed("vnic0", 1, ""));
+        host.configure("vnic0");
+    }
+    let [a, b, c] = hosts else {
+        panic!("three hosts")
+    };
+    a.reaches(b);
+    c.reaches(a);
+    let stolen = [2, 0, 0, 0, 0x99, 0x99];
+    let frame = vec![frame(super::mac_of(c, "vnic0"), stolen, 100)];
+    for _ in 0..20 {
+        a.send_frames("vnic0", 1000, &frame);
+        b.send_frames("vnic0", 1000, &frame);
+    }
+    eventually(SOON, "the damping", || {
+        (count(c, "mac_damped") > 0).then_some(())
+    });
+    assert!(count(c, "mac_moved") < 10);
+    let log = c.daemon().log();
+    let told = log
+        .lines()
+        .filter(|line| line.contains("02:00:00:00:99:99"));
+    assert_eq!(told.count(), 1, "{log}");
+    a.reaches(c);
+}

@@ -1,0 +1,162 @@
+//! VNICs that come, go and come back.
+
+use rustix::process::Signal;
+
+use super::{fixed, pair, start, start_all, write};
+use crate::lab::{Host, Lab, SOON, eventually, iperf_across};
+
+const PERSIST: &str = "persist = true";
+
+#[test]
+fn a_clean_end_leaves_nothing_behind() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    let groups = a.ok("ip -6 maddr show dev eth0");
+    assert!(groups.contains("ff12:5645:"), "{groups}");
+    a.stop();
+    assert!(!a.has_link("vnic0"));
+    let groups = a.ok("ip -6 maddr show dev eth0");
+    assert!(!groups.contains("ff12:"), "{groups}");
+    assert!(b.daemon().is_running());
+}
+
+#[test]
+fn a_node_that_was_killed_is_reached_again() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    let lid = super::lid(b, "vnic0");
+    for near_first in [true, false] {
+        b.kill_daemon();
+        assert!(!a.pings(&b.v4()));
+        eventually(SOON, "the TAP to go with its owner", || {
+            (!b.has_link("vnic0")).then_some(())
+        });
+        start(b, &fixed("vnic0", 1, ""));
+        b.configure("vnic0");
+        let (first, then) = if near_first { (&*a, &*b) } else { (&*b, &*a) };
+        first.reaches(then);
+        then.reaches(first);
+    }
+    assert_eq!(
+        super::lid(b, "vnic0"),
+        lid,
+        "a LID is the same after a restart"
+    );
+}
+
+#[test]
+fn streams_over_a_persistent_vnic_outlive_restart_and_kill() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let text = fixed("vnic0", 1, PERSIST);
+    start_all(&mut [&mut *a, &mut *b], &text);
+    for (signal, direction) in [(Signal::TERM, ""), (Signal::KILL, "-R")] {
+        iperf_across(a, b, direction, |a| {
+            a.daemon().end_by(signal);
+            start(a, &text);
+        });
+    }
+}
+
+#[test]
+fn the_carrier_follows_the_underlay() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    a.ok("ip link set eth0 down");
+    a.await_carrier("vnic0", false);
+    let reason = a.show("vnic0")["reason"].clone();
+    assert!(reason.is_string(), "{}", a.show("vnic0"));
+    a.ok("ip link set eth0 up");
+    a.await_carrier("vnic0", true);
+    a.reaches(b);
+    b.reaches(a);
+}
+
+#[test]
+fn ip_link_manages_it() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    a.ok("ip link set vnic0 down");
+    assert!(!b.pings(&a.v4()));
+    a.ok("ip link set vnic0 up");
+    a.configure_ipv6_again();
+    a.reaches(b);
+    a.ok("ip link set vnic0 down");
+    a.ok("ip link set vnic0 name lan0");
+    a.ok("ip link set lan0 up");
+    eventually(SOON, "the new name", || {
+        (a.ibtap("show lan0").code == Some(0)).then_some(())
+    });
+    b.reaches_all(&[a.v4()]);
+    // Another address is what neighbours see from then on.
+    a.ok("ip link set lan0 address 02:00:00:00:77:01");
+    b.ok("ip neigh flush dev vnic0");
+    b.reaches_all(&[a.v4()]);
+    let neighbours = b.ok(&format!("ip neigh show {}", a.v4()));
+    assert!(neighbours.contains("02:00:00:00:77:01"), "{neighbours}");
+    a.ok("ip link del lan0");
+    eventually(SOON, "the daemon to let go", || {
+        a.ask("show").is_empty().then_some(())
+    });
+    assert!(a.daemon().is_running());
+}
+
+impl Host {
+    /// An interface that was down has lost its IPv6 address.
+    fn configure_ipv6_again(&self) {
+        self.ok(&format!("ip addr add {}/64 dev vnic0 nodad", self.v6()));
+    }
+}
+
+#[test]
+fn reload_adds_changes_and_removes() {
+    let Some(mut lab) = pair() else { return };
+    let (a, b) = lab.two();
+    let before = a.show("vnic0");
+    write(
+        a,
+        &(fixed("vnic0", 1, "mtu = 1500") + &fixed("vnic1", 2, "")),
+    );
+    let done = a.ibtap("reload");
+    assert_eq!(done.code, Some(0), "{done:?}");
+    for word in ["vnic0", "1500", "vnic1"] {
+        assert!(done.out.contains(word), "{word}: {}", done.out);
+    }
+    assert_eq!(a.mtu("vnic0"), 1500);
+    assert_eq!(a.show("vnic0")["qpn"], before["qpn"], "it is the same one");
+    a.reaches(b);
+    a.ok("ip link set vnic1 up");
+    a.await_carrier("vnic1", true);
+    write(a, &fixed("vnic1", 2, ""));
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    assert!(!a.has_link("vnic0") && a.has_link("vnic1"));
+    assert_eq!(a.ibtap("reload").out, "nothing has changed\n");
+}
+
+/// An IPoIB interface and a VNIC of one daemon share the port and nothing else.
+#[test]
+fn a_vnic_stands_beside_ipoib() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let device = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let text = format!("{device}{}", fixed("vnic0", 1, ""));
+    for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
+        start(host, &text);
+        host.configure("ib0");
+        host.ok(&format!("ip addr add 10.7.0.{number}/24 dev vnic0"));
+        host.ok("ip link set vnic0 up");
+        host.await_carrier("vnic0", true);
+    }
+    a.reaches(b);
+    a.reaches_all(&["10.7.0.2"]);
+    assert_eq!(a.ask("show").len(), 2);
+    let names: Vec<_> = a.ask("show").iter().map(|i| i["name"].clone()).collect();
+    assert!(
+        names.contains(&"ib0".into()) && names.contains(&"vnic0".into()),
+        "{names:?}"
+    );
+    let received = || a.link("ib0")["stats64"]["rx"]["packets"].as_u64();
+    let before = received().expect("a number");
+    a.ok("ping -q -c 50 -i 0.02 -W 5 10.7.0.2");
+    assert!(received() < Some(before + 25), "ib0 has what vnic0 should");
+}

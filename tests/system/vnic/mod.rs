@@ -1,0 +1,138 @@
+//! Ethernet over the fabric: VNICs on virtual switches, configured and managed.
+
+mod bridge;
+mod config;
+mod decode;
+mod failover;
+mod hostile;
+mod life;
+mod manager;
+mod mtu;
+mod switches;
+mod tags;
+mod traffic;
+
+use serde_json::Value;
+
+use crate::lab::frame::{Mac, mac};
+use crate::lab::{Em, Host, Lab, SOON, Station, eventually};
+
+/// A VNIC on `eth0` that the configuration puts on a switch, with further keys.
+fn fixed(name: &str, vesw: u16, more: &str) -> String {
+    format!("[[vnic]]\nname = {name:?}\nunderlay = \"eth0\"\nvesw = {vesw}\n{more}\n")
+}
+
+/// A VNIC on `eth0` that a manager configures.
+fn managed(name: &str) -> String {
+    format!("[[vnic]]\nname = {name:?}\nunderlay = \"eth0\"\n")
+}
+
+/// Writes a host's configuration; gives its path.
+fn write(host: &Host, text: &str) -> String {
+    let path = host.file("ibtapd.toml");
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("an ASCII path").to_owned()
+}
+
+/// Starts the daemon with a configuration.
+fn start(host: &mut Host, text: &str) {
+    let path = write(host, text);
+    host.start_with(&["--config", &path]);
+}
+
+/// Starts all daemons with one configuration, gives `vnic0` its addresses, and waits until all reach the
+/// first.
+fn start_all(hosts: &mut [&mut Host], text: &str) {
+    for host in hosts.iter_mut() {
+        start(host, text);
+        host.configure("vnic0");
+    }
+    let (first, rest) = hosts.split_first().expect("a host");
+    for host in rest {
+        host.reaches(first);
+    }
+}
+
+/// Two hosts with `vnic0` on switch 1, which reach each other.
+fn pair() -> Option<Lab> {
+    pair_with("")
+}
+
+/// The same with further keys.
+fn pair_with(more: &str) -> Option<Lab> {
+    let mut lab = Lab::pair()?;
+    let (a, b) = lab.two();
+    start_all(&mut [a, b], &fixed("vnic0", 1, more));
+    Some(lab)
+}
+
+/// What `ibtap stats` says of a VNIC.
+fn stats(host: &Host, interface: &str) -> Value {
+    let mut all = host.ask(&format!("stats {interface}"));
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+/// A counter of the virtual port, of the kernel's driver or of ours: not one of the fabric's workers that
+/// has the same name.
+fn counter_of(stats: &Value, name: &str) -> u64 {
+    let found = ["driver", "port"].map(|kind| stats[kind][name].as_u64());
+    let found: Vec<u64> = found.into_iter().flatten().collect();
+    assert_eq!(found.len(), 1, "{name} in {stats}");
+    found[0]
+}
+
+/// The same of `vnic0` now.
+fn count(host: &Host, name: &str) -> u64 {
+    counter_of(&stats(host, "vnic0"), name)
+}
+
+/// The LID of a VNIC.
+fn lid(host: &Host, interface: &str) -> u32 {
+    let lid = host.show(interface)["lid"].as_u64();
+    u32::try_from(lid.expect("a LID")).expect("24 bits")
+}
+
+/// An interface's Ethernet address.
+fn mac_of(station: &Station, interface: &str) -> Mac {
+    mac(station.link(interface)["address"].as_str().expect("a MAC"))
+}
+
+/// What `ibtap vnic mac` says of an address, if it knows it.
+fn known(host: &Host, interface: &str, address: &str) -> Option<Value> {
+    let all = host.ask(&format!("vnic mac {interface}"));
+    all.into_iter().find(|entry| entry["mac"] == address)
+}
+
+/// Waits until an address is known to be at a LID.
+fn await_known(host: &Host, interface: &str, address: &str, lid: u32) -> Value {
+    let what = format!("{}: {address} at {lid:#x}", host.name());
+    eventually(SOON, &what, || {
+        known(host, interface, address).filter(|entry| entry["lid"] == lid)
+    })
+}
+
+/// A switch of a manager's configuration that every port is a member of.
+fn vesw(id: u16, more: &str) -> String {
+    format!(
+        "[[vesw]]\nname = \"switch {id}\"\nid = {id}\npkey = 0xffff\nmembers = [\"*:1:*\"]\n{more}\n"
+    )
+}
+
+/// Two hosts with a managed `vnic0` each and a manager on the first, whose switch 1 both are on; they
+/// reach each other.
+fn managed_pair(em: &str, switch: &str) -> Option<(Lab, Em)> {
+    let mut lab = Lab::pair()?;
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        start(host, &managed("vnic0"));
+        host.configure_addresses("vnic0");
+    }
+    let em = Em::start(a, em, &vesw(1, switch));
+    for host in [&*a, &*b] {
+        host.await_carrier("vnic0", true);
+    }
+    a.reaches(b);
+    b.reaches(a);
+    Some((lab, em))
+}
