@@ -47,7 +47,7 @@ fn what_cannot_be_is_refused_with_its_place() {
         ("lid = 0xf00000".into(), 5, "lid"),
         ("mtu = 67".into(), 5, "mtu"),
         ("mtu = 65000".into(), 5, "mtu"),
-        ("mac = \"01:00:5e:00:00:01\"".into(), 5, "mac"),
+        ("mac = \"01:00:5e:00:00:01\"".into(), 5, "group"),
         ("mac = \"hello\"".into(), 5, "mac"),
         ("fabric_id = 1024".into(), 5, "fabric_id"),
         ("ageing = 0".into(), 5, "ageing"),

@@ -129,6 +129,11 @@ fn a_capture_is_decoded_field_by_field() {
     // tcpdump may be a moment behind.
     let packets = eventually(SOON, "all packets of the stream", || {
         let packets = decoded(b, &path)?;
+        eprintln!(
+            "{} of {}",
+            packets.iter().filter(is_ours).count(),
+            packets.len()
+        );
         (packets.iter().filter(is_ours).count() > 250).then_some(packets)
     });
     drop(wire);

@@ -88,7 +88,7 @@ fn vr14_every_fault_has_its_counter() {
         ("rx_bad_tail", with(last, 0x48)),
         ("rx_length_mismatch", with(3, 0x70)),
         ("rx_truncated", good.bytes()[..19].to_vec()),
-        ("rx_other_lid", changed(&|p| p.dlid ^= 1)),
+        ("rx_bad_lid", changed(&|p| p.dlid ^= 1)),
         ("rx_runt", changed(&|p| p.frame.truncate(59))),
     ];
     for (counter, bytes) in faults {
