@@ -154,6 +154,13 @@ impl Daemon {
         }
     }
 
+    /// The counters of the agent that a VNIC has.
+    pub(in crate::daemon) fn management_counters(&self, vnic: &Vnic) -> crate::api::Counters {
+        let management = self.ports[vnic.at].management.as_ref();
+        let its = management.filter(|_| vnic.spec.switch.is_none());
+        its.map(Management::counters).unwrap_or_default()
+    }
+
     /// Who manages a VNIC.
     pub(in crate::daemon) fn manager_of(&self, vnic: &Vnic) -> Option<FabricAddress> {
         let management = self.ports[vnic.at].management.as_ref()?;
