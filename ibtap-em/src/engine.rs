@@ -243,12 +243,20 @@ impl Engine {
         self.asked_all += 1;
         self.ask_all = match ASK_ALL.get(self.asked_all) {
             Some(after) => self.attached.after(*after),
+            // Who is not there may come back without a word, if it was only the network that went.
+            None if self.somebody_is_missing() => now.after(self.config.em.poll_interval),
             None => now.after(ASK_ALL_LATER),
         };
         self.out.push_back(Outgoing {
             to: Destination::Group,
             mad: request::Request::NodeInfo.encode(0),
         });
+    }
+
+    /// Whether there are members of before whose agents this run has not heard.
+    fn somebody_is_missing(&self) -> bool {
+        let mut members = self.state.members.iter().filter(|(_, m)| !m.gone);
+        members.any(|(key, _)| !self.agents.contains_key(&AgentKey::of(*key)))
     }
 
     fn end_quarantine(&mut self, now: Time) {
@@ -268,6 +276,11 @@ impl Engine {
         self.unsaved |= self.quarantine.len() != before;
     }
 
+    /// What was given is on the disk before anybody hears of it; unless the disk does not take it.
+    fn waits_for_disk(&self) -> bool {
+        self.unsaved && self.save_failed.is_none()
+    }
+
     /// Begins requests, each agent in its turn.
     fn pump(&mut self, now: Time) {
         while !self.open.is_full() {
@@ -281,8 +294,7 @@ impl Engine {
             self.turn = Some(key);
             self.ready.remove(&key);
             self.begin(now, key);
-            if self.unsaved {
-                // What was given is on the disk before anybody hears of it.
+            if self.waits_for_disk() {
                 return;
             }
         }
@@ -293,13 +305,13 @@ impl Engine {
         let Some(request) = self.next_request(now, key) else {
             return;
         };
-        let Some(agent) = self.agents.get_mut(&key) else {
-            return;
-        };
-        if self.unsaved && request.is_set() {
+        if self.waits_for_disk() && request.is_set() {
             self.ready.insert(key);
             return;
         }
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
         self.done.requests += 1;
         self.done.sets += u64::from(request.is_set());
         let to = agent.at;
@@ -420,11 +432,13 @@ impl Manager for Engine {
 
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
         self.own?;
-        let may_send = |engine: &Engine| !engine.unsaved || engine.save_failed.is_some();
-        if self.out.is_empty() && may_send(self) {
+        if self.out.is_empty() && !self.waits_for_disk() {
             self.pump(now);
         }
-        may_send(self).then(|| self.out.pop_front()).flatten()
+        if self.waits_for_disk() {
+            return None;
+        }
+        self.out.pop_front()
     }
 
     fn next_deadline(&self) -> Option<Time> {

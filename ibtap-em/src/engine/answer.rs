@@ -130,6 +130,7 @@ impl Engine {
             // What it has it has of somebody else, or of itself.
             vport.directory = None;
         }
+        let made = vport.exists() != existed;
         let set = matches!(request, Request::SetInfo(..));
         if set {
             vport.refused = None;
@@ -142,6 +143,9 @@ impl Engine {
                 Level::Info,
                 format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
             );
+        }
+        if made {
+            self.mark_members_dirty(now, key);
         }
         self.report_macs(now, port);
     }

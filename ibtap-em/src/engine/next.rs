@@ -97,10 +97,10 @@ impl Engine {
         let in_it = target
             .directory
             .binary_search_by_key(&member.lid, |(lid, _)| *lid);
-        if in_it.is_err() && !refused {
+        let vport = self.agents.get_mut(&key)?.ports.get_mut(&index)?;
+        if in_it.is_err() && !refused && vport.exists() {
             return None;
         }
-        let vport = self.agents.get_mut(&key)?.ports.get_mut(&index)?;
         if refused && !vport.exists() {
             return None;
         }

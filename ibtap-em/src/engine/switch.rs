@@ -220,7 +220,7 @@ impl Engine {
         };
         for (port, member) in self.state.members.range_mut(all) {
             let vport = agent.ports.get(&port.index);
-            let gone = !vport.is_some_and(|v| v.interface.is_some() || v.exists());
+            let gone = vport.is_none();
             let mut now = Member {
                 description: agent.description.clone(),
                 gid: agent.at.gid,
@@ -375,6 +375,7 @@ impl Engine {
             .filter(|(_, member)| !member.gone)
             .collect();
         self.aim_mtu(config, &mut members, &mut target);
+        members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
                 "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
@@ -394,6 +395,13 @@ impl Engine {
         aim_default_ports(config, &members, &mut target);
         aim_macs(config, switch, &members, &mut target);
         target
+    }
+
+    /// A port that nobody has named, and that its agent has not made yet, is nowhere.
+    fn is_missing(&self, key: PortKey) -> bool {
+        let agent = self.agents.get(&AgentKey::of(key));
+        let vport = agent.and_then(|agent| agent.ports.get(&key.index));
+        vport.is_some_and(|v| v.interface.is_none() && v.info.is_some() && !v.exists())
     }
 
     /// A member that carries less than the configured MTU cannot be one; without one all have what the

@@ -58,7 +58,7 @@ fn after_any_storm_all_is_as_it_should_be() {
     let first = std::env::var("EM_SIM_SEED").ok();
     match first.and_then(|seed| seed.parse().ok()) {
         Some(seed) => storm(seed),
-        None => (1..=25).for_each(storm),
+        None => (1..=60).for_each(storm),
     }
 }
 
