@@ -83,6 +83,8 @@ pub struct Engine {
     ask_all: Time,
     asked_all: usize,
     inquiries: Inquiries,
+    /// Counts configurations and parts: what was given by another one is looked at again.
+    settings: u64,
     done: Done,
     /// What was told already, and is not told again while it is so.
     told: BTreeSet<String>,
@@ -136,6 +138,7 @@ impl Engine {
             ask_all: Time(0),
             asked_all: 0,
             inquiries: Inquiries::default(),
+            settings: 1,
             done: Done::default(),
             told: BTreeSet::new(),
             #[cfg(test)]
@@ -358,6 +361,7 @@ impl Manager for Engine {
             return;
         }
         self.active = active;
+        self.settings += 1;
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
             // What the former manager did last is seen first.
@@ -379,6 +383,7 @@ impl Manager for Engine {
     fn configure(&mut self, now: Time, config: Config) {
         let interval = config.em.poll_interval;
         self.config = config;
+        self.settings += 1;
         self.open.set_interval(interval);
         self.told.clear();
         self.make_switches(now);

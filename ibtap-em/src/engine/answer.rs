@@ -105,7 +105,7 @@ impl Engine {
         Ok(())
     }
 
-    fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
+    pub(super) fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
         self.agents.get_mut(&key)?.ports.get_mut(&index)
     }
 
@@ -264,7 +264,7 @@ impl Engine {
             }
             _ => {}
         }
-        if request.is_set() {
+        if request.is_set() || matches!(request, Request::GetInfo(_)) {
             self.refuse(port, format!("{why} ({what})"));
         }
         self.schedule(now, key);

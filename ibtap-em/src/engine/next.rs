@@ -92,7 +92,7 @@ impl Engine {
             return None;
         }
         // Until the port itself is in it, the target is not about it.
-        let target = switch.target.clone();
+        let target = std::sync::Arc::clone(&switch.target);
         let refused = target.refused.contains_key(&key.vport(index));
         let in_it = target
             .directory
@@ -104,7 +104,13 @@ impl Engine {
         if refused && !vport.exists() {
             return None;
         }
-        bring(index, vport, &info, wanted, &target)
+        let request = bring(index, vport, &info, wanted, &target);
+        if request.is_none() {
+            // Whoever has set it so.
+            vport.refused = None;
+            vport.failures = 0;
+        }
+        request
     }
 }
 

@@ -27,7 +27,7 @@ const MTU_MIN: u16 = 68;
 pub(super) struct Switch {
     pub(super) members: BTreeSet<PortKey>,
     pub(super) claims: Claims,
-    pub(super) target: Target,
+    pub(super) target: Arc<Target>,
     /// All that was known of it was heard of again: from now on things are taken away, too.
     pub(super) settled: bool,
     settle_at: Option<Time>,
@@ -38,7 +38,7 @@ pub(super) struct Switch {
 }
 
 /// What its members are to have.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) struct Target {
     /// `None` while nobody says what it can carry.
     pub(super) eth_mtu: Option<u16>,
@@ -301,13 +301,13 @@ impl Engine {
         let (Some(config), Some(switch)) = (self.config.switch(id), self.switches.get(&id)) else {
             return;
         };
-        let target = self.make_target(config, switch);
+        let target = Arc::new(self.make_target(config, switch));
         let name = config.name.clone();
         let touch: Vec<AgentKey> = switch.members.iter().map(|k| AgentKey::of(*k)).collect();
         let before = match self.switches.get_mut(&id) {
             Some(switch) => {
                 switch.due = None;
-                std::mem::replace(&mut switch.target, target.clone())
+                std::mem::replace(&mut switch.target, Arc::clone(&target))
             }
             None => return,
         };
