@@ -124,7 +124,6 @@ impl Engine {
         let forwards = |info: &VeswPortInfo| info.config_state == ConfigState::Forwarding;
         let began = !vport.info.as_ref().is_some_and(forwards) && forwards(&info);
         let existed = vport.exists();
-        let was_read = vport.is_read();
         let (vesw, lid, mtu) = (info.vesw_id, info.encap_slid, info.eth_mtu);
         vport.set_info(info);
         if vport.exists() && !existed {
@@ -137,7 +136,6 @@ impl Engine {
             vport.failures = 0;
             vport.again = None;
         }
-        let read = vport.is_read() && !was_read;
         if set && began {
             let name = self.name(port);
             self.tell(
@@ -145,9 +143,7 @@ impl Engine {
                 format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
             );
         }
-        if read {
-            self.report_macs(now, port);
-        }
+        self.report_macs(now, port);
     }
 
     fn take_directory(

@@ -22,8 +22,6 @@ use crate::state::Member;
 const GATHER: u64 = 50;
 /// The smallest payload that an interface can have (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
 const MTU_MIN: u16 = 68;
-/// The largest that the format has room for: 16351 bytes of frame with one tag.
-const MTU_MAX: u16 = 16_333;
 
 #[derive(Debug, Default)]
 pub(super) struct Switch {
@@ -66,11 +64,10 @@ pub(super) struct Source {
 }
 
 /// The largest payload of an Ethernet frame with one tag, where a packet of the fabric has up to so many
-/// bytes: 20 before the frame, ICRC and tail behind it, and all of that in words of 8.
+/// bytes.
 pub(super) const fn mtu_limit(payload_max: u16) -> u16 {
-    let frame = (payload_max / 8).saturating_sub(4).saturating_mul(8) + 7;
-    let limit = frame.saturating_sub(18);
-    if limit < MTU_MAX { limit } else { MTU_MAX }
+    // Of the longest packets 16333 bytes are left.
+    vnic::packet::eth_mtu(payload_max as usize) as u16
 }
 
 /// The LID that everybody takes an address for that is locally administered (kernel opa_vnic_encap.c,
@@ -172,7 +169,11 @@ impl Engine {
             .agents
             .get(&AgentKey::of(key))
             .and_then(|agent| agent.ports.get(&key.index));
-        let Some(vport) = vport.filter(|vport| vport.is_read() || !vport.unicast.macs.is_empty())
+        // Before it has the address that it is given, the interface has one that nobody needs to know.
+        let set_up = |info: &VeswPortInfo| info.vesw_id == id && info.base_mac_addr == member.mac;
+        let Some(vport) = vport
+            .filter(|vport| vport.is_read())
+            .filter(|vport| vport.info.as_ref().is_some_and(set_up))
         else {
             return;
         };
