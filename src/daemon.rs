@@ -31,6 +31,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use self::vnics::Vnics;
 use crate::config::{PortName, VnicConfig};
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
@@ -38,13 +39,12 @@ use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::{PortRuntime, PortSettings};
 use crate::reload::Running;
-use crate::vnic::{Clients, ManagementSettings};
+use crate::vnic::{Clients, ManagementSettings, Vnic};
 use crate::watch::Watchers;
 use children::Strangers;
 pub use place::Place;
 pub(crate) use place::{Left, Names, visit};
 use vlan::Vlans;
-use vnics::Vnics;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -188,6 +188,7 @@ impl Daemon {
         for spec in specs {
             if let Err(e) = daemon.start_port(spec) {
                 daemon.devices.values().for_each(|(_, d)| d.undo());
+                daemon.vnics.values().for_each(Vnic::undo);
                 daemon.stop();
                 return Err(e);
             }
@@ -199,16 +200,24 @@ impl Daemon {
         for (_, device) in daemon.devices.values() {
             fdstore::keep(&device.spec.tap(), &device.tap);
         }
+        for vnic in daemon.vnics.values() {
+            fdstore::keep(&vnic.tap_spec(), &vnic.tap);
+        }
         Ok(daemon)
     }
 
     /// Opens a port and makes its devices, of what was left behind where there is something.
     fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
         let devices = std::mem::take(&mut spec.devices);
+        let vnics = std::mem::take(&mut spec.vnics);
         self.add_port(spec)?;
         let at = self.ports.len() - 1;
         self.look_for_left(at);
         let made = devices.iter().try_for_each(|d| self.add_device(at, d));
+        let made = made.and_then(|()| {
+            let mut vnics = vnics.iter();
+            vnics.try_for_each(|vnic| self.add_vnic(at, vnic).map(drop))
+        });
         let left = std::mem::take(&mut self.left);
         made?;
         left.into_iter().for_each(|left| self.adopt_left(at, left));
@@ -281,10 +290,14 @@ impl Daemon {
         let waiting = self.reports.len();
         for report in self.reports.clone().try_iter().take(waiting) {
             match report {
+                Report::TapGone(id) if self.vnics.contains_key(&id) => self.forget_vnic(id),
                 Report::TapGone(id) => self.forget(id),
+                Report::Ethernet(id, event) => self.vnic_event(id, event),
+                Report::Management(datagram) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
+                // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
         }
@@ -298,6 +311,10 @@ impl Daemon {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
             self.sync_groups_of(ids);
+            let vnics: Vec<DeviceId> = self.vnics.keys().copied().collect();
+            vnics
+                .into_iter()
+                .for_each(|id| self.vnic_membership_changed(id));
         }
         Ok(())
     }
@@ -317,6 +334,9 @@ impl Daemon {
     pub fn stop(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
             self.close(id);
+        }
+        for id in self.vnics.keys().copied().collect::<Vec<_>>() {
+            self.close_vnic(id);
         }
         for port in self.ports.drain(..) {
             port.stop();

@@ -14,6 +14,7 @@ use crate::config::PortName;
 use crate::datapath::{
     Command, DataThread, DeviceId, Mailbox, Parts, Report, Snapshot, ThreadHandle, mailbox,
 };
+use crate::vnic::{Management, ManagementSettings};
 
 /// How long the control thread waits for a data thread's answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -41,6 +42,10 @@ pub struct PortRuntime {
     pub kernel_peers: bool,
     /// Completion moderation of its data threads.
     pub moderation: Moderation,
+    /// Who may manage its VNICs.
+    pub management_settings: ManagementSettings,
+    /// The management of its VNICs, where some are managed or somebody manages.
+    pub management: Option<Management>,
     threads: Vec<ThreadHandle>,
 }
 
@@ -91,6 +96,8 @@ impl PortRuntime {
             kernel_peers: settings.kernel_peers,
             port,
             moderation: Moderation::default(),
+            management_settings: ManagementSettings::default(),
+            management: None,
             threads,
         })
     }

@@ -3,6 +3,7 @@
 
 mod apply;
 mod plan;
+mod vnics;
 
 use std::path::PathBuf;
 
@@ -99,6 +100,8 @@ impl Daemon {
         };
         let config = &mut running.config;
         config.devices.retain(|d| served(d.key()));
+        let served = |key: DeviceKey| self.vnics.values().any(|v| v.spec.key() == key);
+        config.vnics.retain(|v| served(v.key()));
         let plan = Plan::new(config, new);
         let mut reloaded = Reloaded {
             applied: Vec::new(),

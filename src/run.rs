@@ -22,7 +22,6 @@ use crate::logging;
 use crate::port::PortSettings;
 use crate::reload::{Running, Source};
 use crate::starting;
-use crate::vnic::ManagementSettings;
 
 /// How long to wait at the start for a port to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
@@ -193,10 +192,7 @@ pub(crate) fn port_spec(
             kernel_peers: port.kernel_peers,
             busy_poll: port.busy_poll.duration(),
         },
-        management: ManagementSettings {
-            managers: port.managers.clone(),
-            vnic_create: port.vnic_create,
-        },
+        management: port.management(),
         devices,
         vnics,
     }

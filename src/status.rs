@@ -41,7 +41,7 @@ impl Handler for Daemon {
             Request::Resources => Ok(self.resources()),
             Request::LogLevel(level) => Ok(set_level(level.level)),
             Request::Reload => self.reload().map(Reply::Reload),
-            Request::Vnics(which) => self.vnics(&which),
+            Request::Vnics(which) => self.show_vnics(&which),
             Request::VnicStats(which) => self.vnic_stats(&which),
             Request::VnicMacs(which) => self.vnic_macs(&which.interface),
             Request::SendManagement(request) => self.send_management(&request),
@@ -307,6 +307,7 @@ impl Daemon {
                             let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
                             Some(self.vlan_name(trunk, vid))
                         })
+                        .or_else(|| self.vnic_with_endpoint(at, endpoint))
                 });
                 info.link = Some(LinkInfo::of(&p.port.attributes(), &p.port.device()));
                 self.add_queue_pairs(at, &mut info);
@@ -327,6 +328,14 @@ fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) ->
             stats.add(device.stats.named());
             stats.protocol.add(device.core.iter().copied());
         }
+    }
+    stats.workers = worker_stats(port, snapshots);
+    stats
+}
+
+/// The counters of a port's data threads.
+pub(crate) fn worker_stats(port: &str, snapshots: &[Snapshot]) -> Vec<WorkerStats> {
+    let stats = snapshots.iter().map(|snapshot| {
         let mut counters = Counters::default();
         counters.add([
             ("wakeups", snapshot.worker.wakeups),
@@ -334,13 +343,13 @@ fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) ->
             ("reports_lost", snapshot.worker.reports_lost),
         ]);
         counters.add(snapshot.worker.fabric.iter().copied());
-        stats.workers.push(WorkerStats {
+        WorkerStats {
             worker: snapshot.worker.worker as u32,
             port: port.to_owned(),
             counters,
-        });
-    }
-    stats
+        }
+    });
+    stats.collect()
 }
 
 fn neighbour(n: &NeighbourInfo) -> crate::api::NeighbourInfo {

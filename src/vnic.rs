@@ -1,10 +1,23 @@
 //! VNICs: TAP interfaces that are virtual ports of virtual Ethernet switches, and their management.
 
+mod alias;
 mod clients;
+mod interface;
+mod management;
+mod switch;
 
+pub use alias::Alias;
 pub use clients::Clients;
+pub use interface::{Vnic, VnicSite, carried_mtu, drawn, mtu_of};
+pub use management::Management;
+pub use switch::{default_lid, static_switch};
 
 use fabric::Gid;
+
+/// The time as the data threads have it.
+pub fn now() -> vnic::Time {
+    vnic::Time(crate::datapath::now().0)
+}
 
 /// Who may manage the VNICs of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -220,3 +220,6 @@ impl Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

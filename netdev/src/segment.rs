@@ -13,6 +13,7 @@
 //! copied and summed in one pass, and what stays the same in a header is summed once per frame.
 
 mod cut;
+mod ethernet;
 mod pieces;
 
 pub use pieces::Pieces;
@@ -191,6 +192,16 @@ impl<'a> Segmenter<'a> {
             Job::Whole(packet, _) => Some(self.link.len() + packet.len()),
             Job::Cut(cut) => Some(self.link.len() + cut.next_len()),
             Job::Done => None,
+        }
+    }
+
+    /// Bytes of the last packet, link header included; 0 when all are written.
+    #[inline]
+    pub fn last_len(&self) -> usize {
+        match &self.job {
+            Job::Whole(packet, _) => self.link.len() + packet.len(),
+            Job::Cut(cut) => self.link.len() + cut.last_len(),
+            Job::Done => 0,
         }
     }
 

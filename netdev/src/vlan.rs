@@ -14,6 +14,14 @@ use crate::vnet::{FLAG_NEEDS_CSUM, VNET_HEADER_LEN, VnetHeader};
 /// The EtherType of a tag: 802.1Q, not that of service providers (802.1ad).
 pub const TYPE: u16 = 0x8100;
 
+/// The EtherType of the outer tag that service providers use (802.1ad).
+const PROVIDERS_TYPE: u16 = 0x88a8;
+
+/// Whether an EtherType says that a tag is what follows, of either kind.
+pub const fn is_tag(ethertype: u16) -> bool {
+    matches!(ethertype, TYPE | PROVIDERS_TYPE)
+}
+
 /// Bytes of a tag: [`TYPE`] and the control information.
 pub const TAG_LEN: usize = 4;
 
@@ -43,7 +51,8 @@ impl Tag {
         }
     }
 
-    fn bytes(self) -> [u8; TAG_LEN] {
+    /// The tag as it stands in a frame.
+    pub fn bytes(self) -> [u8; TAG_LEN] {
         let control = u16::from(self.priority & 7) << 13 | self.vid & 0x0fff;
         let ([a, b], [c, d]) = (TYPE.to_be_bytes(), control.to_be_bytes());
         [a, b, c, d]
@@ -61,11 +70,17 @@ pub fn take(frame: &mut [u8]) -> Option<(Tag, &mut [u8])> {
     if u16::from_be_bytes([a, b]) != TYPE {
         return None;
     }
-    let vnet = moved(vnet, |at| at.checked_sub(TAG_LEN as u16))?;
+    let vnet = without_tag(vnet)?;
     frame.copy_within(VNET_HEADER_LEN..BEFORE, VNET_HEADER_LEN + TAG_LEN);
     let untagged = &mut frame[TAG_LEN..];
     untagged[..VNET_HEADER_LEN].copy_from_slice(vnet.as_bytes());
     Some((Tag::of(u16::from_be_bytes([c, d])), untagged))
+}
+
+/// The virtio-net header of a frame with a tag, for the frame without it. `None` if the checksum to be
+/// completed does not lie behind the tag.
+pub fn without_tag(vnet: VnetHeader) -> Option<VnetHeader> {
+    moved(vnet, |at| at.checked_sub(TAG_LEN as u16))
 }
 
 /// The header with its offsets moved, those of a frame with a tag by `by`.
@@ -93,10 +108,14 @@ pub type Parts<'p> = SmallVec<[IoSlice<'p>; 64]>;
 /// The beginning of a frame that gets a tag.
 pub type Head = [u8; BEFORE + TAG_LEN];
 
-/// Puts a tag into a frame that lies in `parts`, virtio-net header first: gives its new parts, of
+/// Puts a tag, as it is to stand there, into a frame that lies in `parts`, virtio-net header first: gives its new parts, of
 /// which `head` is the first. `None` if the frame has no whole addresses, or if its offsets leave no
 /// room for a tag.
-pub fn insert<'p>(tag: Tag, parts: &'p [IoSlice<'p>], head: &'p mut Head) -> Option<Parts<'p>> {
+pub fn insert<'p>(
+    tag: [u8; TAG_LEN],
+    parts: &'p [IoSlice<'p>],
+    head: &'p mut Head,
+) -> Option<Parts<'p>> {
     let mut tagged = Parts::new();
     let mut filled = 0;
     let mut rest = SmallVec::<[IoSlice<'p>; 2]>::new();
@@ -113,7 +132,7 @@ pub fn insert<'p>(tag: Tag, parts: &'p [IoSlice<'p>], head: &'p mut Head) -> Opt
     let (vnet, _) = VnetHeader::read_from_prefix(&head[..]).ok()?;
     let vnet = moved(vnet, |at| at.checked_add(TAG_LEN as u16))?;
     head[..VNET_HEADER_LEN].copy_from_slice(vnet.as_bytes());
-    head[BEFORE..].copy_from_slice(&tag.bytes());
+    head[BEFORE..].copy_from_slice(&tag);
     tagged.push(IoSlice::new(head));
     tagged.extend(rest);
     tagged.extend(parts.map(|part| IoSlice::new(part)));
@@ -200,10 +219,10 @@ mod tests {
         };
         let mut head = [0; BEFORE + TAG_LEN];
         let short = [0; BEFORE - 1];
-        assert!(insert(tag, &[IoSlice::new(&short)], &mut head).is_none());
-        assert!(insert(tag, &[], &mut head).is_none());
+        assert!(insert(tag.bytes(), &[IoSlice::new(&short)], &mut head).is_none());
+        assert!(insert(tag.bytes(), &[], &mut head).is_none());
         let start_behind_all = frame(summed(u16::MAX - 3), 5, &[8, 0]);
-        assert!(insert(tag, &[IoSlice::new(&start_behind_all)], &mut head).is_none());
+        assert!(insert(tag.bytes(), &[IoSlice::new(&start_behind_all)], &mut head).is_none());
     }
 
     proptest! {
@@ -226,7 +245,7 @@ mod tests {
                 cuts.windows(2).map(|w| IoSlice::new(&plain[w[0]..w[1]])).collect();
             let mut head = [0; BEFORE + TAG_LEN];
             let tag = Tag { vid, priority };
-            let mut tagged: Vec<u8> = insert(tag, &parts, &mut head)
+            let mut tagged: Vec<u8> = insert(tag.bytes(), &parts, &mut head)
                 .unwrap()
                 .iter()
                 .flat_map(|p| p.to_vec())
@@ -245,7 +264,7 @@ mod tests {
             let (a, b) = frame.split_at(at.min(frame.len()));
             let parts = [IoSlice::new(a), IoSlice::new(b)];
             let mut head = [0; BEFORE + TAG_LEN];
-            insert(Tag { vid: 1, priority: 0 }, &parts, &mut head);
+            insert(Tag { vid: 1, priority: 0 }.bytes(), &parts, &mut head);
             take(&mut frame);
         }
     }

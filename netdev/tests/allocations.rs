@@ -126,7 +126,7 @@ fn a_tag_is_put_into_a_large_frame_without_an_allocation() {
     };
     let before = ALLOCATIONS.get();
     let mut head = Head::default();
-    let tagged = insert(tag, &pieces, &mut head).expect("room for a tag");
+    let tagged = insert(tag.bytes(), &pieces, &mut head).expect("room for a tag");
     let bytes: usize = tagged.iter().map(|part| part.len()).sum();
     assert_eq!(ALLOCATIONS.get(), before);
     assert_eq!(bytes, frame.len() + 4);

@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use fabric::{Gid, Lid, PKey};
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu};
+use crate::vnic::ManagementSettings;
 
 /// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
 /// end there).
@@ -135,6 +136,14 @@ pub struct PortFault {
 }
 
 impl PortConfig {
+    /// Who may manage its VNICs.
+    pub fn management(&self) -> ManagementSettings {
+        ManagementSettings {
+            managers: self.managers.clone(),
+            vnic_create: self.vnic_create,
+        }
+    }
+
     /// Checks what one value alone cannot show.
     ///
     /// # Errors

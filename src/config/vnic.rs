@@ -85,6 +85,13 @@ impl Default for Learning {
     }
 }
 
+impl Learning {
+    /// Milliseconds after which an address is forgotten.
+    pub fn ageing_ms(&self) -> u64 {
+        u64::from(self.ageing) * 1000
+    }
+}
+
 impl SwitchConfig {
     /// This switch, with the defaults.
     pub fn new(vesw: u16) -> SwitchConfig {

@@ -15,7 +15,10 @@ impl Daemon {
             Event::LinkChanged(link) => {
                 match self.by_index(place, link.index) {
                     Some(id) => self.link_changed(id, &link),
-                    None => self.strangers.seen(place, &link),
+                    None => match self.vnic_by_index(place, link.index) {
+                        Some(id) => self.vnic_link_changed(id, &link),
+                        None => self.strangers.seen(place, &link),
+                    },
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
@@ -24,6 +27,9 @@ impl Daemon {
                 self.strangers.gone(place, index);
                 if let Some(id) = self.by_index(place, index) {
                     self.left_its_place(id);
+                }
+                if let Some(id) = self.vnic_by_index(place, index) {
+                    self.reread_vnic(id);
                 }
                 self.note_stacking(place, None);
             }
@@ -45,6 +51,9 @@ impl Daemon {
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
                 let id = self.by_index(place, ifindex);
                 self.membership_changed.extend(id);
+                if let Some(id) = self.vnic_by_index(place, ifindex) {
+                    self.vnic_membership_changed(id);
+                }
             }
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);
@@ -55,6 +64,9 @@ impl Daemon {
                 for id in ids {
                     self.reread(id);
                     self.look_for_children(id);
+                }
+                for id in self.vnics.keys().copied().collect::<Vec<_>>() {
+                    self.reread_vnic(id);
                 }
             }
         }
@@ -75,6 +87,7 @@ impl Daemon {
         let name = attributes.name;
         let what = told(&event, &attributes.state_reason);
         self.watchers.tell(Subject::Port(&name), what);
+        self.vnic_port_event(at, &event);
         match event {
             PortEvent::Active => {
                 log::info!("{name}: port active");

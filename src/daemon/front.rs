@@ -226,7 +226,10 @@ impl Daemon {
             .devices
             .values()
             .filter_map(|(_, d)| d.behind.wait(now));
-        behind.chain(self.next_vlan_tick()).min()
+        behind
+            .chain(self.next_vlan_tick())
+            .chain(self.next_management_tick())
+            .min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -246,6 +249,7 @@ impl Daemon {
             }
         }
         self.tick_vlans();
+        self.tick_management();
         for place in std::mem::take(&mut self.routes_changed) {
             let ids = self.devices_at(place).into_iter().collect();
             self.read_routes(place, &ids);

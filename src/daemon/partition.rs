@@ -41,7 +41,7 @@ impl Daemon {
         Ok(Reply::Pkeys { tables })
     }
 
-    fn port_called(&self, name: &str) -> Result<usize, ApiError> {
+    pub(super) fn port_called(&self, name: &str) -> Result<usize, ApiError> {
         let called = |port: &crate::port::PortRuntime| {
             port.name.to_string() == name || port.port.attributes().name == name
         };
@@ -104,7 +104,8 @@ impl Daemon {
     fn asked_pkeys(&self, at: usize, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
         let devices = self.devices.values().filter(|(port, _)| *port == at);
         let asked = devices.map(|(_, device)| device.spec.pkey);
-        let asked = asked.chain(self.vlans.pkeys(at)).chain(coming);
+        let asked = asked.chain(self.vlans.pkeys(at));
+        let asked = asked.chain(self.vnic_pkeys(at)).chain(coming);
         keep_places(before, &asked.collect::<Vec<_>>())
     }
 
@@ -141,6 +142,8 @@ impl Daemon {
         }
         self.set_carriers(at);
         self.sync_siblings();
+        self.vnic_pkeys_changed(at, changed);
+        self.management_pkeys_changed(at, changed);
     }
 
     fn pkey_changed(&mut self, at: usize, id: DeviceId) {

@@ -18,6 +18,7 @@ use super::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::{Device, DeviceError, DeviceSpec};
 pub(crate) use left::Left;
+pub(in crate::daemon) use moves::{Found, locate};
 pub(crate) use names::Names;
 
 /// The network namespace of an interface.
@@ -106,12 +107,26 @@ impl Daemon {
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
     ) -> Result<Option<Namespace>, DeviceError> {
-        if let Some(name) = &spec.netns {
-            let there = Namespace::named(name).map_err(|e| no_namespace(name, &e))?;
-            let id = there.id().map_err(|e| no_namespace(name, &e))?;
-            return Ok((id != self.home).then_some(there));
+        if spec.netns.is_some() {
+            return self.namespace_called(spec.netns.as_deref());
         }
         Ok(parent.and_then(|parent| self.namespace_of(parent)))
+    }
+
+    /// The network namespace of this name, if it is another one than the daemon's.
+    ///
+    /// # Errors
+    /// [`DeviceError::Netns`].
+    pub(super) fn namespace_called(
+        &self,
+        name: Option<&str>,
+    ) -> Result<Option<Namespace>, DeviceError> {
+        let Some(name) = name else {
+            return Ok(None);
+        };
+        let there = Namespace::named(name).map_err(|e| no_namespace(name, &e))?;
+        let id = there.id().map_err(|e| no_namespace(name, &e))?;
+        Ok((id != self.home).then_some(there))
     }
 }
 

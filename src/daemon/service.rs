@@ -11,7 +11,7 @@ impl Daemon {
     /// Opens a port and makes its devices.
     pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
         let port = fabric::open(spec.fabric)?;
-        let runtime = PortRuntime::start(
+        let mut runtime = PortRuntime::start(
             spec.name,
             port,
             spec.settings,
@@ -19,6 +19,7 @@ impl Daemon {
             &self.reports_wake,
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
+        runtime.management_settings = spec.management;
         if !self.watchers.is_empty() {
             runtime.tell(|| Command::Watch(true));
         }
@@ -26,6 +27,12 @@ impl Daemon {
         let at = self.ports.len() - 1;
         for device in spec.devices {
             self.add_device(at, &device)?;
+        }
+        for vnic in spec.vnics {
+            self.add_vnic(at, &vnic)?;
+        }
+        if self.ports[at].management_settings.vnic_create {
+            self.manage_port(at);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use crossbeam_channel::Sender;
 use fabric::Gid;
 use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
+use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot};
 use super::lane::Lane;
 use super::stats::{DeviceSnapshot, WorkerSnapshot};
 
@@ -18,7 +19,13 @@ pub struct DeviceId(pub u32);
 pub enum Command {
     /// Serve a device's queue from now on.
     AddLane(Box<Lane>),
-    /// Stop serving a device and close its queue; the sender is dropped when that is done.
+    /// Serve a VNIC's queue from now on.
+    AddEthernet(Box<EthernetLane>),
+    /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
+    /// Every thread is to be told, since datagrams arrive at any.
+    AddManagement(DeviceId, fabric::EndpointId, fabric::QKey),
+    /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender is
+    /// dropped when that is done.
     RemoveLane(DeviceId, Sender<()>),
     /// A sibling's core learned something.
     Update(DeviceId, Update),
@@ -42,6 +49,11 @@ pub enum Command {
     SetMac(DeviceId, [u8; 6]),
     /// The largest UD payload in bytes changed.
     SetPayloadMax(DeviceId, usize),
+    /// About a VNIC.
+    Ethernet(DeviceId, EthernetCommand),
+    /// Send a datagram from an endpoint of management, to a queue pair of a port, or to a group
+    /// ([`fabric::Qpn::MULTICAST`]). It is lost if the fabric has no room.
+    SendManagement(DeviceId, Gid, fabric::Qpn, Box<[u8]>),
     /// Receive coalescing was switched, for TCP and for UDP.
     SetCoalesce(DeviceId, bool),
     /// Groups that the device is attached to, for the tables that people see.
@@ -122,6 +134,8 @@ pub struct Snapshot {
     pub worker: WorkerSnapshot,
     /// One for each device that it serves.
     pub devices: Vec<DeviceSnapshot>,
+    /// One for each VNIC.
+    pub ethernet: Vec<EthernetSnapshot>,
 }
 
 /// From a data thread to the control thread.
@@ -131,6 +145,10 @@ pub enum Report {
     TapGone(DeviceId),
     /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
     Event(DeviceId, Event, u64),
+    /// A VNIC's core has news.
+    Ethernet(DeviceId, vnic::port::Event),
+    /// A datagram arrived at an endpoint of management.
+    Management(Box<Datagram>),
     /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
     /// thread, until [`Command::SetVlans`].
     Vlan(DeviceId, u16),

@@ -1,11 +1,12 @@
 //! One device's part in one data thread: a TAP queue, a replica of the protocol core, counters.
 
-use fabric::{AhAttributes, EndpointId, QKey, UdDestination, Worker};
-use ipoib::{Ipoib, Target};
+use fabric::{AhAttributes, EndpointId, QKey, Qpn, UdDestination, Worker};
+use ipoib::{Ipoib, Target, Time};
 use netdev::tap::TapQueue;
 
 use super::command::{Command, DeviceId};
 use super::handle::Mailbox;
+use super::lanes::Served;
 use super::priority::Priorities;
 use super::stats::LaneStats;
 use super::train::OpenTrain;
@@ -39,6 +40,24 @@ pub struct Lane {
     pub priorities: Priorities,
     /// Counters.
     pub stats: LaneStats,
+}
+
+impl Served for Lane {
+    fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    fn endpoint(&self) -> EndpointId {
+        self.endpoint
+    }
+
+    fn qpn(&self) -> Option<Qpn> {
+        Some(self.core.local().qpn())
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.core.next_deadline()
+    }
 }
 
 impl Lane {

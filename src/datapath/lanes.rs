@@ -10,10 +10,21 @@ use ipoib::Time;
 use super::command::DeviceId;
 use super::lane::Lane;
 
+/// What [`Lanes`] asks of a lane.
+pub trait Served {
+    /// Its device.
+    fn id(&self) -> DeviceId;
+    /// Its UD endpoint.
+    fn endpoint(&self) -> EndpointId;
+    /// The queue pair that frames for it are handed over by, if they are so.
+    fn qpn(&self) -> Option<Qpn>;
+    /// When its core wants to be woken.
+    fn next_deadline(&self) -> Option<Time>;
+}
+
 /// Lanes by their place, which they keep, and by the names that devices have.
-#[derive(Default)]
-pub struct Lanes {
-    slots: Vec<Option<Slot>>,
+pub struct Lanes<L = Lane> {
+    slots: Vec<Option<Slot<L>>>,
     by_device: HashMap<DeviceId, usize, RandomState>,
     by_endpoint: HashMap<EndpointId, usize, RandomState>,
     by_qpn: HashMap<Qpn, usize, RandomState>,
@@ -24,28 +35,41 @@ pub struct Lanes {
     due: BTreeSet<(Time, usize)>,
 }
 
-struct Slot {
-    lane: Lane,
+struct Slot<L> {
+    lane: L,
     /// As the core has it.
-    qpn: Qpn,
+    qpn: Option<Qpn>,
     /// It is in [`Lanes::used`].
     used: bool,
     /// As it stands in [`Lanes::due`].
     due: Option<Time>,
 }
 
-impl Lanes {
+impl<L> Default for Lanes<L> {
+    fn default() -> Lanes<L> {
+        Lanes {
+            slots: Vec::new(),
+            by_device: HashMap::default(),
+            by_endpoint: HashMap::default(),
+            by_qpn: HashMap::default(),
+            used: Vec::new(),
+            due: BTreeSet::new(),
+        }
+    }
+}
+
+impl<L: Served> Lanes<L> {
     /// Takes a lane on, at the first free place.
-    pub fn insert(&mut self, lane: Lane) -> usize {
+    pub fn insert(&mut self, lane: L) -> usize {
         let free = self.slots.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
-        let qpn = lane.core.local().qpn();
-        self.by_device.insert(lane.id, at);
-        self.by_endpoint.insert(lane.endpoint, at);
-        self.by_qpn.insert(qpn, at);
+        let qpn = lane.qpn();
+        self.by_device.insert(lane.id(), at);
+        self.by_endpoint.insert(lane.endpoint(), at);
+        self.by_qpn.extend(qpn.map(|qpn| (qpn, at)));
         self.slots[at] = Some(Slot {
             lane,
             qpn,
@@ -57,11 +81,13 @@ impl Lanes {
     }
 
     /// Lets a lane go.
-    pub fn remove(&mut self, at: usize) -> Option<Lane> {
+    pub fn remove(&mut self, at: usize) -> Option<L> {
         let slot = self.slots.get_mut(at)?.take()?;
-        self.by_device.remove(&slot.lane.id);
-        self.by_endpoint.remove(&slot.lane.endpoint);
-        self.by_qpn.remove(&slot.qpn);
+        self.by_device.remove(&slot.lane.id());
+        self.by_endpoint.remove(&slot.lane.endpoint());
+        if let Some(qpn) = slot.qpn {
+            self.by_qpn.remove(&qpn);
+        }
         self.used.retain(|used| *used != at);
         if let Some(due) = slot.due {
             self.due.remove(&(due, at));
@@ -72,24 +98,24 @@ impl Lanes {
     /// A core's own address changed.
     pub fn readdress(&mut self, at: usize) {
         if let Some(Some(slot)) = self.slots.get_mut(at) {
-            let qpn = slot.lane.core.local().qpn();
+            let qpn = slot.lane.qpn();
             let before = std::mem::replace(&mut slot.qpn, qpn);
             // Another lane may have been given it meanwhile.
-            if self.by_qpn.get(&before) == Some(&at) {
+            if let Some(before) = before.filter(|qpn| self.by_qpn.get(qpn) == Some(&at)) {
                 self.by_qpn.remove(&before);
             }
-            self.by_qpn.insert(qpn, at);
+            self.by_qpn.extend(qpn.map(|qpn| (qpn, at)));
         }
     }
 
     /// The lane at a place, to be looked at.
-    pub fn get(&self, at: usize) -> Option<&Lane> {
+    pub fn get(&self, at: usize) -> Option<&L> {
         self.slots.get(at)?.as_ref().map(|slot| &slot.lane)
     }
 
     /// The lane at a place, to be used.
     #[inline]
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut Lane> {
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut L> {
         let slot = self.slots.get_mut(at)?.as_mut()?;
         if !slot.used {
             slot.used = true;
@@ -99,7 +125,7 @@ impl Lanes {
     }
 
     /// Two lanes at different places, to be used.
-    pub fn two(&mut self, one: usize, other: usize) -> Option<(&mut Lane, &mut Lane)> {
+    pub fn two(&mut self, one: usize, other: usize) -> Option<(&mut L, &mut L)> {
         for at in [one, other] {
             self.get_mut(at)?;
         }
@@ -125,7 +151,7 @@ impl Lanes {
     }
 
     /// All lanes with their places.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &Lane)> {
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &L)> {
         let slots = self.slots.iter().enumerate();
         slots.filter_map(|(at, slot)| Some((at, &slot.as_ref()?.lane)))
     }
@@ -158,7 +184,7 @@ impl Lanes {
                 continue;
             };
             slot.used = false;
-            let due = slot.lane.core.next_deadline();
+            let due = slot.lane.next_deadline();
             if due == slot.due {
                 continue;
             }

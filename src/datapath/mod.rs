@@ -4,6 +4,7 @@
 //! the host can act on it.
 
 mod command;
+mod ethernet;
 mod handle;
 mod lane;
 mod lanes;
@@ -20,6 +21,9 @@ mod transmit;
 mod wait;
 
 pub use command::{Command, DeviceId, Report, Sibling, Snapshot, VlanLane};
+pub use ethernet::{
+    Datagram, EthernetCommand, EthernetLane, EthernetSibling, EthernetSnapshot, TapStats,
+};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use lane::Lane;
 pub use priority::Priorities;

@@ -10,6 +10,7 @@ use netdev::tap::TapQueue;
 use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 use zerocopy::IntoBytes;
 
+use super::ethernet::{self, EthernetLane, Management};
 use super::handle::Mailbox;
 use super::lane::Lane;
 use super::lanes::Lanes;
@@ -56,6 +57,10 @@ const HEAD_MIN: usize = 128;
 pub struct Receiver<'t> {
     /// The thread's lanes.
     pub lanes: &'t mut Lanes,
+    /// Those of VNICs.
+    pub ethernet: &'t mut Lanes<EthernetLane>,
+    /// Endpoints of management.
+    pub management: &'t mut Management,
     /// The thread's coalescer.
     pub coalescer: &'t mut Coalescer,
     /// Memory for a frame of the core's making.
@@ -84,7 +89,7 @@ impl Receiver<'_> {
             if let Some((lane, run)) = self.run(endpoint) {
                 news |= run.datagrams(lane, arrivals);
             } else {
-                *self.unserved += arrivals.count() as u64;
+                news |= self.of_no_device(endpoint, arrivals);
             }
         }
         let mut messages = batch.messages().peekable();
@@ -98,6 +103,25 @@ impl Receiver<'_> {
             }
         }
         news
+    }
+
+    /// A run of datagrams for an endpoint that is no IPoIB device's.
+    fn of_no_device<'b>(
+        &mut self,
+        endpoint: EndpointId,
+        datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
+    ) -> bool {
+        if let Some(at) = self.ethernet.of_endpoint(endpoint)
+            && let Some(lane) = self.ethernet.get_mut(at)
+        {
+            return ethernet::datagrams(lane, self.coalescer, self.now, datagrams);
+        }
+        if let Some(name) = self.management.of_endpoint(endpoint) {
+            self.management.keep(name, datagrams);
+            return true;
+        }
+        *self.unserved += datagrams.count() as u64;
+        false
     }
 
     /// A run of arrivals for an endpoint; `None` if its lane is not here yet, or no more.

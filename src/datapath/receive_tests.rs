@@ -116,6 +116,8 @@ impl Rig {
         );
         Receiver {
             lanes: &mut self.lanes,
+            ethernet: &mut Lanes::default(),
+            management: &mut Management::default(),
             coalescer: &mut self.coalescer,
             translated: &mut Vec::new(),
             linear: &mut Vec::new(),

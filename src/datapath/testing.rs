@@ -9,7 +9,7 @@ use fabric::worker::Counters;
 use fabric::{
     AddressHandle, AhAttributes, Batch, ConnectError, ConnectRequest, ConnectionEvent,
     ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
-    RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, Worker,
+    RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
 use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
 use netdev::tap::TapQueue;
@@ -55,6 +55,10 @@ pub struct State {
     pub takes: usize,
     /// There is no room, whatever [`FakeFabric::room`] says.
     pub full: bool,
+    /// Datagrams that the next poll finds, with their payloads; their ranges are set then.
+    pub arrivals: Vec<(UdReceived, Vec<u8>)>,
+    /// Address handles that were given back.
+    pub destroyed: Vec<AddressHandle>,
 }
 
 /// Sends nothing: trains of at most `capacity` packets, messages of packets of `path_mtu` bytes.
@@ -63,6 +67,8 @@ pub struct FakeFabric {
     capacity: usize,
     pub room: bool,
     pub path_mtu: usize,
+    arrived: Vec<u8>,
+    received: Vec<UdReceived>,
     state: Arc<Mutex<State>>,
 }
 
@@ -73,6 +79,8 @@ impl FakeFabric {
             capacity,
             room: true,
             path_mtu: 1024,
+            arrived: Vec::new(),
+            received: Vec::new(),
             state: Arc::new(Mutex::new(State {
                 takes: usize::MAX,
                 ..State::default()
@@ -135,15 +143,31 @@ impl Worker for FakeFabric {
     }
 
     fn poll(&mut self, _: usize) -> io::Result<Batch<'_>> {
-        Ok(Batch::new(&[], &[]))
+        let arrivals = std::mem::take(&mut self.state().arrivals);
+        self.arrived.clear();
+        self.received.clear();
+        for (mut received, payload) in arrivals {
+            received.range = self.arrived.len()..self.arrived.len() + payload.len();
+            self.arrived.extend(payload);
+            self.received.push(received);
+        }
+        Ok(Batch::new(&self.arrived[..], &self.received))
     }
 
+    fn arm(&mut self) -> io::Result<bool> {
+        Ok(!self.state().arrivals.is_empty())
+    }
+
+    /// Handles are numbered by the order of their making.
     fn create_ah(&mut self, attributes: &AhAttributes) -> io::Result<AddressHandle> {
-        self.state().handles.push(*attributes);
-        Ok(AddressHandle(0))
+        let mut state = self.state();
+        state.handles.push(*attributes);
+        Ok(AddressHandle(state.handles.len() as u32 - 1))
     }
 
-    fn destroy_ah(&mut self, _: AddressHandle) {}
+    fn destroy_ah(&mut self, ah: AddressHandle) {
+        self.state().destroyed.push(ah);
+    }
 
     fn train(&mut self, payload: usize) -> Option<Train<'_>> {
         self.room.then(|| self.lend(self.capacity, empty(payload)))

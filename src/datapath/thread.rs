@@ -2,6 +2,8 @@
 
 mod commands;
 mod connections;
+mod ethernet;
+mod management;
 mod moderation;
 mod outgoing;
 mod pause;
@@ -22,6 +24,7 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::command::Report;
+use super::ethernet::{EthernetLane, Management};
 use super::handle::{Inbox, Mailbox};
 use super::lanes::Lanes;
 use super::receive;
@@ -35,6 +38,7 @@ use vlans::Trunk;
 const WAKE: u64 = 0;
 const FABRIC: u64 = 1;
 const LANES: u64 = 2;
+const ETHERNET_LANES: u64 = 1 << 32;
 
 /// Frames read from one TAP queue before others get their turn.
 const BURST: usize = 64;
@@ -42,11 +46,42 @@ const BURST: usize = 64;
 /// Arrivals taken from the fabric before others get their turn.
 const DEPTH: usize = 8;
 
+/// Which lane of the thread a TAP is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum At {
+    /// One of [`DataThread::lanes`].
+    Ip(usize),
+    /// One of [`DataThread::ethernet`].
+    Ethernet(usize),
+}
+
+impl At {
+    /// The epoll data word of its TAP.
+    fn token(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            At::Ip(i) => LANES + i as u64,
+            At::Ethernet(i) => ETHERNET_LANES + i as u64,
+        })
+    }
+
+    /// The lane with this data word, which is neither [`WAKE`] nor the fabric's.
+    fn of(word: u64) -> At {
+        match word.checked_sub(ETHERNET_LANES) {
+            Some(i) => At::Ethernet(i as usize),
+            None => At::Ip(word.saturating_sub(LANES) as usize),
+        }
+    }
+}
+
 /// A data thread before and while it runs.
 pub struct DataThread {
     index: usize,
     fabric: Box<dyn Worker>,
     lanes: Lanes,
+    /// Those of VNICs.
+    ethernet: Lanes<EthernetLane>,
+    /// Endpoints of management.
+    management: Management,
     /// Lanes whose cores have news of their siblings.
     owed: Vec<usize>,
     waiter: Waiter,
@@ -70,7 +105,7 @@ pub struct DataThread {
     /// How arrivals are gathered, where they are.
     moderation: Option<Moderated>,
     /// Lanes whose TAPs are not waited for meanwhile: those that had something.
-    muted: Vec<usize>,
+    muted: Vec<At>,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
     busy: bool,
@@ -122,6 +157,8 @@ impl DataThread {
             index: parts.index,
             fabric,
             lanes: Lanes::default(),
+            ethernet: Lanes::default(),
+            management: Management::default(),
             owed: Vec::new(),
             waiter: Waiter::new(epoll, parts.busy_poll),
             inbox: parts.inbox,
@@ -193,14 +230,17 @@ impl DataThread {
                 }
                 word if word & TOKEN == FABRIC => {}
                 lane => {
-                    let i = (lane - LANES) as usize;
+                    let at = At::of(lane);
                     let flags = event.flags;
                     if flags.contains(epoll::EventFlags::ERR) {
-                        self.probe(i);
+                        self.probe(at);
                     } else if self.paused && !self.fabric.has_room() {
-                        self.mute(i)?;
+                        self.mute(at)?;
                     } else {
-                        self.transmit(i, now);
+                        match at {
+                            At::Ip(i) => self.transmit(i, now),
+                            At::Ethernet(i) => self.transmit_ethernet(i, now),
+                        }
                     }
                 }
             }
@@ -243,9 +283,13 @@ impl DataThread {
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
     fn timeout(&mut self) -> Option<Timespec> {
-        let cores = self.lanes.settle().map(|t| t.0.saturating_mul(1_000_000));
+        let cores = [self.lanes.settle(), self.ethernet.settle()];
+        let cores = cores.into_iter().flatten();
         let fabric = self.fabric.next_deadline().map(|t| t.0);
-        let first = cores.into_iter().chain(fabric).min()?;
+        let first = cores
+            .map(|t| t.0.saturating_mul(1_000_000))
+            .chain(fabric)
+            .min()?;
         let left = first.saturating_sub(nanoseconds());
         Timespec::try_from(Duration::from_nanos(left)).ok()
     }
@@ -268,6 +312,8 @@ impl DataThread {
         };
         let mut receiver = receive::Receiver {
             lanes: &mut self.lanes,
+            ethernet: &mut self.ethernet,
+            management: &mut self.management,
             coalescer: &mut self.coalescer,
             translated: &mut self.translated,
             linear: &mut self.linear,
@@ -284,6 +330,12 @@ impl DataThread {
                 self.service(i, now);
                 n += 1;
             }
+            let mut n = 0;
+            while let Some(i) = self.ethernet.used(n) {
+                self.service_ethernet(i);
+                n += 1;
+            }
+            self.report_management();
         }
         Ok(arrived)
     }
@@ -337,6 +389,7 @@ impl DataThread {
                 self.service(i, now);
             }
         }
+        self.ethernet_timers(now);
         let mut n = 0;
         while let Some(i) = self.lanes.used(n) {
             // Frames that all find their way call for no service, and yet may have pushed groups out
@@ -347,10 +400,6 @@ impl DataThread {
             n += 1;
         }
     }
-}
-
-fn lane_token(i: usize) -> epoll::EventData {
-    epoll::EventData::new_u64(LANES + i as u64)
 }
 
 fn lane_interest(paused: bool) -> epoll::EventFlags {

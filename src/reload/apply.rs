@@ -7,7 +7,7 @@ use fabric::PKey;
 
 use super::plan::Step;
 use crate::api::{Mode, PkeysRequest};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
@@ -19,7 +19,7 @@ use crate::run;
 const GID_WAIT: Duration = Duration::from_secs(2);
 
 /// What was done, or why not.
-type Outcome = Result<String, String>;
+pub(super) type Outcome = Result<String, String>;
 
 impl Daemon {
     /// Makes one change, and notes it in the configuration that is in force.
@@ -38,14 +38,32 @@ impl Daemon {
                 running.ports.remove(name);
                 self.remove_port(name)
             }
-            Step::AddPort(name, port, devices) => {
-                let done = self.open_port(name, port, devices)?;
+            Step::AddPort(name, port, devices, vnics) => {
+                let done = self.open_port(name, port, devices, vnics)?;
                 running.ports.insert(name.clone(), port.clone());
                 Ok(done)
             }
             Step::AddDevice(device) => {
                 let done = self.make_device(device)?;
                 running.devices.push(device.clone());
+                Ok(done)
+            }
+            Step::RemoveVnic(key) => {
+                running.vnics.retain(|v| v.key() != *key);
+                self.remove_vnic(key)
+            }
+            Step::AddVnic(vnic) => {
+                let done = self.make_vnic_of(self.port_at(&vnic.port)?, vnic)?;
+                running.vnics.push(vnic.clone());
+                Ok(done)
+            }
+            Step::Vnic(key, change) => self.apply_to_vnic(key, change, running),
+            Step::Management(name, settings) => {
+                let done = self.set_management(name, settings, self.port_at(name)?)?;
+                note_port(running, name, |p| {
+                    p.managers.clone_from(&settings.managers);
+                    p.vnic_create = settings.vnic_create;
+                });
                 Ok(done)
             }
             Step::BusyPoll(name, busy_poll) => {
@@ -142,7 +160,14 @@ impl Daemon {
 
     fn remove_port(&mut self, name: &PortName) -> Outcome {
         let at = self.port_at(name)?;
+        for id in self.vnics_on(at) {
+            self.forget_vnic(id);
+        }
+        self.management.port_closed(name);
         self.ports.remove(at).stop();
+        for vnic in self.vnics.values_mut().filter(|v| v.at > at) {
+            vnic.at -= 1;
+        }
         for (port, _) in self.devices.values_mut().filter(|(port, _)| *port > at) {
             *port -= 1;
         }
@@ -155,12 +180,15 @@ impl Daemon {
         name: &PortName,
         port: &PortConfig,
         devices: &[DeviceConfig],
+        vnics: &[VnicConfig],
     ) -> Outcome {
         let devices: Vec<&DeviceConfig> = devices.iter().collect();
-        let mut spec = run::port_spec(name, port, (&devices, &[]), None);
+        let vnics: Vec<&VnicConfig> = vnics.iter().collect();
+        let mut spec = run::port_spec(name, port, (&devices, &vnics), None);
         spec.fabric.set_gid_wait(GID_WAIT);
         // They are made one by one, so that one that fails does not fail them all.
         spec.devices.clear();
+        spec.vnics.clear();
         self.add_port(spec).map_err(|e| format!("{name}: {e}"))?;
         Ok(format!("{name}: port opened"))
     }

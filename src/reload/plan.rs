@@ -1,11 +1,15 @@
 //! What is to be done to get from one configuration to another.
 
+mod vnics;
+
 use std::net::IpAddr;
 
 use fabric::PKey;
 
 use crate::api::{DhcpMode, LogLevel, Mode};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName};
+use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
+use crate::vnic::ManagementSettings;
+pub use vnics::VnicChange;
 
 /// One change. Devices are named as in the configuration, ports by what they are on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +29,14 @@ pub enum Step {
     Dhcp(DeviceKey, DhcpMode),
     Reflect(DeviceKey, bool),
     VlanPkey(DeviceKey, bool),
-    /// A port, and the devices that will be made on it.
-    AddPort(PortName, PortConfig, Vec<DeviceConfig>),
+    /// Who may manage the VNICs of a port.
+    Management(PortName, ManagementSettings),
+    RemoveVnic(DeviceKey),
+    Vnic(DeviceKey, VnicChange),
+    /// A port, and the devices and VNICs that will be made on it.
+    AddPort(PortName, PortConfig, Vec<DeviceConfig>, Vec<VnicConfig>),
     AddDevice(DeviceConfig),
+    AddVnic(VnicConfig),
 }
 
 /// The changes in the order in which they are to be made, and what cannot be changed.
@@ -61,9 +70,13 @@ impl Plan {
         // Children go before their parent, which would take them with it.
         let gone = gone.iter().rev().map(|d| Step::RemoveDevice(d.key()));
         plan.steps.extend(gone);
+        let gone = vnics::without(old, new).into_iter();
+        plan.steps.extend(gone.map(|v| Step::RemoveVnic(v.key())));
         let is_used = |name: &PortName| {
             let mut all = kept.iter().chain(&added);
             all.any(|device| device.port == *name)
+                || new.vnics.iter().any(|vnic| vnic.port == *name)
+                || new.ports.get(name).is_some_and(|port| port.vnic_create)
         };
         for (name, port) in &old.ports {
             match new.ports.get(name) {
@@ -78,21 +91,28 @@ impl Plan {
                 plan.device(device, wanted);
             }
         }
+        plan.vnics(old, new);
         plan.add(old, new, &added);
         plan
     }
 
     fn add(&mut self, old: &Config, new: &Config, added: &[&DeviceConfig]) {
+        let added_vnics = vnics::without(new, old);
         for (name, port) in &new.ports {
-            let here = || added.iter().filter(|d| d.port == *name);
-            if !old.ports.contains_key(name) && here().next().is_some() {
-                let devices = here().map(|d| (*d).clone()).collect();
-                self.steps
-                    .push(Step::AddPort(name.clone(), port.clone(), devices));
+            let devices = added.iter().filter(|d| d.port == *name);
+            let devices: Vec<_> = devices.map(|d| (*d).clone()).collect();
+            let vnics = added_vnics.iter().filter(|v| v.port == *name);
+            let vnics: Vec<_> = vnics.map(|v| (*v).clone()).collect();
+            let is_wanted = !devices.is_empty() || !vnics.is_empty() || port.vnic_create;
+            if !old.ports.contains_key(name) && is_wanted {
+                let step = Step::AddPort(name.clone(), port.clone(), devices, vnics);
+                self.steps.push(step);
             }
         }
         let devices = added.iter().map(|d| Step::AddDevice((*d).clone()));
         self.steps.extend(devices);
+        let vnics = added_vnics.into_iter();
+        self.steps.extend(vnics.map(|v| Step::AddVnic(v.clone())));
     }
 
     fn port(&mut self, name: &PortName, old: &PortConfig, new: &PortConfig) {
@@ -106,6 +126,10 @@ impl Plan {
         if old.pkeys != new.pkeys {
             self.steps
                 .push(Step::Pkeys(name.clone(), new.pkeys.clone()));
+        }
+        if old.management() != new.management() {
+            self.steps
+                .push(Step::Management(name.clone(), new.management()));
         }
         let name = &name.to_string();
         self.refuse(name, "gid", old.gid != new.gid);

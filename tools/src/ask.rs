@@ -1,6 +1,7 @@
 //! The commands that ask the daemon.
 
 mod children;
+mod vnics;
 
 use std::time::Duration;
 
@@ -31,13 +32,9 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         }
         Command::Ping(args) => return follow::ping(connect()?, args, format),
         Command::Reload => return reload(format, patient()?),
-        Command::Show { interface } => {
-            let found = connect()?.show(interface.as_deref())?;
-            print(format, &found, text::show)
-        }
+        Command::Show { interface } => vnics::show(format, connect()?, interface.as_deref()),
         Command::Stats { interface, zeros } => {
-            let found = connect()?.stats(interface.as_deref())?;
-            print(format, &found, |stats| text::stats(stats, *zeros))
+            vnics::stats(format, connect()?, interface.as_deref(), *zeros)
         }
         Command::Neigh { interface } => {
             print(format, &connect()?.neighbours(interface)?, text::neighbours)
@@ -55,6 +52,7 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Child(args) => children::child(format, connect()?, args),
         Command::Pkey(args) => children::pkey(format, connect()?, args),
         Command::Coalesce(args) => children::coalesce(format, connect()?, args),
+        Command::Vnic(args) => vnics::vnic(format, connect()?, args),
         Command::Res => print(format, &connect()?.resources()?, text::resources),
         Command::Log { level } => {
             connect()?.log_level(*level)?;

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod children;
+mod vnic;
 
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use ibtap::api::{LogLevel, Mode, PING_SIZE};
 use ibtap::args::DEFAULT_SOCKET;
 use tools::decode::DecodeArgs;
 
+pub use self::vnic::{VnicArgs, VnicVerb};
 use crate::doctor::DoctorArgs;
 pub use children::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
 
@@ -19,7 +21,7 @@ packet malformed, 2 where the file cannot be read. ping: 1 also where nobody
 answers. reload: 2 also where something cannot change without a restart.
 doctor: 2 where something keeps ibtap from working, with a daemon or without.";
 
-/// Shows and controls the IPoIB interfaces of a running ibtapd.
+/// Shows and controls the IPoIB interfaces and VNICs of a running ibtapd.
 ///
 /// Commands may be abbreviated as far as they stay unambiguous; without one, `show` is meant. An
 /// interface in another network namespace than the daemon's is named NETNS/NAME where NAME alone is not
@@ -111,6 +113,7 @@ pub enum Command {
     Child(ChildArgs),
     Pkey(PkeyArgs),
     Coalesce(CoalesceArgs),
+    Vnic(VnicArgs),
     /// Queue pairs, completion queues and multicast attachments of the fabric ports
     Res,
     /// Set what the daemon logs
@@ -233,6 +236,8 @@ mod tests {
         assert!(matches!(command("coa ib0"), Command::Coalesce(_)));
         assert!(matches!(command("ch"), Command::Child(_)));
         assert!(matches!(command("pk"), Command::Pkey(_)));
+        assert!(matches!(command("vn"), Command::Vnic(_)));
+        assert!(matches!(command("ve"), Command::Version));
         assert!(matches!(command("pi ib0 all"), Command::Ping(_)));
         assert!(matches!(command("l debug"), Command::Log { .. }));
         assert!(parse("s").is_err(), "s is show or stats");
@@ -310,6 +315,20 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn vnics() {
+        let verb = |line: &str| match parse(line).unwrap().command.unwrap() {
+            Command::Vnic(args) => args.verb,
+            other => panic!("{other:?}"),
+        };
+        assert!(verb("vnic").is_none(), "list is the default");
+        let mac = verb("vnic mac vnic0");
+        assert!(matches!(mac, Some(VnicVerb::Mac { interface }) if interface == "vnic0"));
+        let list = verb("vnic list vnic0");
+        assert!(matches!(list, Some(VnicVerb::List { interface: Some(_) })));
+        assert!(parse("vnic mac").is_err());
     }
 
     #[test]

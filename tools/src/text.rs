@@ -3,6 +3,7 @@
 mod children;
 mod connections;
 mod follow;
+mod vnics;
 
 use ibtap::api::{
     Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
@@ -14,15 +15,12 @@ pub use connections::connections;
 pub use follow::{event, ping_reply, ping_summary};
 pub use ibtap::debugfs::{groups, paths};
 use ibtap::table::{columns, labelled};
+pub use vnics::{show_vnic, vnic_macs, vnic_stats, vnics};
 
-/// `ibtap show`: a block for each interface, labelled as `ibstat` labels.
-pub fn show(interfaces: &[InterfaceInfo]) -> String {
-    let mut text = String::new();
-    for interface in interfaces {
-        text += &format!("{}\n", interface.name);
-        text += &labelled(&properties(interface));
-    }
-    text
+/// `ibtap show`: the block of an IPoIB interface, labelled as `ibstat` labels.
+pub fn show(interface: &InterfaceInfo) -> String {
+    let properties = labelled(&properties(interface));
+    format!("{}\n{properties}", interface.name)
 }
 
 fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
@@ -87,19 +85,16 @@ fn properties(i: &InterfaceInfo) -> Vec<(&'static str, String)> {
 }
 
 /// `ibtap stats`: the kernel's counters always, the others where they are not zero.
-pub fn stats(interfaces: &[InterfaceStats], zeros: bool) -> String {
-    let mut text = String::new();
-    for interface in interfaces {
-        let name = qualified(&interface.name, interface.netns.as_deref());
-        text += &format!("{name}\n");
-        let kernel = interface.kernel().map(|(name, n)| (name, n.to_string()));
-        text += &labelled(&kernel);
-        text += &counters("device", &interface.device, zeros);
-        text += &counters("protocol", &interface.protocol, zeros);
-        for worker in &interface.workers {
-            let title = format!("{} worker {}", worker.port, worker.worker);
-            text += &counters(&title, &worker.counters, zeros);
-        }
+pub fn stats(interface: &InterfaceStats, zeros: bool) -> String {
+    let name = qualified(&interface.name, interface.netns.as_deref());
+    let mut text = format!("{name}\n");
+    let kernel = interface.kernel().map(|(name, n)| (name, n.to_string()));
+    text += &labelled(&kernel);
+    text += &counters("device", &interface.device, zeros);
+    text += &counters("protocol", &interface.protocol, zeros);
+    for worker in &interface.workers {
+        let title = format!("{} worker {}", worker.port, worker.worker);
+        text += &counters(&title, &worker.counters, zeros);
     }
     text
 }

@@ -131,6 +131,11 @@ impl<'a> Cut<'a> {
         self.headers.len() + self.payload.len().min(self.size)
     }
 
+    pub(super) fn last_len(&self) -> usize {
+        let before = self.remaining().saturating_sub(1) * self.size;
+        self.headers.len() + self.payload.len().saturating_sub(before)
+    }
+
     /// Bytes of IP and transport header.
     pub(super) fn headers_len(&self) -> usize {
         self.headers.len()

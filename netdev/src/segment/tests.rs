@@ -14,9 +14,11 @@ const NO_LIMIT: usize = 65535;
 fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, SegmentError> {
     let mut segmenter = Segmenter::new(vnet, frame, LINK, mtu)?;
     let full = segmenter.full_len();
+    let last = segmenter.last_len();
     let mut packets = vec![];
     while let Some(len) = segmenter.next_len() {
         let promised = segmenter.remaining();
+        assert_eq!(segmenter.last_len(), last);
         assert!(promised > 0 && len <= full && (promised == 1 || len == full));
         assert!(len <= mtu + 4);
         let mut out = vec![0xee; len];
@@ -25,7 +27,8 @@ fn cut(vnet: &VnetHeader, frame: &[u8], mtu: usize) -> Result<Vec<Vec<u8>>, Segm
         assert_eq!(out[..4], *LINK.as_bytes());
         packets.push(out.split_off(4));
     }
-    assert_eq!(segmenter.full_len(), 0);
+    assert_eq!((segmenter.full_len(), segmenter.last_len()), (0, 0));
+    assert_eq!(packets.last().map(|packet| packet.len() + 4), Some(last));
     Ok(packets)
 }
 

@@ -86,7 +86,7 @@ impl TapQueue {
 
     fn write_tagged(&self, tag: Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut head = vlan::Head::default();
-        let tagged = vlan::insert(tag, parts, &mut head).ok_or(Errno::INVAL)?;
+        let tagged = vlan::insert(tag.bytes(), parts, &mut head).ok_or(Errno::INVAL)?;
         rustix::io::writev(&self.tun, &tagged)?;
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io;
 
 use netdev::netns::NamespaceId;
 use netdev::tap::{Tap, is_gone};
-use rtnl::Link;
+use rtnl::{Link, Requests};
 
 use super::{Names, Place, visit};
 use crate::api::Happening;
@@ -16,7 +16,7 @@ use crate::device::Device;
 const TRIES: usize = 16;
 
 /// What looking for an interface found.
-enum Found {
+pub(in crate::daemon) enum Found {
     /// It is there, and its namespace's number in ours.
     There(Place, NamespaceId, Box<Link>),
     /// It is there, but the daemon may not go there.
@@ -40,6 +40,9 @@ impl Daemon {
         self.strangers.place_gone(place);
         for (_, device) in self.devices.values_mut().filter(|(_, d)| d.place == place) {
             device.place = Place::NOWHERE;
+        }
+        for vnic in self.vnics.values_mut().filter(|v| v.place == place) {
+            vnic.place = Place::NOWHERE;
         }
     }
 
@@ -79,46 +82,8 @@ impl Daemon {
     }
 
     fn look_for(&mut self, id: DeviceId) -> Option<Found> {
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for _ in 0..TRIES {
-            let (_, device) = self.devices.get(&id)?;
-            let tap = &device.tap;
-            let there = match tap.namespace() {
-                Ok(there) => there,
-                Err(e) if is_gone(&e) => return Some(Found::Gone),
-                Err(e) => return Some(self.look_at_home(id, e)),
-            };
-            let namespace = match there.id() {
-                Ok(namespace) => namespace,
-                Err(e) => return Some(Found::Unknown(e)),
-            };
-            let place = if namespace == self.home {
-                Place::HOME
-            } else {
-                match self.netlink.assign_nsid(&there) {
-                    Ok(number) => Place { nsid: Some(number) },
-                    Err(e) => return Some(Found::Unknown(io::Error::other(e))),
-                }
-            };
-            let read = |netlink: &mut rtnl::Requests| {
-                let name = tap.name()?;
-                netlink.link_by_name(&name).map_err(io::Error::other)
-            };
-            let seen = match place {
-                Place::HOME => Ok(read(&mut self.netlink)),
-                _ => visit(&there, read),
-            };
-            match seen {
-                Err(e) => return Some(Found::Closed(place, namespace, e)),
-                // Another interface may have its former name by now.
-                Ok(Ok(link)) if is_still(tap, namespace, &link.name) => {
-                    return Some(Found::There(place, namespace, Box::new(link)));
-                }
-                Ok(Ok(_)) => {}
-                Ok(Err(e)) => last = e,
-            }
-        }
-        Some(Found::Unknown(last))
+        let (_, device) = self.devices.get(&id)?;
+        Some(locate(&device.tap, &mut self.netlink, self.home))
     }
 
     /// The GID of a port, which is in the aliases of its interfaces in other namespaces, is another one.
@@ -128,22 +93,6 @@ impl Daemon {
         let devices = self.devices.iter().filter(|(_, device)| elsewhere(device));
         for id in devices.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.renew_alias(id);
-        }
-    }
-
-    /// For kernels before 5.2, which do not tell where an interface is: it is here, or lost.
-    fn look_at_home(&mut self, id: DeviceId, why: io::Error) -> Found {
-        let name = self.devices.get(&id).and_then(|(_, d)| d.tap.name().ok());
-        let link = name.map(|name| self.netlink.link_by_name(&name));
-        match link {
-            Some(Ok(link)) if link.tun.is_some() => {
-                Found::There(Place::HOME, self.home, Box::new(link))
-            }
-            Some(Err(e)) if !e.is_not_found() => Found::Unknown(io::Error::other(e)),
-            _ => {
-                log::debug!("where an interface is: {why}");
-                Found::Gone
-            }
         }
     }
 
@@ -188,6 +137,61 @@ impl Daemon {
             self.look_for_children(id);
         }
         true
+    }
+}
+
+/// Looks for the interface of a TAP, wherever it is now; `home` is the daemon's own namespace.
+pub(in crate::daemon) fn locate(tap: &Tap, netlink: &mut Requests, home: NamespaceId) -> Found {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for _ in 0..TRIES {
+        let there = match tap.namespace() {
+            Ok(there) => there,
+            Err(e) if is_gone(&e) => return Found::Gone,
+            Err(e) => return look_at_home(tap, netlink, home, e),
+        };
+        let namespace = match there.id() {
+            Ok(namespace) => namespace,
+            Err(e) => return Found::Unknown(e),
+        };
+        let place = if namespace == home {
+            Place::HOME
+        } else {
+            match netlink.assign_nsid(&there) {
+                Ok(number) => Place { nsid: Some(number) },
+                Err(e) => return Found::Unknown(io::Error::other(e)),
+            }
+        };
+        let read = |netlink: &mut Requests| {
+            let name = tap.name()?;
+            netlink.link_by_name(&name).map_err(io::Error::other)
+        };
+        let seen = match place {
+            Place::HOME => Ok(read(netlink)),
+            _ => visit(&there, read),
+        };
+        match seen {
+            Err(e) => return Found::Closed(place, namespace, e),
+            // Another interface may have its former name by now.
+            Ok(Ok(link)) if is_still(tap, namespace, &link.name) => {
+                return Found::There(place, namespace, Box::new(link));
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => last = e,
+        }
+    }
+    Found::Unknown(last)
+}
+
+/// For kernels before 5.2, which do not tell where an interface is: it is here, or lost.
+fn look_at_home(tap: &Tap, netlink: &mut Requests, home: NamespaceId, why: io::Error) -> Found {
+    let link = tap.name().ok().map(|name| netlink.link_by_name(&name));
+    match link {
+        Some(Ok(link)) if link.tun.is_some() => Found::There(Place::HOME, home, Box::new(link)),
+        Some(Err(e)) if !e.is_not_found() => Found::Unknown(io::Error::other(e)),
+        _ => {
+            log::debug!("where an interface is: {why}");
+            Found::Gone
+        }
     }
 }
 

@@ -34,6 +34,9 @@ impl Daemon {
         for (_, device) in self.devices.values_mut() {
             device.netns = device.namespace.map(|there| names.of(&there));
         }
+        for vnic in self.vnics.values_mut() {
+            vnic.netns = vnic.namespace.map(|there| names.of(&there));
+        }
     }
 
     /// The device whose interface is called so now. `NAME` is looked for in the daemon's own network

@@ -10,7 +10,7 @@ use super::super::command::{Command, DeviceId, Report, Snapshot};
 use super::super::lane::Lane;
 use super::super::receive;
 use super::super::stats::{DeviceSnapshot, WorkerSnapshot};
-use super::{DataThread, lane_interest, lane_token, nanoseconds};
+use super::{At, DataThread, lane_interest, nanoseconds};
 
 impl DataThread {
     pub(super) fn commands(&mut self, now: Time) {
@@ -28,6 +28,16 @@ impl DataThread {
         match command {
             Command::AddLane(lane) => drop(self.add(*lane)),
             Command::RemoveLane(id, _done) => self.remove(id),
+            Command::AddEthernet(lane) => self.add_ethernet(*lane),
+            Command::AddManagement(name, endpoint, qkey) => {
+                self.management.add(name, endpoint, qkey);
+            }
+            Command::Ethernet(id, command) => self.ethernet_command(id, command, now),
+            Command::SendManagement(from, gid, qpn, payload) => {
+                let (fabric, train) = (&mut *self.fabric, &mut self.train);
+                self.management
+                    .send(fabric, train, from, (gid, qpn), &payload);
+            }
             Command::Update(id, update) => {
                 if let Some((i, lane)) = self.lane(id) {
                     lane.core.apply(now, &update);
@@ -125,7 +135,7 @@ impl DataThread {
             }
             Command::Snapshot { tables, reply } => {
                 // The asker may have given up waiting.
-                let _ = reply.send(self.snapshot(tables));
+                let _ = reply.send(self.snapshot(now, tables));
             }
             Command::Stop => self.stop = true,
         }
@@ -163,46 +173,52 @@ impl DataThread {
         let id = lane.id;
         lane.core.watch(self.watched);
         let i = self.lanes.insert(lane);
-        match self.watch_tap(i) {
+        match self.watch_tap(At::Ip(i)) {
             Ok(()) => {
                 self.listen(i);
                 Some(i)
             }
             Err(e) => {
-                log::error!("data thread {}: cannot watch a TAP queue: {e}", self.index);
                 self.lanes.remove(i);
-                self.report(Report::TapGone(id));
+                self.unwatchable(id, &e);
                 None
             }
         }
     }
 
-    fn watch_tap(&mut self, i: usize) -> io::Result<()> {
-        // A VLAN's is another lane's, which reads it.
-        let Some(lane) = self.lanes.get(i).filter(|lane| lane.vlan.is_none()) else {
+    pub(super) fn watch_tap(&mut self, at: At) -> io::Result<()> {
+        let Some((tap, reads)) = self.tap(at) else {
             return Ok(());
         };
-        self.waiter.add(
-            lane.tap.as_fd(),
-            lane_token(i),
-            lane_interest(self.paused || !lane.reads),
-        )?;
+        let interest = lane_interest(self.paused || !reads);
+        self.waiter.add(tap.as_fd(), at.token(), interest)?;
         if self.paused {
-            self.muted.push(i);
+            self.muted.push(at);
         }
         Ok(())
     }
 
+    /// A TAP that cannot be waited for is as good as gone.
+    pub(super) fn unwatchable(&self, id: DeviceId, error: &io::Error) {
+        log::error!(
+            "data thread {}: cannot watch a TAP queue: {error}",
+            self.index
+        );
+        self.report(Report::TapGone(id));
+    }
+
     fn remove(&mut self, id: DeviceId) {
-        if let Some((i, _)) = self.lane(id) {
+        if let Some(i) = self.lanes.of_device(id) {
             self.drop_lane(i);
+        } else {
+            self.remove_ethernet(id);
         }
     }
 
     fn drop_lane(&mut self, i: usize) {
         self.close_all(i);
         self.forget_vlans(i);
-        self.muted.retain(|muted| *muted != i);
+        self.muted.retain(|muted| *muted != At::Ip(i));
         self.owed.retain(|owed| *owed != i);
         if let Some(mut lane) = self.lanes.remove(i) {
             if lane.vlan.is_none() {
@@ -214,19 +230,25 @@ impl DataThread {
         }
     }
 
-    pub(super) fn tap_failed(&mut self, i: usize, error: &io::Error) {
-        if is_gone(error) {
-            if let Some(lane) = self.lanes.get(i) {
-                let id = lane.id;
-                self.drop_lane(i);
-                self.report(Report::TapGone(id));
-            }
-        } else {
+    pub(super) fn tap_failed(&mut self, at: At, error: &io::Error) {
+        if !is_gone(error) {
             log::debug!("data thread {}: TAP read: {error}", self.index);
+            return;
+        }
+        let id = match at {
+            At::Ip(i) => self.lanes.get(i).map(|lane| lane.id),
+            At::Ethernet(i) => self.ethernet.get(i).map(|lane| lane.id),
+        };
+        match at {
+            At::Ip(i) => self.drop_lane(i),
+            At::Ethernet(i) => self.drop_ethernet(i),
+        }
+        if let Some(id) = id {
+            self.report(Report::TapGone(id));
         }
     }
 
-    fn snapshot(&mut self, tables: bool) -> Snapshot {
+    fn snapshot(&mut self, now: Time, tables: bool) -> Snapshot {
         let connections = match self.fabric.connections() {
             Some(connections) if tables => connections.list(),
             _ => Vec::new(),
@@ -267,10 +289,11 @@ impl DataThread {
                 worker: self.index,
                 wakeups: self.wakeups,
                 unserved: self.unserved,
-                reports_lost: self.reports_lost,
+                reports_lost: self.reports_lost + self.management.lost(),
                 fabric: self.fabric.counters(),
             },
             devices: devices.collect(),
+            ethernet: self.ethernet_snapshots(vnic::Time(now.0), tables),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ipoib::Time;
 use rustix::event::epoll::{EventData, EventFlags};
 
-use super::{DEPTH, DataThread, WAKE, lane_interest, lane_token};
+use super::{At, DEPTH, DataThread, WAKE, lane_interest};
 use crate::api::Moderation;
 
 /// Looks at the fabric in one go, before others get their turn.
@@ -62,11 +62,11 @@ impl DataThread {
         }
         self.waiter
             .add_rest(&*self.inbox.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        for (i, lane) in self.lanes.iter() {
-            if lane.vlan.is_none() {
-                let interest = lane_interest(self.muted.contains(&i) || !lane.reads);
-                self.waiter
-                    .add_rest(lane.tap.as_fd(), lane_token(i), interest)?;
+        let ip = self.lanes.iter().map(|(i, _)| At::Ip(i));
+        for at in ip.chain(self.ethernet.iter().map(|(i, _)| At::Ethernet(i))) {
+            if let Some((tap, reads)) = self.tap(at) {
+                let interest = lane_interest(self.muted.contains(&at) || !reads);
+                self.waiter.add_rest(tap.as_fd(), at.token(), interest)?;
             }
         }
         Ok(())

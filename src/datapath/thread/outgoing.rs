@@ -5,7 +5,7 @@ use ipoib::{HeldFrame, Time};
 use super::super::receive;
 use super::super::sibling::{Crossing, Handover};
 use super::super::transmit::{self, Fate};
-use super::{BURST, DataThread};
+use super::{At, BURST, DataThread};
 
 /// Where a frame is that a sibling gets.
 pub(super) enum Frame<'f> {
@@ -56,7 +56,7 @@ impl DataThread {
                     }
                 }
                 Ok(None) => return,
-                Err(e) => return self.tap_failed(i, &e),
+                Err(e) => return self.tap_failed(At::Ip(i), &e),
             }
         }
     }
@@ -90,11 +90,14 @@ impl DataThread {
     }
 
     /// A TAP is in error, which does not wait for room: it is gone if a read says so.
-    pub(super) fn probe(&mut self, i: usize) {
-        if let Some(lane) = self.lanes.get_mut(i)
-            && let Err(e) = lane.tap.read(&mut self.buffer)
-        {
-            self.tap_failed(i, &e);
+    pub(super) fn probe(&mut self, at: At) {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let failed = self
+            .tap(at)
+            .and_then(|(tap, _)| tap.read(&mut buffer).err());
+        self.buffer = buffer;
+        if let Some(e) = failed {
+            self.tap_failed(at, &e);
         }
     }
 

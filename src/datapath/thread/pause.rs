@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use super::{DataThread, lane_interest, lane_token};
+use netdev::tap::TapQueue;
+
+use super::{At, DataThread, lane_interest};
 
 impl DataThread {
     /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
@@ -17,31 +19,50 @@ impl DataThread {
         if pause {
             let mut n = 0;
             while let Some(i) = self.lanes.used(n) {
-                self.mute(i)?;
+                self.mute(At::Ip(i))?;
+                n += 1;
+            }
+            let mut n = 0;
+            while let Some(i) = self.ethernet.used(n) {
+                self.mute(At::Ethernet(i))?;
                 n += 1;
             }
         } else {
-            for i in std::mem::take(&mut self.muted) {
-                self.set_interest(i, true)?;
+            for at in std::mem::take(&mut self.muted) {
+                self.set_interest(at, true)?;
             }
         }
         Ok(())
     }
 
     /// Waits for nothing from a TAP until the pause is over.
-    pub(super) fn mute(&mut self, i: usize) -> io::Result<()> {
-        if !self.muted.contains(&i) {
-            self.muted.push(i);
-            self.set_interest(i, false)?;
+    pub(super) fn mute(&mut self, at: At) -> io::Result<()> {
+        if !self.muted.contains(&at) {
+            self.muted.push(at);
+            self.set_interest(at, false)?;
         }
         Ok(())
     }
 
-    pub(super) fn set_interest(&self, i: usize, on: bool) -> io::Result<()> {
-        if let Some(lane) = self.lanes.get(i).filter(|lane| lane.reads) {
+    pub(super) fn set_interest(&self, at: At, on: bool) -> io::Result<()> {
+        if let Some((tap, true)) = self.tap(at) {
             self.waiter
-                .modify(lane.tap.as_fd(), lane_token(i), lane_interest(!on))?;
+                .modify(tap.as_fd(), at.token(), lane_interest(!on))?;
         }
         Ok(())
+    }
+
+    /// The TAP queue of a lane, and whether this thread reads it. A VLAN's is another lane's.
+    pub(super) fn tap(&self, at: At) -> Option<(&TapQueue, bool)> {
+        match at {
+            At::Ip(i) => {
+                let lane = self.lanes.get(i).filter(|lane| lane.vlan.is_none())?;
+                Some((&lane.tap, lane.reads))
+            }
+            At::Ethernet(i) => {
+                let lane = self.ethernet.get(i)?;
+                Some((&lane.tap, lane.reads))
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use super::{DataThread, nanoseconds};
 /// Reports that may wait for the control thread; more are lost and counted. A forged membership
 /// report of one frame names hundreds of groups, which the data threads read faster than the control
 /// thread can act on.
-const REPORTS_MAX: usize = 16_384;
+pub(super) const REPORTS_MAX: usize = 16_384;
 
 impl DataThread {
     /// Reports what a core has to tell.

@@ -1,3 +1,4 @@
+mod ethernet;
 mod siblings;
 mod vlans;
 

@@ -102,7 +102,7 @@ fn ports_change_with_their_devices() {
     assert_eq!(
         added.steps,
         [
-            Step::AddPort(on("eth1"), PortConfig::default(), vec![ib1.clone()]),
+            Step::AddPort(on("eth1"), PortConfig::default(), vec![ib1.clone()], vec![]),
             Step::AddDevice(ib1),
         ]
     );
@@ -138,7 +138,7 @@ fn rdma_ports_come_and_go() {
     let both = format!("[port.\"mlx5_0/1\"]\nbusy_poll = 5\n{ONE}{rdma}");
     let port = || PortName::parse("mlx5_0/1").unwrap();
     let added = plan(ONE, &both).steps;
-    assert!(matches!(&added[0], Step::AddPort(name, _, devices)
+    assert!(matches!(&added[0], Step::AddPort(name, _, devices, _)
         if *name == port() && devices.len() == 1));
     assert_eq!(
         plan(&both, ONE).steps,

@@ -81,7 +81,7 @@ ib0
     Reflecting: no
     Daemon:     ibtapd 0.1.0 (process 99)
 ";
-    assert_eq!(show(&[interface()]), expected);
+    assert_eq!(show(&interface()), expected);
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_port_on_infiniband_shows_its_lid() {
         ..interface()
     };
     let expected = "    Port:       mlx5_0/1\n    Link layer: InfiniBand\n    Port LID:   0x001a\n";
-    assert!(show(&[on_adapter]).contains(expected));
+    assert!(show(&on_adapter).contains(expected));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_child_elsewhere_shows_its_parent_and_its_namespace() {
         pkey: PKey::new(0x8001),
         ..interface()
     };
-    let text = show(&[child]);
+    let text = show(&child);
     for line in [
         "    Parent:     ib0\n    P_Key:      0x8001\n",
         "    Index:      7\n    Namespace:  blue\n    MTU:        4092\n",
@@ -193,7 +193,7 @@ fn connected_mode_shows_how_many_connections_there_are() {
         mtu: 65_520,
         ..interface()
     };
-    let text = show(&[ib0]);
+    let text = show(&ib0);
     for line in [
         "    Mode:        connected\n    Connections: 3 of 4096\n",
         "    MTU:         65520\n    Link MTU:    4096\n",
@@ -278,8 +278,8 @@ ib0
   soft/eth0 worker 1
     bad_icrc: 1
 ";
-    assert_eq!(stats(std::slice::from_ref(&ib0), false), expected);
-    assert!(stats(&[ib0], true).contains("    tx_no_room: 0\n"));
+    assert_eq!(stats(&ib0, false), expected);
+    assert!(stats(&ib0, true).contains("    tx_no_room: 0\n"));
 }
 
 #[test]

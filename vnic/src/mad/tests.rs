@@ -318,6 +318,18 @@ fn long_texts_are_cut_where_a_character_ends() {
     }
 }
 
+/// A name of 16 bytes has no zero behind it, and is longer than an interface's can be.
+#[test]
+fn the_last_byte_of_a_name_is_not_read() {
+    let mut bytes = Vec::new();
+    node(String::new()).encode(&mut bytes);
+    bytes[19] = 1;
+    bytes.extend([0; 4]);
+    bytes.extend(*b"sixteen-of-them!");
+    let info = NodeInfo::decode(&bytes).unwrap();
+    assert_eq!(info.ports[0].name, "sixteen-of-them");
+}
+
 fn node(description: String) -> NodeInfo {
     NodeInfo {
         guid: Guid([2; 8]),

@@ -82,7 +82,13 @@ impl VeswPort {
     #[inline]
     pub(super) fn hear_node(&mut self, now: Time, slid: Lid, meta: &Meta) -> Result<(), Refusal> {
         let (at, source) = (second(now), meta.source());
-        match self.nodes.check(at, slid, source) {
+        let origin = match self.is_sibling(slid) {
+            // A list of others need not have it.
+            true if source.gid == self.settings.local.gid => Origin::Known,
+            true => Origin::Forged,
+            false => self.nodes.check(at, slid, source),
+        };
+        match origin {
             Origin::Known => {}
             Origin::Again(told) => self.tell_node_again(now, slid, source, told),
             Origin::New => self.learn_node(now, slid, source),
@@ -146,7 +152,7 @@ impl VeswPort {
     /// second.
     #[inline]
     pub(super) fn hear_far(&mut self, now: Time, mac: Mac, lid: Lid) -> bool {
-        if is_group(mac) || mac == self.settings.mac {
+        if is_group(mac) || mac == [0; 6] || mac == self.settings.mac {
             return self.no_source(now, mac, lid);
         }
         if !self.settings.learning {

@@ -140,8 +140,10 @@ impl VeswPort {
         if !same_switch {
             self.forget_switch();
         }
-        if before.slid() != self.switch.slid() {
+        let own = self.switch.slid();
+        if before.slid() != own {
             self.told_duplicate = false;
+            self.far.retain(|lid| lid != own);
         }
         self.regroup();
         self.forget_last();

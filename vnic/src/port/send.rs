@@ -1,6 +1,6 @@
 //! From the TAP to the fabric.
 
-use super::frame::{Frame, is_local};
+use super::frame::{Frame, is_local, is_tagged};
 use super::types::{Class, Forward, Sizes, Target, Unsent};
 use super::{VeswPort, count};
 use crate::{Lid, Mac, Time};
@@ -30,7 +30,7 @@ impl VeswPort {
         let dlid = self.dlid(&frame, entropy)?;
         let class = Class {
             group: frame.is_group(),
-            tagged: frame.priority.is_some(),
+            tagged: is_tagged(bytes),
             sibling: self.is_sibling(dlid),
         };
         if class.sibling {
@@ -86,7 +86,7 @@ impl VeswPort {
     }
 
     #[inline]
-    fn is_sibling(&self, lid: Lid) -> bool {
+    pub(super) fn is_sibling(&self, lid: Lid) -> bool {
         !self.siblings.is_empty() && self.siblings.binary_search(&lid).is_ok()
     }
 

@@ -364,7 +364,7 @@ fn a_pause_touches_the_taps_that_have_something() {
     rustix::io::write(&two.hosts[0], &raw).unwrap();
     two.rig.state.lock().unwrap().full = true;
     two.round();
-    assert_eq!(two.rig.thread.muted, [0]);
+    assert_eq!(two.rig.thread.muted, [At::Ip(0)]);
     assert_eq!(two.read(1), None);
     two.rig.state.lock().unwrap().full = false;
     two.rig.thread.pause(false).unwrap();

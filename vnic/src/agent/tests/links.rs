@@ -40,6 +40,17 @@ fn without_an_address_traps_go_to_who_manages() {
 }
 
 #[test]
+fn traps_go_to_no_group() {
+    let mut w = World::new();
+    let info = ClassPortInfo::default().with_trap(Gid([0xff; 16]), Qpn::MULTICAST, 1);
+    w.ask(method::SET, attribute::CLASS_PORT_INFO, 0, &info);
+    let before = w.agent.counts().traps_unwanted;
+    w.agent.set_admin_up(w.now, 0, false);
+    assert_eq!(w.traps(), []);
+    assert_eq!(w.agent.counts().traps_unwanted, before + 1);
+}
+
+#[test]
 fn s03_the_traps_of_a_port_are_those_of_the_vectors() {
     let mut w = World::forwarding();
     // The window of the traps before has passed.
@@ -223,6 +234,16 @@ fn s10_s11_a_port_forwards_if_manager_administrator_and_fabric_agree() {
             }
         }
     }
+}
+
+#[test]
+fn a_port_whose_host_cannot_carry_its_frames_does_not_say_that_it_forwards() {
+    let mut w = World::forwarding();
+    w.agent.set_ready(w.now, 0, false);
+    assert_eq!((w.traps(), w.info(0).eth_link_status), (vec![LINK], 2));
+    w.agent.set_ready(w.now, 0, false);
+    w.agent.set_ready(w.now, 0, true);
+    assert_eq!((w.traps(), w.info(0).eth_link_status), (vec![LINK], 1));
 }
 
 #[test]

@@ -47,8 +47,12 @@ fn destination(kind: u8) -> Mac {
 
 fn tagged_frame(len: usize, to: Mac, tagged: bool) -> Vec<u8> {
     let mut f = frame_of(len, to, mac(5));
-    if tagged && let Some(place) = f.get_mut(12..18) {
-        place.copy_from_slice(&[0x81, 0, 0xa0, 1, 8, 0]);
+    if tagged {
+        let types = [0x81, 0, 0xa0, 1, 8, 0];
+        // A frame may end within its tag.
+        for (byte, value) in f.iter_mut().skip(12).zip(types) {
+            *byte = value;
+        }
     }
     f
 }

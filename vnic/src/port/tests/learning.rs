@@ -49,6 +49,7 @@ fn an_address_is_where_it_was_heard_of_last() {
 fn group_addresses_and_the_interfaces_own_are_not_learned() {
     let mut port = port(5);
     hear(&mut port, 0, [0x01, 0, 0x5e, 1, 2, 3], 7);
+    hear(&mut port, 0, [0; 6], 7);
     hear(&mut port, 0, BROADCAST, 7);
     assert_eq!(events(&mut port), []);
     hear(&mut port, 0, mac(5), 7);
@@ -232,6 +233,11 @@ fn another_switch_has_other_addresses() {
         Some(Lid::new(7)),
         "the switch is the same"
     );
+    // The port itself is where nothing goes.
+    port.configure(&info(7));
+    assert!(goes_to(&mut port, 0, GUEST).by_group());
+    port.configure(&info(6));
+    hear(&mut port, 0, GUEST, 7);
     let mut other = info(6);
     other.vesw_id = 9;
     port.configure(&other);

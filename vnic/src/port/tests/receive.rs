@@ -245,6 +245,24 @@ fn where_the_members_are_listed_a_forged_source_is_dropped_and_told_of_once() {
 }
 
 #[test]
+fn ports_of_the_same_daemon_need_not_be_listed() {
+    let mut port = port(5);
+    port.set_directory(&Directory {
+        nodes: [(Lid::new(7), address(7))].into(),
+        closed: true,
+    });
+    port.set_siblings([Lid::new(6)]);
+    let packet = packet_to(ALL, 6);
+    let sibling = Meta {
+        src_gid: address(5).gid,
+        ..from(6, true)
+    };
+    assert!(port.from_fabric(Time(0), &sibling, &packet).is_ok());
+    let got = port.from_fabric(Time(0), &from(6, true), &packet);
+    assert_eq!(got, Err(Refusal::ForgedLid));
+}
+
+#[test]
 fn somebody_else_with_the_ports_lid_is_told_of_once() {
     let mut port = port(5);
     let packet = packet_to(ALL, 5);

@@ -10,7 +10,7 @@ use crate::port::{Meta, Place, Settings, Update, VeswPort};
 use crate::{Lid, Mac, Time};
 use fabric::Qpn;
 
-/// Worlds that one run of the tests makes.
+/// Worlds that one run of the tests makes, unless `VNIC_WORLDS` says how many.
 const WORLDS: u64 = 60;
 
 /// Numbers that look random (Marsaglia, "Xorshift RNGs").
@@ -245,10 +245,14 @@ fn guest(n: usize) -> Mac {
 }
 
 fn seeds() -> impl Iterator<Item = u64> {
-    let one = std::env::var("VNIC_WORLD_SEED").ok();
-    let one = one.map(|seed| seed.parse().expect("VNIC_WORLD_SEED is a number"));
-    let (first, count) = one.map_or((1, WORLDS), |seed| (seed, 1));
-    first..first + count
+    let number = |name| {
+        let text: Option<String> = std::env::var(name).ok();
+        text.map(|text| text.parse().expect("a number in the environment"))
+    };
+    match number("VNIC_WORLD_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 1..1 + number("VNIC_WORLDS").unwrap_or(WORLDS),
+    }
 }
 
 /// Runs worlds; a failure says which one it was.

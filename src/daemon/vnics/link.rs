@@ -1,0 +1,244 @@
+//! What is done with the interfaces of VNICs: they are renamed, moved, set up and down, get another MAC or
+//! MTU. The daemon follows.
+
+use std::io;
+use std::net::IpAddr;
+
+use netdev::ethtool::Features;
+use netdev::membership;
+use vnic::Mac;
+
+use crate::api::{Happening, LinkAddress};
+use crate::daemon::place::{Found, locate};
+use crate::daemon::{Daemon, Names, Place};
+use crate::datapath::{DeviceId, EthernetCommand};
+use crate::vnic::mtu_of;
+
+impl Daemon {
+    /// Reads what is otherwise announced: of a new VNIC, of one that has left its place, and after
+    /// announcements were lost.
+    pub(in crate::daemon) fn reread_vnic(&mut self, id: DeviceId) {
+        let Some(vnic) = self.vnics.get(&id) else {
+            return;
+        };
+        match locate(&vnic.tap, &mut self.netlink, self.home) {
+            Found::There(place, there, link) => {
+                self.vnic_settles(id, place, (place != Place::HOME).then_some(there));
+                if let Some(vnic) = self.vnics.get_mut(&id) {
+                    vnic.ifindex = link.index;
+                }
+                self.vnic_link_changed(id, &link);
+            }
+            Found::Closed(place, there, e) => {
+                self.vnic_settles(id, place, Some(there));
+                if let Some(vnic) = self.vnics.get(&id) {
+                    log::warn!(
+                        "{}: its packets are carried on, but its network namespace cannot be entered \
+                         ({e}; that takes CAP_SYS_ADMIN): what `ip` changes there is not followed",
+                        vnic.name
+                    );
+                }
+            }
+            Found::Gone => self.forget_vnic(id),
+            Found::Unknown(e) => {
+                log::warn!("{}: cannot find out where the interface is: {e}", vnic.name)
+            }
+        }
+    }
+
+    /// Notes where a VNIC's interface is, and says so if that is news.
+    fn vnic_settles(
+        &mut self,
+        id: DeviceId,
+        place: Place,
+        there: Option<netdev::netns::NamespaceId>,
+    ) {
+        let Some(vnic) = self.vnics.get_mut(&id) else {
+            return;
+        };
+        vnic.place = place;
+        if std::mem::replace(&mut vnic.namespace, there) == there {
+            return;
+        }
+        let called = there.map(|there| Names::read().of(&there));
+        let was = std::mem::replace(&mut vnic.netns, called);
+        let name = &vnic.name;
+        match &vnic.netns {
+            None => log::info!("{name}: moved back to the daemon's network namespace"),
+            Some(there) => log::info!("{name}: moved to the network namespace {there}"),
+        }
+        self.tell_vnic(id, Happening::Moved { was });
+    }
+
+    /// What a VNIC's interface is like now.
+    pub(in crate::daemon) fn vnic_link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
+        let asked = self.inside_vnic(id, |vnic, netlink| {
+            let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
+            if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
+                vnic.set_gso_max(netlink);
+            }
+            Features::read(&link.name)
+        });
+        let Some(vnic) = self.vnics.get_mut(&id) else {
+            return;
+        };
+        if vnic.name != link.name {
+            let was = std::mem::replace(&mut vnic.name, link.name.clone());
+            self.watchers
+                .tell(vnic.subject(), Happening::Renamed { was });
+        }
+        if std::mem::replace(&mut vnic.up, link.up) != link.up {
+            log::info!("{}: {}", vnic.name, if link.up { "up" } else { "down" });
+            let what = match link.up {
+                true => Happening::Up,
+                false => Happening::Down,
+            };
+            self.watchers.tell(vnic.subject(), what);
+            self.vnic_state_changed(id);
+            self.sync_vnic_siblings();
+        }
+        self.vnic_mtu_seen(id, link.mtu);
+        if let Some(mac) = link.address {
+            self.vnic_mac_seen(id, mac);
+        }
+        self.vnic_features_seen(id, asked);
+        self.vnic_membership_changed(id);
+    }
+
+    fn vnic_mac_seen(&mut self, id: DeviceId, mac: Mac) {
+        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.mac != mac) else {
+            return;
+        };
+        vnic.mac = mac;
+        let port = &self.ports[vnic.at];
+        port.tell(|| vnic.command(EthernetCommand::SetMac(mac)));
+        let mac = LinkAddress(mac);
+        self.tell_vnic(id, Happening::MacChanged { mac });
+        self.management_macs_changed(id);
+    }
+
+    fn vnic_features_seen(&mut self, id: DeviceId, features: Option<io::Result<Features>>) {
+        let (Some(Ok(features)), Some(vnic)) = (features, self.vnics.get_mut(&id)) else {
+            return;
+        };
+        if features.gro != vnic.coalesce {
+            vnic.coalesce = features.gro;
+            let port = &self.ports[vnic.at];
+            port.tell(|| vnic.command(EthernetCommand::SetCoalesce(features.gro)));
+        }
+    }
+
+    /// The interface's MTU was seen to be `mtu`: the administrator's, which a TAP takes whatever it is.
+    /// What its switch or its port does not carry is put right.
+    fn vnic_mtu_seen(&mut self, id: DeviceId, mtu: u32) {
+        let Some(vnic) = self.vnics.get_mut(&id) else {
+            return;
+        };
+        if vnic.mtu != mtu {
+            vnic.mtu = mtu;
+            self.vnic_mtu_changed(id);
+        }
+        self.keep_vnic_mtu(id);
+    }
+
+    /// Keeps a VNIC's MTU within what its switch and its port carry. It never grows by itself.
+    pub(in crate::daemon) fn keep_vnic_mtu(&mut self, id: DeviceId) {
+        let Some(vnic) = self.vnics.get(&id) else {
+            return;
+        };
+        let allowed = vnic.allowed_mtu();
+        if allowed.contains(&vnic.mtu) {
+            return;
+        }
+        let right = vnic.mtu.clamp(*allowed.start(), *allowed.end());
+        let (fault, name) = (vnic.mtu, &vnic.name);
+        let limit = match fault < right {
+            true => "under Ethernet's",
+            false => "over the switch's or the port's",
+        };
+        log::warn!("{name}: the MTU {fault} is {limit} {right}; set to that");
+        self.set_vnic_mtu(id, right);
+    }
+
+    /// Gives a VNIC another MTU in bytes.
+    pub(crate) fn set_vnic_mtu(&mut self, id: DeviceId, mtu: u32) {
+        let set = self.inside_vnic(id, |vnic, netlink| {
+            if vnic.mtu == mtu {
+                return Ok(false);
+            }
+            netlink.set_mtu(vnic.ifindex, mtu)?;
+            vnic.mtu = mtu;
+            Ok::<_, rtnl::Error>(true)
+        });
+        let Some(vnic) = self.vnics.get(&id) else {
+            return;
+        };
+        match set {
+            Some(Ok(true)) => self.vnic_mtu_changed(id),
+            Some(Ok(false)) => {}
+            Some(Err(e)) => log::warn!("{}: cannot set the MTU {mtu}: {e}", vnic.name),
+            None => log::warn!("{}: cannot set the MTU {mtu} where it is", vnic.name),
+        }
+    }
+
+    fn vnic_mtu_changed(&mut self, id: DeviceId) {
+        if let Some(vnic) = self.vnics.get(&id) {
+            let mtu = vnic.mtu;
+            let port = &self.ports[vnic.at];
+            port.tell(|| vnic.command(EthernetCommand::SetMtu(mtu_of(mtu))));
+            self.tell_vnic(id, Happening::MtuChanged { mtu });
+        }
+    }
+
+    /// A group was joined or left on a VNIC's interface: its manager is told of the MACs.
+    pub(in crate::daemon) fn vnic_membership_changed(&mut self, id: DeviceId) {
+        let Some(vnic) = self.vnics.get(&id).filter(|v| v.spec.switch.is_none()) else {
+            return;
+        };
+        let _ = vnic;
+        let joined = self.inside_vnic(id, |vnic, _| membership::read(vnic.ifindex));
+        let (Some(Ok(joined)), Some(vnic)) = (joined, self.vnics.get_mut(&id)) else {
+            return;
+        };
+        let mut groups: Vec<Mac> = joined.into_iter().filter_map(group_mac).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        if vnic.groups != groups {
+            vnic.groups = groups;
+            self.management_groups_changed(id);
+        }
+    }
+}
+
+/// The Ethernet address of an IP group (RFC 1112, section 6.4; RFC 2464, section 7).
+fn group_mac(group: IpAddr) -> Option<Mac> {
+    match group {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, b, c, d] = group.octets();
+            Some([0x01, 0x00, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_their_macs() {
+        let mac = |ip: &str| group_mac(ip.parse().unwrap());
+        assert_eq!(mac("224.0.0.1"), Some([0x01, 0, 0x5e, 0, 0, 1]));
+        assert_eq!(mac("239.129.2.3"), Some([0x01, 0, 0x5e, 1, 2, 3]));
+        assert_eq!(mac("ff02::1"), Some([0x33, 0x33, 0, 0, 0, 1]));
+        assert_eq!(
+            mac("ff02::1:ff12:3456"),
+            Some([0x33, 0x33, 0xff, 0x12, 0x34, 0x56])
+        );
+        assert_eq!(mac("192.0.2.1"), None);
+    }
+}

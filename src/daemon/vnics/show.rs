@@ -1,0 +1,193 @@
+//! Answers about VNICs to the control socket.
+
+use std::collections::BTreeMap;
+use std::process;
+
+use vnic::counters::DRIVER_COUNTERS;
+use vnic::port::Place as MacPlace;
+use vnic::{Lid, Mac};
+
+use crate::api::{
+    ApiError, Counters, InterfaceKind, LinkAddress, MacSource, Reply, Selection, VnicInfo, VnicMac,
+    VnicStats,
+};
+use crate::daemon::{Daemon, Names};
+use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
+use crate::status::worker_stats;
+use crate::vnic::Vnic;
+
+impl Daemon {
+    fn selected_vnics(&self, which: &Selection) -> Result<Vec<&Vnic>, ApiError> {
+        match &which.interface {
+            Some(name) => Ok(vec![self.vnic_named(name)?]),
+            None => Ok(self.vnics.values().collect()),
+        }
+    }
+
+    /// VNICs.
+    ///
+    /// # Errors
+    /// As [`Daemon::vnic_named`].
+    pub(crate) fn show_vnics(&self, which: &Selection) -> Result<Reply, ApiError> {
+        let names = Names::read();
+        let vnics = self.selected_vnics(which)?.into_iter();
+        let vnics = vnics.map(|vnic| self.vnic_info(vnic, &names)).collect();
+        Ok(Reply::Vnics { vnics })
+    }
+
+    fn vnic_info(&self, v: &Vnic, names: &Names) -> VnicInfo {
+        let port = self.ports[v.at].port.attributes();
+        let runs_on = self.ports[v.at].port.device();
+        let group = v.group().filter(|group| v.joined.contains(group));
+        let defaults = v.info.u_ucast_dlid.iter().enumerate();
+        let defaults = defaults.filter(|(slot, _)| v.info.def_port_mask >> slot & 1 != 0);
+        VnicInfo {
+            name: v.name.clone(),
+            kind: InterfaceKind::Vnic,
+            ifindex: v.ifindex,
+            underlay: runs_on.netdev,
+            link_layer: runs_on.link_layer.into(),
+            state: port.state.into(),
+            reason: self.vnic_misses(v),
+            up: v.up,
+            carrier: v.carrier,
+            managed: v.spec.switch.is_none(),
+            manager: self.manager_of(v),
+            index: v.spec.index,
+            vesw: v.info.vesw_id,
+            fabric_id: v.info.fabric_id,
+            lid: v.lid(),
+            config_state: v.info.config_state.into(),
+            oper_state: v.oper_state().into(),
+            pkey: v.endpoint.and_then(|e| e.pkey).unwrap_or(v.info.pkey),
+            qkey: v.qkey(),
+            qpn: v.qpn(),
+            gid: port.gid,
+            mac: LinkAddress(v.mac),
+            base_mac: LinkAddress(v.info.base_mac_addr),
+            multicast_lid: v.info.u_mcast_dlid,
+            group,
+            default_lids: defaults.map(|(_, lid)| *lid).collect(),
+            mtu: v.mtu,
+            mtu_max: *v.allowed_mtu().end(),
+            link_mtu: port.ud_payload_max,
+            learning: v.spec.learning.on,
+            ageing: v.spec.learning.ageing,
+            mac_limit: count(v.spec.learning.mac_limit),
+            table_entries: count(v.table.len()),
+            table_digest: v.table.digest(),
+            peers: count(v.directory.nodes.len()),
+            closed: v.directory.closed,
+            netns: v.namespace.as_ref().map(|there| names.of(there)),
+            queues: count(v.queues()),
+            persist: v.spec.persist,
+            pid: process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            port: port.name,
+        }
+    }
+
+    /// A VNIC's counters.
+    pub(in crate::daemon) fn vnic_counters(&self, vnic: &Vnic) -> vnic::counters::Counters {
+        let mut counters = vnic.retired.0;
+        for part in parts(&self.ports[vnic.at].snapshots(false), vnic.id) {
+            counters.add(&part.counters);
+        }
+        counters
+    }
+
+    /// The counters of VNICs.
+    ///
+    /// # Errors
+    /// As [`Daemon::vnic_named`].
+    pub(crate) fn vnic_stats(&self, which: &Selection) -> Result<Reply, ApiError> {
+        let selected = self.selected_vnics(which)?;
+        let snapshots = self.snapshots(false);
+        let names = Names::read();
+        let stats = selected.into_iter().map(|v| {
+            let port = self.ports[v.at].port.attributes().name;
+            let snapshots = &snapshots[v.at].1;
+            let (mut counters, mut tap) = v.retired;
+            for part in parts(snapshots, v.id) {
+                counters.add(&part.counters);
+                tap.add(&part.tap);
+            }
+            let named = counters.named();
+            let (driver, own) = named.split_at(DRIVER_COUNTERS);
+            VnicStats {
+                name: v.name.clone(),
+                netns: v.namespace.as_ref().map(|there| names.of(there)),
+                driver: driver.iter().copied().collect(),
+                port: own.iter().copied().collect(),
+                device: tap.named().into_iter().collect::<Counters>(),
+                workers: worker_stats(&port, snapshots),
+            }
+        });
+        Ok(Reply::VnicStats {
+            stats: stats.collect(),
+        })
+    }
+
+    /// The Ethernet addresses that a VNIC knows.
+    ///
+    /// # Errors
+    /// As [`Daemon::vnic_named`]; [`ApiError::Busy`] where the data threads do not answer.
+    pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
+        let v = self.vnic_named(name)?;
+        let snapshots = self.ports[v.at].snapshots(true);
+        if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
+            return Err(ApiError::Busy);
+        }
+        let mut nodes = BTreeMap::new();
+        let mut learned: BTreeMap<Mac, (Lid, MacSource, u64)> = BTreeMap::new();
+        for part in parts(&snapshots, v.id) {
+            nodes.extend(part.nodes.iter().map(|node| (node.lid, node.address)));
+            for mac in &part.macs {
+                let (lid, source) = match mac.place {
+                    MacPlace::At(lid) => (lid, MacSource::Learned),
+                    MacPlace::Here => (v.lid(), MacSource::Local),
+                };
+                let idle = u64::from(mac.age) * 1000;
+                let known = learned.entry(mac.mac).or_insert((lid, source, idle));
+                // Whoever heard of it last knows best.
+                if idle < known.2 {
+                    *known = (lid, source, idle);
+                }
+            }
+        }
+        let row = |mac: Mac, lid: Lid, source, index, idle_ms| {
+            let address = nodes.get(&lid);
+            VnicMac {
+                mac: LinkAddress(mac),
+                lid,
+                source,
+                index,
+                idle_ms,
+                gid: address.map(|a| a.gid),
+                qpn: address.map(|a| a.qpn).filter(|qpn| qpn.get() != 0),
+            }
+        };
+        let own = row(v.mac, v.lid(), MacSource::Local, None, None);
+        let table = v.table.entries().filter(|(_, entry)| !entry.is_source());
+        let table = table.map(|(place, entry)| {
+            let index = u16::try_from(place).ok();
+            row(entry.mac, entry.lid(), MacSource::Table, index, None)
+        });
+        let learned = learned
+            .into_iter()
+            .map(|(mac, (lid, source, idle))| row(mac, lid, source, None, Some(idle)));
+        let mut macs: Vec<VnicMac> = std::iter::once(own).chain(table).chain(learned).collect();
+        macs.sort_by_key(|m| (m.mac.0, m.source));
+        Ok(Reply::VnicMacs { macs })
+    }
+}
+
+/// The parts of one VNIC in all data threads.
+fn parts(snapshots: &[Snapshot], id: DeviceId) -> impl Iterator<Item = &EthernetSnapshot> {
+    let all = snapshots.iter().flat_map(|s| &s.ethernet);
+    all.filter(move |part| part.id == id)
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

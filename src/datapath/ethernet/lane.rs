@@ -1,0 +1,162 @@
+//! One VNIC's part in one data thread: a TAP queue, a replica of its core, counters.
+
+use std::sync::Arc;
+
+use fabric::{AhAttributes, EndpointId, QKey, Qpn, UdDestination, Worker};
+use ipoib::Time;
+use netdev::tap::TapQueue;
+use vnic::Lid;
+use vnic::carriage::data_qkey;
+use vnic::packet::frame_max;
+use vnic::port::{Target, VeswPort};
+
+use super::super::command::{Command, DeviceId};
+use super::super::handle::Mailbox;
+use super::super::lanes::Served;
+use super::super::train::OpenTrain;
+use super::command::{EthernetCommand, EthernetSibling};
+use super::stats::{EthernetSnapshot, TapStats};
+
+/// What a data thread serves of one VNIC.
+pub struct EthernetLane {
+    /// The VNIC, named as devices are.
+    pub id: DeviceId,
+    /// Its UD endpoint.
+    pub endpoint: EndpointId,
+    /// The Q_Key of its switch's data.
+    pub qkey: QKey,
+    /// Its TAP queue.
+    pub tap: TapQueue,
+    /// Whether this thread reads that queue.
+    pub reads: bool,
+    /// This thread's replica of the virtual port.
+    pub core: VeswPort,
+    /// The largest UD payload of the fabric, in bytes.
+    pub payload_max: usize,
+    /// Whether received segments are coalesced, as `ethtool -K gro` says.
+    pub coalesce: bool,
+    /// Whether the kernel takes coalesced UDP from us.
+    pub uso: bool,
+    /// The VNICs of this daemon on the same switch.
+    pub siblings: Arc<[EthernetSibling]>,
+    /// Counters of the TAP.
+    pub stats: TapStats,
+}
+
+impl Served for EthernetLane {
+    fn id(&self) -> DeviceId {
+        self.id
+    }
+
+    fn endpoint(&self) -> EndpointId {
+        self.endpoint
+    }
+
+    fn qpn(&self) -> Option<Qpn> {
+        None
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.core.next_deadline().map(|at| Time(at.0))
+    }
+}
+
+impl EthernetLane {
+    /// Where a target is on the fabric, with an address handle made if there is none yet.
+    pub fn destination(&mut self, fabric: &mut dyn Worker, to: Target) -> Option<UdDestination> {
+        let (gid, qpn) = self.core.address(to);
+        let ah = match self.core.ah(to) {
+            Some(ah) => ah,
+            None => {
+                let ah = fabric.create_ah(&AhAttributes::to(gid)).ok()?;
+                self.core.set_ah(to, ah);
+                ah
+            }
+        };
+        let qkey = self.qkey;
+        Some(UdDestination { ah, qpn, qkey })
+    }
+
+    /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, and the
+    /// fabric's packets, leave room for.
+    pub fn frame_max(&self) -> usize {
+        self.core.frame_max().min(frame_max(self.payload_max))
+    }
+
+    /// Whether somebody is to hear from the core.
+    pub fn has_news(&self) -> bool {
+        self.core.has_updates() || self.core.has_events()
+    }
+
+    /// Sends what the core learned to the other threads.
+    pub fn publish(&mut self, siblings: &[Mailbox]) {
+        let id = self.id;
+        for update in self.core.drain_updates() {
+            for sibling in siblings {
+                let command = EthernetCommand::Update(update);
+                sibling.send(Command::Ethernet(id, command));
+            }
+        }
+    }
+
+    /// Gives back the address handles that the core no longer names, after the last send that
+    /// names them.
+    pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        while let Some(ah) = self.core.pop_released_ah() {
+            train.flush(fabric);
+            fabric.destroy_ah(ah);
+        }
+    }
+}
+
+/// What the control thread, and other threads, want.
+impl EthernetLane {
+    /// Does what a command says.
+    pub fn command(&mut self, command: EthernetCommand, now: vnic::Time) {
+        let core = &mut self.core;
+        match command {
+            EthernetCommand::Update(update) => core.apply(now, &update),
+            EthernetCommand::Configure(info) => {
+                core.configure(&info);
+                self.qkey = data_qkey(info.vesw_id);
+            }
+            EthernetCommand::SetTable(table) => core.set_table(table),
+            EthernetCommand::SetDirectory(directory) => core.set_directory(&directory),
+            EthernetCommand::SetUp(up) => core.set_up(up),
+            EthernetCommand::SetMac(mac) => core.set_mac(mac),
+            EthernetCommand::SetMtu(mtu) => core.set_mtu(mtu),
+            EthernetCommand::SetLocal(local) => core.set_local(local),
+            EthernetCommand::SetLearning(on) => core.set_learning(on),
+            EthernetCommand::SetAgeing(milliseconds) => core.set_ageing(milliseconds),
+            EthernetCommand::SetSiblings(siblings) => {
+                core.set_siblings(siblings.iter().map(|sibling| sibling.lid));
+                self.siblings = siblings;
+            }
+            EthernetCommand::SetPayloadMax(bytes) => self.payload_max = bytes,
+            EthernetCommand::SetCoalesce(on) => self.coalesce = on,
+        }
+    }
+
+    /// Which VNIC of this daemon and this switch has a LID.
+    pub fn sibling(&self, lid: Lid) -> Option<DeviceId> {
+        let sibling = self.siblings.iter().find(|sibling| sibling.lid == lid)?;
+        Some(sibling.device)
+    }
+
+    /// A copy of its state; with `tables` also of what was learned.
+    pub fn snapshot(&self, now: vnic::Time, tables: bool) -> EthernetSnapshot {
+        EthernetSnapshot {
+            id: self.id,
+            tap: self.stats,
+            counters: *self.core.counters(),
+            macs: match tables {
+                true => self.core.learned(now).collect(),
+                false => Vec::new(),
+            },
+            nodes: match tables {
+                true => self.core.nodes().collect(),
+                false => Vec::new(),
+            },
+        }
+    }
+}

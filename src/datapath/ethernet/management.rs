@@ -1,0 +1,166 @@
+//! Datagrams of management: they arrive at endpoints that are no lane's, and the control thread reads and
+//! answers them.
+
+use std::collections::HashMap;
+
+use fabric::{EndpointId, Gid, QKey, Qpn, UdDestination, UdReceived, Worker};
+use foldhash::fast::RandomState;
+
+use super::super::command::DeviceId;
+use super::super::priority::Priorities;
+use super::super::train::{OpenTrain, Pushed, Single, To};
+
+/// Datagrams of one batch that are kept; more are lost and counted.
+const BATCH_MAX: usize = 64;
+
+/// A datagram of management.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Datagram {
+    /// The endpoint, by the name that [`super::super::Command::AddManagement`] gave it.
+    pub at: DeviceId,
+    /// The sender's port.
+    pub gid: Gid,
+    /// The sender's queue pair.
+    pub qpn: Qpn,
+    /// It came by a group.
+    pub multicast: bool,
+    /// What was sent.
+    pub payload: Box<[u8]>,
+}
+
+/// The management endpoints of one data thread.
+#[derive(Default)]
+pub struct Management {
+    by_endpoint: HashMap<EndpointId, DeviceId, RandomState>,
+    endpoints: HashMap<DeviceId, Endpoint, RandomState>,
+    arrived: Vec<Datagram>,
+    /// Datagrams that were not kept, or not sent.
+    lost: u64,
+}
+
+struct Endpoint {
+    id: EndpointId,
+    qkey: QKey,
+    /// Address handles; all in the priority 0.
+    handles: Priorities,
+}
+
+impl Management {
+    /// Serves an endpoint from now on.
+    pub fn add(&mut self, name: DeviceId, id: EndpointId, qkey: QKey) {
+        let endpoint = Endpoint {
+            id,
+            qkey,
+            handles: Priorities::default(),
+        };
+        self.by_endpoint.insert(id, name);
+        self.endpoints.insert(name, endpoint);
+    }
+
+    /// Serves an endpoint no more; false if there is none of this name.
+    pub fn remove(
+        &mut self,
+        name: DeviceId,
+        fabric: &mut dyn Worker,
+        train: &mut OpenTrain,
+    ) -> bool {
+        let Some(mut endpoint) = self.endpoints.remove(&name) else {
+            return false;
+        };
+        self.by_endpoint.remove(&endpoint.id);
+        self.arrived.retain(|datagram| datagram.at != name);
+        endpoint.handles.release_all();
+        endpoint.release(fabric, train);
+        true
+    }
+
+    /// The name of an endpoint of management.
+    pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<DeviceId> {
+        self.by_endpoint.get(&endpoint).copied()
+    }
+
+    /// Keeps what arrived at an endpoint until the batch is through.
+    #[cold]
+    pub fn keep<'b>(
+        &mut self,
+        at: DeviceId,
+        datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
+    ) {
+        for (received, payload) in datagrams {
+            if self.arrived.len() >= BATCH_MAX {
+                self.lost += 1;
+                continue;
+            }
+            self.arrived.push(Datagram {
+                at,
+                gid: received.src_gid,
+                qpn: received.src_qpn,
+                multicast: received.multicast,
+                payload: payload.into(),
+            });
+        }
+    }
+
+    /// What was kept.
+    pub fn take(&mut self) -> Vec<Datagram> {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// Sends one datagram; it is lost if the fabric has no room.
+    pub fn send(
+        &mut self,
+        fabric: &mut dyn Worker,
+        train: &mut OpenTrain,
+        from: DeviceId,
+        (gid, qpn): (Gid, Qpn),
+        payload: &[u8],
+    ) {
+        let Some(endpoint) = self.endpoints.get_mut(&from) else {
+            return;
+        };
+        let sent = fabric.has_room() && endpoint.send(fabric, train, gid, qpn, payload);
+        self.lost += u64::from(!sent);
+    }
+
+    /// Counts a datagram that nobody was told of.
+    pub fn count_lost(&mut self) {
+        self.lost += 1;
+    }
+
+    /// Datagrams that were lost here.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}
+
+impl Endpoint {
+    fn send(
+        &mut self,
+        fabric: &mut dyn Worker,
+        train: &mut OpenTrain,
+        gid: Gid,
+        qpn: Qpn,
+        payload: &[u8],
+    ) -> bool {
+        let Some(ah) = self.handles.handle(fabric, gid) else {
+            return false;
+        };
+        let to = UdDestination {
+            ah,
+            qpn,
+            qkey: self.qkey,
+        };
+        let to = To::Datagrams(self.id, to);
+        let pushed = train.push(fabric, &to, &mut Single(Some(payload)));
+        self.release(fabric, train);
+        pushed == Pushed::All
+    }
+
+    /// Gives back handles that were given up, after the last send that names them.
+    fn release(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        for ah in self.handles.released() {
+            train.flush(fabric);
+            fabric.destroy_ah(ah);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! From the fabric to the TAP.
+
+use std::io::IoSlice;
+
+use fabric::UdReceived;
+use ipoib::Time;
+use netdev::coalesce::{CoalesceConfig, Coalescer, Coalescing, FrameSink};
+use netdev::tap::TapQueue;
+use netdev::vlan::{self, TAG_LEN};
+use netdev::vnet::VnetHeader;
+use vnic::port::Meta;
+use zerocopy::IntoBytes;
+
+use super::super::transmit::ETHERNET_LEN;
+use super::lane::EthernetLane;
+use super::stats::TapStats;
+
+/// Bytes of the two addresses that a tag stands behind.
+const ADDRESSES_LEN: usize = 12;
+
+/// Writes frames to one TAP queue.
+struct Sink<'l> {
+    tap: &'l TapQueue,
+    stats: &'l mut TapStats,
+    /// What frames get between their addresses and their type.
+    tag: Option<[u8; TAG_LEN]>,
+    /// Frames that the TAP did not take, as they were on the fabric.
+    refused: u64,
+}
+
+impl<'l> Sink<'l> {
+    fn new(tap: &'l TapQueue, stats: &'l mut TapStats) -> Sink<'l> {
+        Sink {
+            tap,
+            stats,
+            tag: None,
+            refused: 0,
+        }
+    }
+
+    fn write(&self, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+        let Some(tag) = self.tag else {
+            return self.tap.write_vectored(parts);
+        };
+        let mut head = vlan::Head::default();
+        let tagged = vlan::insert(tag, parts, &mut head);
+        let tagged = tagged.ok_or(std::io::ErrorKind::InvalidInput)?;
+        self.tap.write_vectored(&tagged)
+    }
+}
+
+impl FrameSink for Sink<'_> {
+    fn frame(&mut self, packets: usize, parts: &[IoSlice<'_>]) {
+        match self.write(parts) {
+            Ok(()) => self.stats.tap_writes += 1,
+            Err(_) => {
+                self.stats.tap_write_errors += 1;
+                self.refused += packets as u64;
+            }
+        }
+    }
+}
+
+/// Takes a run of datagrams for one VNIC to its TAP; true if its core has news.
+pub fn datagrams<'b>(
+    lane: &mut EthernetLane,
+    coalescer: &mut Coalescer,
+    now: Time,
+    datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
+) -> bool {
+    coalescer.configure(CoalesceConfig {
+        tcp: lane.coalesce,
+        udp: lane.coalesce && lane.uso,
+        ..CoalesceConfig::default()
+    });
+    let mut coalescing = coalescer.batch();
+    let mut sink = Sink::new(&lane.tap, &mut lane.stats);
+    for (received, payload) in datagrams {
+        let meta = Meta {
+            src_gid: received.src_gid,
+            src_qpn: received.src_qpn,
+            multicast: received.multicast,
+        };
+        // What is refused is counted by the core.
+        if let Ok(frame) = lane.core.from_fabric(vnic::Time(now.0), &meta, payload) {
+            push(&mut coalescing, frame, &mut sink);
+        }
+    }
+    coalescing.flush(&mut sink);
+    let refused = sink.refused;
+    if refused > 0 {
+        lane.core.count_not_taken(refused);
+    }
+    lane.has_news()
+}
+
+/// Merges a frame with its neighbours, one with a tag too: all of them have the tag of the moment then.
+fn push<'b>(coalescing: &mut Coalescing<'_, 'b>, frame: &'b [u8], sink: &mut Sink<'_>) {
+    let Some((tag, ethernet, packet)) = split(frame) else {
+        return;
+    };
+    if tag != sink.tag {
+        coalescing.finish_open(sink);
+        sink.tag = tag;
+    }
+    coalescing.push(&ethernet, packet, sink);
+}
+
+type Split<'f> = (Option<[u8; TAG_LEN]>, [u8; ETHERNET_LEN], &'f [u8]);
+
+/// The outer tag of a frame if it has one, its header without it, and what is behind. `None` if it is
+/// shorter than a header.
+fn split(frame: &[u8]) -> Option<Split<'_>> {
+    let (header, packet) = frame.split_first_chunk::<ETHERNET_LEN>()?;
+    let [.., high, low] = *header;
+    if !vlan::is_tag(u16::from_be_bytes([high, low])) {
+        return Some((None, *header, packet));
+    }
+    let (control, rest) = packet.split_first_chunk::<2>()?;
+    let (ethertype, packet) = rest.split_first_chunk::<2>()?;
+    let mut untagged = *header;
+    untagged[ADDRESSES_LEN..].copy_from_slice(ethertype);
+    Some((Some([high, low, control[0], control[1]]), untagged, packet))
+}
+
+/// Writes one frame that lies in memory whole; false if the TAP did not take it.
+pub fn write_frame(lane: &mut EthernetLane, vnet: &VnetHeader, frame: &[u8]) -> bool {
+    let mut sink = Sink::new(&lane.tap, &mut lane.stats);
+    sink.frame(1, &[IoSlice::new(vnet.as_bytes()), IoSlice::new(frame)]);
+    sink.refused == 0
+}

@@ -1,0 +1,196 @@
+//! The management of the VNICs of one port, as the control thread keeps it: an endpoint, an agent, and the
+//! messages that go through them.
+
+use std::collections::VecDeque;
+
+use fabric::port::UdEndpoint;
+use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn, UdInit};
+use vnic::agent::{Agent, Config, Destination};
+use vnic::carriage::fragment::{Reassembler, Splitter};
+use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
+
+use super::{ManagementSettings, drawn, now};
+use crate::api::ManagementPort;
+use crate::datapath::{Command, DeviceId, Mailbox};
+
+/// The partition in which management travels.
+const PKEY: PKey = PKey::DEFAULT;
+
+/// What the queue pair's number is made from; no interface's name has a space.
+const IDENTITY: &str = "vnic management";
+
+/// Messages of this port to itself that wait: an answer each for some requests of a manager here.
+const LOOPBACK_MAX: usize = 1024;
+
+/// The management of one port.
+pub struct Management {
+    /// The name of the endpoint for the data threads.
+    pub id: DeviceId,
+    /// Its endpoint.
+    pub endpoint: UdEndpoint,
+    /// The agent; not while it handles a request.
+    pub agent: Option<Agent>,
+    /// Messages from this port to this port, which need no fabric.
+    pub loopback: VecDeque<(Address, Vec<u8>)>,
+    /// Where clients were told that it is.
+    pub told: Option<ManagementPort>,
+    joined: bool,
+    splitter: Splitter,
+    reassembler: Reassembler,
+}
+
+impl Management {
+    /// Makes the endpoint, and an agent that announces itself.
+    ///
+    /// # Errors
+    /// The fabric's; nothing is left behind.
+    pub fn open(
+        id: DeviceId,
+        number: usize,
+        port: &mut dyn Port,
+        threads: &[Mailbox],
+        settings: &ManagementSettings,
+    ) -> Result<Management, FabricError> {
+        let attributes = port.attributes();
+        let endpoint = port.create_ud(UdInit {
+            pkey: PKEY,
+            qkey: MANAGEMENT_QKEY,
+            qpn: Some(ipoib::local_qpn(attributes.gid, PKEY, IDENTITY)),
+        })?;
+        for thread in threads {
+            thread.send(Command::AddManagement(id, endpoint.id, MANAGEMENT_QKEY));
+        }
+        let config = Config {
+            guid: attributes.guid,
+            incarnation: drawn(),
+            port: u8::try_from(number + 1).unwrap_or(u8::MAX),
+            payload_max: payload_max(attributes.ud_payload_max),
+            description: description(),
+            managers: settings.managers.clone(),
+            may_create: settings.vnic_create,
+            seed: drawn(),
+        };
+        let mut management = Management {
+            id,
+            endpoint,
+            agent: Some(Agent::new(now(), config)),
+            loopback: VecDeque::new(),
+            told: None,
+            joined: false,
+            splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),
+            reassembler: Reassembler::default(),
+        };
+        management.join(port);
+        Ok(management)
+    }
+
+    /// Joins the group of all agents and managers, if it can be.
+    fn join(&mut self, port: &mut dyn Port) {
+        if self.joined || self.endpoint.pkey.is_none() {
+            return;
+        }
+        match port.attach(self.endpoint.id, management_mgid(PKEY)) {
+            Ok(()) => self.joined = true,
+            Err(e) => log::warn!(
+                "{}: VNIC management cannot join its multicast group: {e}",
+                port.attributes().name
+            ),
+        }
+    }
+
+    /// Follows the port: its partition, its queue pairs, its packets' size.
+    pub fn follow(&mut self, port: &mut dyn Port) {
+        let id = self.endpoint.id;
+        let attributes = port.attributes();
+        self.endpoint.pkey = port.endpoint_pkey(id);
+        self.endpoint.qpn = port.endpoint_qpn(id).unwrap_or(self.endpoint.qpn);
+        if self.endpoint.pkey.is_none() {
+            self.joined = false;
+        }
+        self.join(port);
+        self.splitter
+            .set_payload_max(attributes.ud_payload_max as usize);
+        if let Some(agent) = &mut self.agent {
+            agent.set_payload_max(now(), payload_max(attributes.ud_payload_max));
+            agent.set_fabric_up(now(), attributes.state == PortState::Active);
+        }
+    }
+
+    /// Ends the endpoint.
+    pub fn close(&self, port: &mut dyn Port) {
+        if let Err(e) = port.destroy_ud(self.endpoint.id) {
+            log::warn!("cannot close the endpoint of VNIC management: {e}");
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self, port: &dyn Port) -> ManagementPort {
+        let attributes = port.attributes();
+        ManagementPort {
+            port: attributes.name,
+            gid: attributes.gid,
+            qpn: self.endpoint.qpn,
+            guid: attributes.guid.to_string(),
+            pkey: self.endpoint.pkey.unwrap_or(PKEY),
+            link_mtu: attributes.ud_payload_max,
+            state: attributes.state.into(),
+        }
+    }
+
+    /// Whether it has this endpoint.
+    pub fn has(&self, endpoint: EndpointId) -> bool {
+        self.endpoint.id == endpoint
+    }
+
+    /// A datagram came from the fabric; gives the message that it completes. Our own come back where a
+    /// fabric loops multicast, and were heard before.
+    pub fn receive(&mut self, own: Gid, from: Address, datagram: &[u8]) -> Option<Vec<u8>> {
+        if (from.gid, from.qpn) == (own, self.endpoint.qpn) {
+            return None;
+        }
+        self.reassembler
+            .receive(now(), from.gid, from.qpn, datagram)
+    }
+
+    /// Sends a message from a port with this GID: to itself without the fabric, to all both ways.
+    pub fn send(&mut self, own: Gid, to: Destination, mad: Vec<u8>) -> Vec<Command> {
+        let is_own = |gid, qpn| (gid, qpn) == (own, self.endpoint.qpn);
+        let (gid, qpn, by_group) = match to {
+            Destination::Node(node) if is_own(node.gid, node.qpn) => {
+                self.loop_back(own, false, mad);
+                return Vec::new();
+            }
+            Destination::Node(node) => (node.gid, node.qpn, false),
+            Destination::Group => (management_mgid(PKEY), Qpn::MULTICAST, true),
+        };
+        let pieces = self.splitter.split(&mad);
+        let commands = pieces
+            .map(|piece| Command::SendManagement(self.id, gid, qpn, piece.into_boxed_slice()));
+        let commands = commands.collect();
+        if by_group {
+            self.loop_back(own, true, mad);
+        }
+        commands
+    }
+
+    fn loop_back(&mut self, gid: Gid, by_group: bool, mad: Vec<u8>) {
+        if self.loopback.len() < LOOPBACK_MAX {
+            let from = Address {
+                gid,
+                qpn: self.endpoint.qpn,
+                by_group,
+            };
+            self.loopback.push_back((from, mad));
+        }
+    }
+}
+
+fn payload_max(bytes: u32) -> u16 {
+    u16::try_from(bytes).unwrap_or(u16::MAX)
+}
+
+/// The node's name for people: that of the host.
+fn description() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    name.map_or_else(|_| "ibtapd".into(), |name| name.trim().to_owned())
+}

@@ -1,0 +1,108 @@
+//! What a VNIC is told that no manager configures.
+
+use fabric::Guid;
+use vnic::attribute::{ConfigState, VeswPortInfo};
+use vnic::directory::{Directory, NodeAddress};
+use vnic::{Lid, generated_mac};
+
+use crate::config::vnic::SwitchConfig;
+
+/// Unicast LIDs.
+const UNICAST: u64 = 0xef_ffff;
+
+/// The LID of a VNIC for which nobody has named one: the same in every run. Two of a switch may have the
+/// same one, of some sixteen million.
+#[must_use]
+pub fn default_lid(guid: Guid, index: u8) -> Lid {
+    // FNV-1a, 64 bits, whose upper half is the better one.
+    let bytes = guid.0.into_iter().chain([index]);
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    Lid::new(1 + ((hash ^ hash >> 32) % UNICAST) as u32)
+}
+
+/// What an Ethernet Manager would say to a virtual port of this switch with this index, on a port with
+/// this GUID that carries an MTU of so many bytes; and where the other members are.
+#[must_use]
+pub fn static_switch(
+    switch: &SwitchConfig,
+    guid: Guid,
+    index: u8,
+    eth_mtu: u32,
+) -> (VeswPortInfo, Directory) {
+    let lid = switch.lid.unwrap_or_else(|| default_lid(guid, index));
+    let generated = generated_mac(switch.fabric_id, switch.vesw, lid, false);
+    let info = VeswPortInfo {
+        fabric_id: switch.fabric_id,
+        vesw_id: switch.vesw,
+        pkey: switch.pkey,
+        // As the Ethernet Manager numbers the groups of its switches.
+        u_mcast_dlid: Lid::new(Lid::MULTICAST.get() + u32::from(switch.vesw)),
+        eth_mtu: u16::try_from(eth_mtu).unwrap_or(u16::MAX),
+        port_num: lid.get(),
+        base_mac_addr: switch.mac.unwrap_or(generated),
+        config_state: ConfigState::Forwarding,
+        encap_slid: lid,
+        ..VeswPortInfo::default()
+    };
+    let peers = switch.peers.as_deref().unwrap_or_default();
+    let nodes = peers.iter().map(|peer| {
+        let address = NodeAddress {
+            gid: peer.gid,
+            // 0: it is learned.
+            qpn: peer.qpn.unwrap_or_else(|| fabric::Qpn::new(0)),
+        };
+        (peer.lid, address)
+    });
+    let directory = Directory {
+        nodes: nodes.collect(),
+        closed: switch.peers.is_some(),
+    };
+    (info, directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::config::vnic::VnicPeer;
+
+    #[test]
+    fn lids_are_unicast_lasting_and_rarely_alike() {
+        let of = |n: u8, index| default_lid(Guid([0x02, 0, 0, 0xff, 0xfe, 0, 0, n]), index);
+        assert_eq!(of(1, 0), of(1, 0));
+        let all: BTreeSet<Lid> = (0..255)
+            .flat_map(|n| [of(n, 0), of(n, 1), of(n, 254)])
+            .collect();
+        assert!(all.iter().all(|lid| lid.is_unicast()));
+        // 765 draws of 15.7 million: two of a kind are one chance in fifty.
+        assert!(all.len() >= 764, "{}", all.len());
+    }
+
+    #[test]
+    fn a_static_switch_is_one_that_forwards() {
+        let mut switch = SwitchConfig::new(7);
+        let guid = Guid([2, 0, 0, 0xff, 0xfe, 0, 0, 1]);
+        let (info, directory) = static_switch(&switch, guid, 3, 4053);
+        assert_eq!(info.encap_slid, default_lid(guid, 3));
+        assert_eq!((info.vesw_id, info.eth_mtu), (7, 4053));
+        assert_eq!(info.u_mcast_dlid, Lid::new(0xf0_0007));
+        let mac = generated_mac(0, 7, info.encap_slid, false);
+        assert_eq!(info.base_mac_addr, mac);
+        assert!(!directory.closed && directory.nodes.is_empty());
+        switch.lid = Some(Lid::new(5));
+        switch.mac = Some([2, 0, 0, 0, 0, 9]);
+        switch.peers = Some(vec![VnicPeer {
+            lid: Lid::new(6),
+            gid: "fe80::6".parse().unwrap(),
+            qpn: None,
+        }]);
+        let (info, directory) = static_switch(&switch, guid, 3, 4053);
+        assert_eq!(info.encap_slid, Lid::new(5));
+        assert_eq!(info.base_mac_addr, [2, 0, 0, 0, 0, 9]);
+        assert!(directory.closed);
+        assert_eq!(directory.nodes[&Lid::new(6)].qpn.get(), 0);
+    }
+}

@@ -1,0 +1,104 @@
+//! Asking about VNICs, alone and beside the IPoIB interfaces.
+
+use ibtap::api::{InterfaceInfo, InterfaceStats, VnicInfo, VnicStats};
+use ibtap::control::{ClientError, ControlClient};
+use serde::Serialize;
+
+use crate::cli::{VnicArgs, VnicVerb};
+use crate::output::{Failure, Format, print};
+use crate::text;
+
+/// `ibtap vnic`.
+pub fn vnic(format: Format, mut client: ControlClient, args: &VnicArgs) -> Result<(), Failure> {
+    match &args.verb {
+        None => print(format, &client.vnics(None)?, text::vnics),
+        Some(VnicVerb::List { interface }) => {
+            print(format, &client.vnics(interface.as_deref())?, text::vnics)
+        }
+        Some(VnicVerb::Mac { interface }) => {
+            print(format, &client.vnic_macs(interface)?, text::vnic_macs)
+        }
+    }
+}
+
+/// An interface of either kind; objects of VNICs have a key `kind`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown {
+    Ipoib(Box<InterfaceInfo>),
+    Vnic(Box<VnicInfo>),
+}
+
+/// `ibtap show`.
+pub fn show(
+    format: Format,
+    mut client: ControlClient,
+    interface: Option<&str>,
+) -> Result<(), Failure> {
+    let (ipoib, vnics) = both(
+        &mut client,
+        interface,
+        ControlClient::show,
+        ControlClient::vnics,
+    )?;
+    let ipoib = ipoib.into_iter().map(Box::new).map(Shown::Ipoib);
+    let vnics = vnics.into_iter().map(Box::new).map(Shown::Vnic);
+    let all: Vec<Shown> = ipoib.chain(vnics).collect();
+    print(format, &all, |all| {
+        let block = |shown: &Shown| match shown {
+            Shown::Ipoib(interface) => text::show(interface),
+            Shown::Vnic(vnic) => text::show_vnic(vnic),
+        };
+        all.iter().map(block).collect()
+    })
+}
+
+/// Counters of an interface of either kind; those of VNICs have a key `driver`.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Counted {
+    Ipoib(Box<InterfaceStats>),
+    Vnic(Box<VnicStats>),
+}
+
+/// `ibtap stats`.
+pub fn stats(
+    format: Format,
+    mut client: ControlClient,
+    interface: Option<&str>,
+    zeros: bool,
+) -> Result<(), Failure> {
+    let (ipoib, vnics) = both(
+        &mut client,
+        interface,
+        ControlClient::stats,
+        ControlClient::vnic_stats,
+    )?;
+    let ipoib = ipoib.into_iter().map(Box::new).map(Counted::Ipoib);
+    let vnics = vnics.into_iter().map(Box::new).map(Counted::Vnic);
+    let all: Vec<Counted> = ipoib.chain(vnics).collect();
+    print(format, &all, |all| {
+        let block = |counted: &Counted| match counted {
+            Counted::Ipoib(stats) => text::stats(stats, zeros),
+            Counted::Vnic(stats) => text::vnic_stats(stats, zeros),
+        };
+        all.iter().map(block).collect()
+    })
+}
+
+type Ask<T> = fn(&mut ControlClient, Option<&str>) -> Result<Vec<T>, ClientError>;
+
+/// Asks for all of both kinds, or for the one of either kind that is called so.
+fn both<I, V>(
+    client: &mut ControlClient,
+    interface: Option<&str>,
+    ipoib: Ask<I>,
+    vnics: Ask<V>,
+) -> Result<(Vec<I>, Vec<V>), ClientError> {
+    match ipoib(client, interface) {
+        Ok(found) if interface.is_some() => Ok((found, Vec::new())),
+        Ok(found) => Ok((found, vnics(client, None)?)),
+        Err(ClientError::NoSuchInterface { .. }) => Ok((Vec::new(), vnics(client, interface)?)),
+        Err(error) => Err(error),
+    }
+}
