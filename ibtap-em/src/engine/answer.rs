@@ -105,7 +105,7 @@ impl Engine {
         Ok(())
     }
 
-    fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
+    pub(super) fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
         self.agents.get_mut(&key)?.ports.get_mut(&index)
     }
 
@@ -124,20 +124,19 @@ impl Engine {
         let forwards = |info: &VeswPortInfo| info.config_state == ConfigState::Forwarding;
         let began = !vport.info.as_ref().is_some_and(forwards) && forwards(&info);
         let existed = vport.exists();
-        let was_read = vport.is_read();
         let (vesw, lid, mtu) = (info.vesw_id, info.encap_slid, info.eth_mtu);
         vport.set_info(info);
         if vport.exists() && !existed {
             // What it has it has of somebody else, or of itself.
             vport.directory = None;
         }
+        let made = vport.exists() != existed;
         let set = matches!(request, Request::SetInfo(..));
         if set {
             vport.refused = None;
             vport.failures = 0;
             vport.again = None;
         }
-        let read = vport.is_read() && !was_read;
         if set && began {
             let name = self.name(port);
             self.tell(
@@ -145,9 +144,10 @@ impl Engine {
                 format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
             );
         }
-        if read {
-            self.report_macs(now, port);
+        if made {
+            self.mark_members_dirty(now, key);
         }
+        self.report_macs(now, port);
     }
 
     fn take_directory(
@@ -264,7 +264,7 @@ impl Engine {
             }
             _ => {}
         }
-        if request.is_set() {
+        if request.is_set() || matches!(request, Request::GetInfo(_)) {
             self.refuse(port, format!("{why} ({what})"));
         }
         self.schedule(now, key);

@@ -22,14 +22,12 @@ use crate::state::Member;
 const GATHER: u64 = 50;
 /// The smallest payload that an interface can have (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
 const MTU_MIN: u16 = 68;
-/// The largest that the format has room for: 16351 bytes of frame with one tag.
-const MTU_MAX: u16 = 16_333;
 
 #[derive(Debug, Default)]
 pub(super) struct Switch {
     pub(super) members: BTreeSet<PortKey>,
     pub(super) claims: Claims,
-    pub(super) target: Target,
+    pub(super) target: Arc<Target>,
     /// All that was known of it was heard of again: from now on things are taken away, too.
     pub(super) settled: bool,
     settle_at: Option<Time>,
@@ -40,7 +38,7 @@ pub(super) struct Switch {
 }
 
 /// What its members are to have.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) struct Target {
     /// `None` while nobody says what it can carry.
     pub(super) eth_mtu: Option<u16>,
@@ -66,11 +64,10 @@ pub(super) struct Source {
 }
 
 /// The largest payload of an Ethernet frame with one tag, where a packet of the fabric has up to so many
-/// bytes: 20 before the frame, ICRC and tail behind it, and all of that in words of 8.
+/// bytes.
 pub(super) const fn mtu_limit(payload_max: u16) -> u16 {
-    let frame = (payload_max / 8).saturating_sub(4).saturating_mul(8) + 7;
-    let limit = frame.saturating_sub(18);
-    if limit < MTU_MAX { limit } else { MTU_MAX }
+    // Of the longest packets 16333 bytes are left.
+    vnic::packet::eth_mtu(payload_max as usize) as u16
 }
 
 /// The LID that everybody takes an address for that is locally administered (kernel opa_vnic_encap.c,
@@ -172,7 +169,11 @@ impl Engine {
             .agents
             .get(&AgentKey::of(key))
             .and_then(|agent| agent.ports.get(&key.index));
-        let Some(vport) = vport.filter(|vport| vport.is_read() || !vport.unicast.macs.is_empty())
+        // Before it has the address that it is given, the interface has one that nobody needs to know.
+        let set_up = |info: &VeswPortInfo| info.vesw_id == id && info.base_mac_addr == member.mac;
+        let Some(vport) = vport
+            .filter(|vport| vport.is_read())
+            .filter(|vport| vport.info.as_ref().is_some_and(set_up))
         else {
             return;
         };
@@ -219,7 +220,7 @@ impl Engine {
         };
         for (port, member) in self.state.members.range_mut(all) {
             let vport = agent.ports.get(&port.index);
-            let gone = !vport.is_some_and(|v| v.interface.is_some() || v.exists());
+            let gone = vport.is_none();
             let mut now = Member {
                 description: agent.description.clone(),
                 gid: agent.at.gid,
@@ -300,13 +301,13 @@ impl Engine {
         let (Some(config), Some(switch)) = (self.config.switch(id), self.switches.get(&id)) else {
             return;
         };
-        let target = self.make_target(config, switch);
+        let target = Arc::new(self.make_target(config, switch));
         let name = config.name.clone();
         let touch: Vec<AgentKey> = switch.members.iter().map(|k| AgentKey::of(*k)).collect();
         let before = match self.switches.get_mut(&id) {
             Some(switch) => {
                 switch.due = None;
-                std::mem::replace(&mut switch.target, target.clone())
+                std::mem::replace(&mut switch.target, Arc::clone(&target))
             }
             None => return,
         };
@@ -374,6 +375,7 @@ impl Engine {
             .filter(|(_, member)| !member.gone)
             .collect();
         self.aim_mtu(config, &mut members, &mut target);
+        members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
                 "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
@@ -393,6 +395,13 @@ impl Engine {
         aim_default_ports(config, &members, &mut target);
         aim_macs(config, switch, &members, &mut target);
         target
+    }
+
+    /// A port that nobody has named, and that its agent has not made yet, is nowhere.
+    fn is_missing(&self, key: PortKey) -> bool {
+        let agent = self.agents.get(&AgentKey::of(key));
+        let vport = agent.and_then(|agent| agent.ports.get(&key.index));
+        vport.is_some_and(|v| v.interface.is_none() && v.info.is_some() && !v.exists())
     }
 
     /// A member that carries less than the configured MTU cannot be one; without one all have what the
