@@ -51,14 +51,14 @@ fn what_cannot_be_is_refused_with_its_place() {
         ("mac = \"hello\"".into(), 5, "mac"),
         ("fabric_id = 1024".into(), 5, "fabric_id"),
         ("ageing = 0".into(), 5, "ageing"),
-        ("mac_limit = 0".into(), 5, "mac_limit"),
+        ("mac_limit = 0".into(), 5, "addresses"),
         ("pkey = 0x8000".into(), 5, "partition"),
         ("colour = \"red\"".into(), 5, "colour"),
         (peer("{ lid = 7 }"), 5, "gid"),
         (
             peer("{ lid = 7, gid = \"fe80::7\", qpn = 0x1000000 }"),
             5,
-            "qpn",
+            "queue pair",
         ),
         (
             peer("{ lid = 7, gid = \"fe80::7\" }, { lid = 7, gid = \"fe80::8\" }"),
