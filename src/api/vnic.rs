@@ -174,6 +174,10 @@ pub struct VnicStats {
     pub port: Counters,
     /// The TAP's.
     pub device: Counters,
+    /// Those of the port's agent, which the managed VNICs of a port share; none where this one is not
+    /// managed.
+    #[serde(default, skip_serializing_if = "Counters::is_empty")]
+    pub management: Counters,
     /// The port's workers, which the interfaces of a port share.
     pub workers: Vec<WorkerStats>,
 }

@@ -53,6 +53,8 @@ pub struct Vnic {
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
     pub made_by_manager: bool,
+    /// What a manager wanted of it last could not be done.
+    pub failed: bool,
     /// The interface's name now.
     pub name: String,
     /// Its interface index.
@@ -133,6 +135,7 @@ impl Vnic {
             at,
             spec: spec.clone(),
             made_by_manager: false,
+            failed: false,
             name: opened.name,
             ifindex: opened.tap.ifindex(),
             place: Place::HOME,
@@ -313,6 +316,11 @@ impl Vnic {
             true => ConfigState::Forwarding,
             false => ConfigState::DropAll,
         }
+    }
+
+    /// Whether its frames can be carried on the switch that a manager has put it on.
+    pub fn is_ready(&self) -> bool {
+        !self.failed && self.endpoint.is_none_or(|e| e.pkey.is_some())
     }
 
     /// The Q_Key of its switch.

@@ -10,7 +10,7 @@ use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::{ManagementSettings, drawn, now};
-use crate::api::ManagementPort;
+use crate::api::{Counters, ManagementPort};
 use crate::datapath::{Command, DeviceId, Mailbox};
 
 /// The partition in which management travels.
@@ -135,6 +135,14 @@ impl Management {
             link_mtu: attributes.ud_payload_max,
             state: attributes.state.into(),
         }
+    }
+
+    /// What its agent has counted, and what became of the pieces of messages.
+    pub fn counters(&self) -> Counters {
+        let agent = self.agent.as_ref().map(Agent::counts);
+        let pieces = self.reassembler.counts().named();
+        let agent = agent.unwrap_or_default().named();
+        agent.into_iter().chain(pieces).collect()
     }
 
     /// Whether it has this endpoint.

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 use capture::{Capture, CaptureError};
 pub use record::{Record, Verdict};
+use vnic::Joiner;
 
 /// Nothing wrong was found.
 pub const EXIT_GOOD: u8 = 0;
@@ -186,11 +187,13 @@ pub fn decode(source: impl Read, json: bool, out: &mut impl Write) -> Result<Sum
         out,
     };
     let mut summary = Summary::default();
+    let mut joiner = Joiner::default();
     let end = loop {
         match capture.next_frame() {
             Ok(Some(frame)) => {
                 summary.frames += 1;
-                for record in roce::records(summary.frames, &frame) {
+                for mut record in roce::records(summary.frames, &frame) {
+                    joiner.join(&mut record);
                     summary.count(&record);
                     printer.print(&record).map_err(DecodeError::Write)?;
                 }

@@ -171,6 +171,26 @@ pub struct AgentCounts {
     pub announcements: u64,
 }
 
+impl AgentCounts {
+    /// Names and values.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 11] {
+        [
+            ("requests", self.requests),
+            ("malformed", self.malformed),
+            ("not_manager", self.not_manager),
+            ("not_owner", self.not_owner),
+            ("invalid", self.invalid),
+            ("unsupported", self.unsupported),
+            ("to_all", self.to_all),
+            ("traps", self.traps),
+            ("traps_suppressed", self.traps_suppressed),
+            ("traps_unwanted", self.traps_unwanted),
+            ("announcements", self.announcements),
+        ]
+    }
+}
+
 /// The agent of one fabric port.
 pub struct Agent {
     config: Config,

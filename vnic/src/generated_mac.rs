@@ -32,7 +32,6 @@ pub const fn generated_mac(fabric_id: u16, vesw_id: u16, lid: Lid, multicast: bo
 mod tests {
     use super::*;
 
-    // E01
     #[test]
     fn e01_the_published_example_and_three_of_the_same_rule() {
         let mac = |fabric_id, vesw_id, lid| generated_mac(fabric_id, vesw_id, Lid::new(lid), false);

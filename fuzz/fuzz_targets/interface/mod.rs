@@ -1,7 +1,12 @@
 //! An IPoIB interface with small tables, and inputs cut into records.
 
+#[path = "../records/mod.rs"]
+mod records;
+
 use fabric::{Gid, PKey, Qpn};
 use ipoib::{Config, HardwareAddress, Ipoib, Limits, Time};
+
+pub use records::records;
 
 /// Small, so that short inputs reach them.
 pub const LIMITS: Limits = Limits {
@@ -36,17 +41,6 @@ pub fn new() -> Ipoib {
         services: fabric::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: LIMITS,
-    })
-}
-
-/// The records of an input: a flag byte, a big-endian length, that many bytes or what is left.
-pub fn records(mut data: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
-    std::iter::from_fn(move || {
-        let (&[flags, l0, l1], rest) = data.split_first_chunk::<3>()?;
-        let len = usize::from(u16::from_be_bytes([l0, l1])).min(rest.len());
-        let (record, rest) = rest.split_at(len);
-        data = rest;
-        Some((flags, record))
     })
 }
 

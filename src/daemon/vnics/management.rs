@@ -101,6 +101,7 @@ impl Daemon {
             agent.set_name(now, index, &vnic.name);
             agent.set_qpn(now, index, vnic.qpn());
             agent.set_admin_up(now, index, vnic.up);
+            agent.set_ready(now, index, vnic.is_ready());
             agent.set_interface_mac(now, index, vnic.mac);
             agent.set_unicast_macs(now, index, vnic.guests.clone());
             agent.set_multicast_macs(now, index, vnic.groups.clone());
@@ -151,6 +152,13 @@ impl Daemon {
         if management.is_some_and(|m| changed.iter().any(|endpoint| m.has(*endpoint))) {
             self.sync_agent(at);
         }
+    }
+
+    /// The counters of the agent that a VNIC has.
+    pub(in crate::daemon) fn management_counters(&self, vnic: &Vnic) -> crate::api::Counters {
+        let management = self.ports[vnic.at].management.as_ref();
+        let its = management.filter(|_| vnic.spec.switch.is_none());
+        its.map(Management::counters).unwrap_or_default()
     }
 
     /// Who manages a VNIC.
@@ -472,7 +480,11 @@ impl Host for PortHost<'_> {
             vnic.info.encap_slid,
             vnic.info.config_state,
         );
-        if let Err(e) = self.daemon.configure_vnic(id, info.clone()) {
+        let configured = self.daemon.configure_vnic(id, info.clone());
+        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
+            vnic.failed = configured.is_err();
+        }
+        if let Err(e) = configured {
             log::warn!("{name}: cannot be what its Ethernet Manager wants: {e}");
             return;
         }

@@ -120,6 +120,7 @@ impl Daemon {
                 driver: driver.iter().copied().collect(),
                 port: own.iter().copied().collect(),
                 device: tap.named().into_iter().collect::<Counters>(),
+                management: self.management_counters(v),
                 workers: worker_stats(&port, snapshots),
             }
         });

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::inner::Ipoib;
 use super::link::Ethernet;
-use super::vnic::{Raw, Vnic};
+use super::vnic::{Fragment, Raw, Vnic};
 
 /// One packet.
 #[derive(Clone, Debug, Serialize)]
@@ -98,7 +98,10 @@ pub struct Roce {
     /// The headers, unless the packet is malformed.
     #[serde(flatten)]
     pub headers: Option<Headers>,
-    /// The management datagram inside.
+    /// The piece of a management datagram of VNIC inside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fragment: Option<Fragment>,
+    /// The management datagram inside; if it is in pieces, with the one that completes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mad: Option<MadRecord>,
     /// The IPoIB packet inside.
@@ -251,6 +254,8 @@ pub enum Value {
     Time(u8),
     /// A text or an address.
     Text(String),
+    /// Several of them, shown with commas between.
+    List(Vec<String>),
 }
 
 fn as_map<S: Serializer>(fields: &[(&'static str, Value)], s: S) -> Result<S::Ok, S::Error> {

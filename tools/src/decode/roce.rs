@@ -103,6 +103,7 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
         ipv4_identification: l3.ipv4.map(|(id, _)| id),
         length: l3.transport.len(),
         headers: None,
+        fragment: None,
         mad: None,
         ipoib: None,
         vnic: None,
@@ -123,19 +124,19 @@ fn roce(l3: &L3<'_>, captured: Captured) -> Roce {
 
 /// What the payload holds.
 fn payload(roce: &mut Roce, packet: &Packet<'_>) {
+    let qkey = packet.extended.deth.map(|deth| deth.qkey());
     let is_gsi = packet.extended.deth.is_some() && packet.bth.dest_qp() == Qpn::GSI;
     if is_gsi {
         match Mad::parse(packet.payload) {
             Ok(mad) => roce.mad = Some(mads::record(&mad)),
             Err(why) => roce.malformed = Some(why.to_string()),
         }
-    } else if packet
-        .extended
-        .deth
-        .is_some_and(|d| vnic::is_data(d.qkey()))
-    {
-        let (vnic, malformed) = vnic::read(packet.payload);
-        (roce.vnic, roce.malformed) = (vnic, malformed);
+    } else if qkey.is_some_and(vnic::is_data) {
+        (roce.vnic, roce.malformed) = vnic::read(packet.payload);
+    } else if qkey.is_some_and(vnic::is_management) {
+        roce.fragment = vnic::fragment(packet.payload);
+        let none = || "no piece of a management datagram of VNIC".to_owned();
+        roce.malformed = roce.fragment.is_none().then(none);
     } else if begins_message(packet.bth.opcode) {
         roce.ipoib = inner::ipoib(packet.payload);
     }
@@ -278,6 +279,7 @@ fn broken(packet: &[u8], why: NotRoce) -> Content {
         ipv4_identification: None,
         length: packet.len().saturating_sub(at + 8),
         headers: None,
+        fragment: None,
         mad: None,
         ipoib: None,
         vnic: None,

@@ -1,4 +1,5 @@
 mod vnic;
+mod vnic_management;
 
 use std::fs;
 use std::path::{Path, PathBuf};

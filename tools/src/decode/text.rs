@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::record::{Content, Headers, Icrc, MadRecord, Record, Roce, Value, Verdict};
-use super::vnic::{Raw, Vnic};
+use super::vnic::{Fragment, Raw, Vnic};
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,6 +31,9 @@ impl fmt::Display for Roce {
         if let Some(h) = &self.headers {
             write!(f, " {h}")?;
         }
+        if let Some(fragment) = self.fragment.as_ref().filter(|f| !f.is_whole()) {
+            write!(f, " | {fragment}")?;
+        }
         if let Some(mad) = &self.mad {
             write!(f, " | {mad}")?;
         }
@@ -44,6 +47,17 @@ impl fmt::Display for Roce {
             write!(f, " | malformed: {why}")?;
         }
         write!(f, " | {}", self.icrc)
+    }
+}
+
+impl fmt::Display for Fragment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message, whole) = (self.message, self.message_length);
+        let (from, to) = (self.offset, self.offset + self.length);
+        write!(
+            f,
+            "bytes {from} to {to} of {whole} of message {message:#010x}"
+        )
     }
 }
 
@@ -157,6 +171,7 @@ impl fmt::Display for MadRecord {
                 Value::Count(n) => write!(f, " {name} {n}")?,
                 Value::Time(code) => write!(f, " {name} {code} ({})", time(*code))?,
                 Value::Text(t) => write!(f, " {name} {t}")?,
+                Value::List(items) => write!(f, " {name} {}", items.join(","))?,
             }
         }
         Ok(())

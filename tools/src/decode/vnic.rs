@@ -1,4 +1,8 @@
-//! 16B packets of Omni-Path's VNIC: inside of UD datagrams, told by their Q_Key, and by themselves.
+//! Omni-Path's VNIC. Its management, and 16B packets: inside of UD datagrams, told by their Q_Key, and by themselves.
+
+mod fields;
+mod management;
+mod values;
 
 use fabric::{PKey, QKey};
 use pcap_file::DataLink;
@@ -10,6 +14,8 @@ use super::capture::Frame;
 use super::inner;
 use super::link::{self, Ethernet};
 use super::record::{Icrc, Verdict};
+
+pub use management::{Fragment, Joiner, fragment, is_management};
 
 /// The link type of captures of 16B packets: there is no registered one.
 pub const LINK_TYPE: DataLink = DataLink::USER0;
@@ -191,7 +197,7 @@ fn frame(frame: &[u8]) -> FrameRecord {
     }
 }
 
-/// Of a packet by itself the ICRC is [`packet::icrc`]; Omni-Path's own, which nobody outside knows, is
+/// Of a packet by itself the ICRC is [`packet::icrc()`]; Omni-Path's own, which nobody outside knows, is
 /// taken for a bad one.
 fn judge(packet: &[u8]) -> Icrc {
     let (stored, computed) = (packet::stored_icrc(packet), packet::icrc(packet));

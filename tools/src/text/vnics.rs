@@ -95,6 +95,7 @@ pub fn vnic_stats(stats: &VnicStats, zeros: bool) -> String {
     text += &labelled(&driver);
     text += &counters("port", &stats.port, zeros);
     text += &counters("device", &stats.device, zeros);
+    text += &counters("management", &stats.management, zeros);
     for worker in &stats.workers {
         let title = format!("{} worker {}", worker.port, worker.worker);
         text += &counters(&title, &worker.counters, zeros);
@@ -299,12 +300,14 @@ mod tests {
             name: "vnic0".into(),
             driver: [("rx_packets", 0), ("tx_packets", 4)].into_iter().collect(),
             port: [("rx_bad_l2", 0), ("tx_flooded", 2)].into_iter().collect(),
+            management: [("not_manager", 1)].into_iter().collect(),
             ..VnicStats::default()
         };
         let text = vnic_stats(&stats, false);
         assert_eq!(
             text,
-            "vnic0\n    rx_packets: 0\n    tx_packets: 4\n  port\n    tx_flooded: 2\n"
+            "vnic0\n    rx_packets: 0\n    tx_packets: 4\n  port\n    tx_flooded: 2\n  management\n    \
+             not_manager: 1\n"
         );
         assert!(vnic_stats(&stats, true).contains("rx_bad_l2"));
     }

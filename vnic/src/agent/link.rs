@@ -29,6 +29,17 @@ impl Agent {
         }
     }
 
+    /// The host can carry an interface's frames on its switch, or cannot: the partition is missing, say.
+    /// It can unless this says otherwise.
+    pub fn set_ready(&mut self, now: Time, index: u8, ready: bool) {
+        if let Some(vport) = self.vports.get_mut(&index)
+            && vport.ready != ready
+        {
+            vport.ready = ready;
+            self.update_link(now, index, false);
+        }
+    }
+
     /// An interface has this address. That it is the one which the manager has given is no news.
     pub fn set_interface_mac(&mut self, now: Time, index: u8, mac: Mac) {
         self.update_unicast(now, index, |vport| vport.mac = mac);
@@ -58,15 +69,16 @@ impl Agent {
     }
 
     /// Works out whether a port forwards (kernel opa_vnic_netdev.c, `opa_vnic_update_state`): what it is
-    /// to do, its administrator and the fabric must agree. The kernel's driver leaves out the fabric.
+    /// to do, its administrator, the host and the fabric must agree. The kernel's driver leaves out the
+    /// last two.
     /// Tells of a change, and with `always` in any case.
     pub(super) fn update_link(&mut self, now: Time, index: u8, always: bool) {
         let Some(vport) = self.vports.get_mut(&index) else {
             return;
         };
         let info = &mut vport.info;
-        let forwards =
-            info.config_state == ConfigState::Forwarding && vport.admin_up && self.fabric_up;
+        let is_to = info.config_state == ConfigState::Forwarding;
+        let forwards = is_to && vport.admin_up && vport.ready && self.fabric_up;
         let (state, status) = if forwards {
             (ConfigState::Forwarding, LINK_UP)
         } else {

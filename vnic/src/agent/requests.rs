@@ -142,7 +142,8 @@ impl Agent {
             return None;
         }
         let answer = self.set(request, host);
-        if answer.is_ok() {
+        let id = request.header.attribute_id.get();
+        if answer.is_ok() && id == attribute::VESW_PORT_INFO {
             self.refusals.remove(&request.index);
         }
         if answer.is_ok() || verdict == Verdict::Owner {

@@ -1,5 +1,7 @@
 //! Traps, and how many of them there may be.
 
+use fabric::Gid;
+
 use super::{Agent, Destination, Event, OUTBOX_MAX, Transmit};
 use crate::Time;
 use crate::directory::NodeAddress;
@@ -89,10 +91,13 @@ impl Agent {
     }
 
     /// Where traps go: to where ClassPortInfo says, or to the manager if it says only that they are
-    /// wanted.
+    /// wanted. None go to a group.
     fn trap_to(&self, now: Time) -> Option<NodeAddress> {
         let (gid, qpn) = self.class.trap_to()?;
-        if gid != fabric::Gid::UNSPECIFIED && qpn.get() != 0 {
+        if gid.is_multicast() {
+            return None;
+        }
+        if gid != Gid::UNSPECIFIED && qpn.get() != 0 {
             return Some(NodeAddress { gid, qpn });
         }
         let owner = self.ownership.owner(now)?;

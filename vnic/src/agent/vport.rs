@@ -25,6 +25,8 @@ pub struct Vport {
     pub table: Arc<MacTable>,
     pub directory: Pages,
     pub admin_up: bool,
+    /// The host can carry its frames.
+    pub ready: bool,
     pub limiter: Limiter,
     /// The interface's own address, and others that it listens to, or that are behind it.
     pub mac: Mac,
@@ -42,6 +44,7 @@ impl Vport {
             table: Arc::default(),
             directory: Pages::default(),
             admin_up: false,
+            ready: true,
             limiter: Limiter::default(),
             mac: port.mac,
             others: Vec::new(),

@@ -151,6 +151,20 @@ pub struct FragmentCounts {
     pub evicted: u64,
 }
 
+impl FragmentCounts {
+    /// Names and values.
+    #[must_use]
+    pub const fn named(&self) -> [(&'static str, u64); 5] {
+        [
+            ("messages", self.messages),
+            ("bad_pieces", self.malformed),
+            ("contradicted", self.contradicted),
+            ("timed_out", self.timed_out),
+            ("evicted", self.evicted),
+        ]
+    }
+}
+
 struct Partial {
     sender: (Gid, Qpn),
     message: u32,

@@ -57,21 +57,14 @@ impl<'a> Reader<'a> {
         self.array().map(Gid)
     }
 
-    /// A LID in 32 bits. The form of multicast LIDs inside a host, 0xf0000000 and a number, becomes that
-    /// of the wire, 0xf00000 and the number (kernel include/rdma/opa_addr.h, `__opa_get_lid`): its lower
-    /// 24 bits alone would be the LID of some node.
+    /// A LID in 32 bits, of the wire or in the form that hosts have inside.
     pub fn lid(&mut self, field: &'static str) -> Result<Lid, Malformed> {
-        match self.u32()? {
-            value @ ..=0xff_ffff => Ok(Lid::new(value)),
-            value @ 0xf000_0000..=0xf007_ffff => {
-                Ok(Lid::new(Lid::MULTICAST.get() | value & 0x7_ffff))
-            }
-            value => Err(Malformed::Field {
-                field,
-                value: value.into(),
-                why: "no LID of 24 bits",
-            }),
-        }
+        let value = self.u32()?;
+        Lid::from_host(value).ok_or(Malformed::Field {
+            field,
+            value: value.into(),
+            why: "no LID of 24 bits",
+        })
     }
 }
 

@@ -11,7 +11,7 @@
 //! 88  virtual ports, 20 bytes each:
 //!       0  index    u8
 //!       1  QPN      u24  0: none yet
-//!       4  name     16   UTF-8, then zeros
+//!       4  name     16   UTF-8, then zeros, of which the last is not read
 //! ```
 
 use fabric::{Guid, Qpn};
@@ -75,9 +75,11 @@ impl Attribute for NodeInfo {
 }
 
 fn decode_port(r: &mut Reader<'_>) -> Result<WantedPort, Malformed> {
-    Ok(WantedPort {
+    let port = WantedPort {
         index: r.u8()?,
         qpn: Qpn::from_bytes(r.array()?),
-        name: text("name", &r.array::<NAME>()?)?,
-    })
+        name: text("name", &r.array::<{ NAME - 1 }>()?)?,
+    };
+    r.skip::<1>()?;
+    Ok(port)
 }

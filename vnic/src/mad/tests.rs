@@ -76,7 +76,6 @@ fn the_vectors_info() -> VeswPortInfo {
     }
 }
 
-// M01, M10
 #[test]
 fn m10_vesw_port_info_has_the_kernels_layout() {
     let bytes = vector("set_veswport_info_req");
@@ -120,9 +119,8 @@ fn m03_class_port_info_says_255_ports_and_traps() {
     assert_eq!(info.trap_to(), None);
 }
 
-// M02
 #[test]
-fn requests_and_refusals_without_an_attribute_are_the_kernels() {
+fn m02_requests_and_refusals_without_an_attribute_are_the_kernels() {
     let get = Header::new(method::GET, attribute::VESW_PORT_INFO, 1, 0x11);
     assert_is(write_empty(&get), &vector("get_veswport_info_req"));
     let delete = Header::new(method::SET, attribute::DELETE_VESW, 1, 0x14);
@@ -134,7 +132,6 @@ fn requests_and_refusals_without_an_attribute_are_the_kernels() {
     );
 }
 
-// M07
 #[test]
 fn m07_the_lower_8_bits_of_the_modifier_are_the_port() {
     assert_eq!(Header::new(method::GET, 0x11, 0xffff_ff07, 0).vport(), 7);
@@ -164,9 +161,8 @@ fn m01_another_class_version_or_vendor_is_refused_by_name() {
     assert!(Mad::parse(&good[..HEADER_LEN]).is_ok());
 }
 
-// C25
 #[test]
-fn multicast_lids_in_a_hosts_own_form_become_those_of_the_wire() {
+fn c25_multicast_lids_in_a_hosts_own_form_become_those_of_the_wire() {
     let mut bytes = Vec::new();
     the_vectors_info().encode(&mut bytes);
     bytes[20..24].copy_from_slice(&0xf000_0002_u32.to_be_bytes());
@@ -322,6 +318,18 @@ fn long_texts_are_cut_where_a_character_ends() {
     }
 }
 
+/// A name of 16 bytes has no zero behind it, and is longer than an interface's can be.
+#[test]
+fn the_last_byte_of_a_name_is_not_read() {
+    let mut bytes = Vec::new();
+    node(String::new()).encode(&mut bytes);
+    bytes[19] = 1;
+    bytes.extend([0; 4]);
+    bytes.extend(*b"sixteen-of-them!");
+    let info = NodeInfo::decode(&bytes).unwrap();
+    assert_eq!(info.ports[0].name, "sixteen-of-them");
+}
+
 fn node(description: String) -> NodeInfo {
     NodeInfo {
         guid: Guid([2; 8]),
@@ -366,7 +374,6 @@ fn settles<A: Attribute + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Result<(
 }
 
 proptest! {
-    // M08
     #[test]
     fn m08_vesw_port_info_reads_back_with_its_reserved_bytes(
         seed in prop::collection::vec(any::<u8>(), 280),

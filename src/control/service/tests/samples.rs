@@ -332,6 +332,7 @@ fn vnic_stats() -> VnicStats {
             .collect(),
         port: [("rx_bad_veswid", 1)].into_iter().collect(),
         device: [("tap_reads", 3)].into_iter().collect(),
+        management: [("requests", 5)].into_iter().collect(),
         workers: vec![WorkerStats {
             worker: 0,
             port: "soft/eth0".into(),

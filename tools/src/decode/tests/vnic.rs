@@ -139,7 +139,7 @@ fn packets_by_themselves_have_an_icrc_of_their_own() {
 #[test]
 fn packets_by_themselves_may_be_cut_or_nothing() {
     let good = packet(Profile::WireSw32);
-    let file = pcap_of(DataLink::USER0, &[good.clone()], 40);
+    let file = pcap_of(DataLink::USER0, std::slice::from_ref(&good), 40);
     let (summary, text) = lines(&file);
     assert_eq!((summary.unknown, summary.malformed), (1, 0));
     assert!(text[0].contains("dlid 0x012345 ") && text[0].contains("icrc unknown"));

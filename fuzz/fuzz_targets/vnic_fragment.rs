@@ -1,0 +1,39 @@
+//! Pieces of management datagrams, from several senders; and that a message of the input comes back from
+//! its own pieces in the midst of them.
+//!
+//! Input: a byte for the payload's size, then records of a flag byte (sender in its lower 2 bits, the rest
+//! is time), a length of two bytes, and a datagram.
+
+#![no_main]
+
+mod records;
+
+use fabric::{Gid, Qpn};
+use libfuzzer_sys::fuzz_target;
+use vnic::Time;
+use vnic::carriage::fragment::{Reassembler, Splitter};
+use vnic::mad::MAD_MAX;
+
+fuzz_target!(|data: &[u8]| {
+    let Some((payload, data)) = data.split_first() else {
+        return;
+    };
+    let mut reassembler = Reassembler::default();
+    let mut splitter = Splitter::new(0, usize::from(*payload) * 8);
+    let own = (Gid([9; 16]), Qpn::new(9));
+    let mut now = 0;
+    for (flags, datagram) in records::records(data) {
+        now += u64::from(flags >> 2) * 20;
+        let sender = Qpn::new(u32::from(flags & 3));
+        if let Some(m) = reassembler.receive(Time(now), Gid([1; 16]), sender, datagram) {
+            assert!(!m.is_empty() && m.len() <= MAD_MAX);
+        }
+        let mut whole = None;
+        for piece in splitter.split(datagram) {
+            assert!(whole.is_none());
+            whole = reassembler.receive(Time(now), own.0, own.1, &piece);
+        }
+        let expected = (!datagram.is_empty() && datagram.len() <= MAD_MAX).then_some(datagram);
+        assert_eq!(whole.as_deref(), expected);
+    }
+});

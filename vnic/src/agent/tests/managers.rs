@@ -1,0 +1,285 @@
+//! Who may manage, who does, and what the group is told.
+
+use super::*;
+use crate::attribute::ManagerInfo;
+
+fn manager_info(id: u64, lease_ms: u32, active: bool) -> Vec<u8> {
+    let header = Header::new(method::SEND, attribute::MANAGER_INFO, 0, 1);
+    let info = ManagerInfo {
+        id,
+        priority: 5,
+        active,
+        lease_ms,
+        gid: MANAGER.gid,
+    };
+    mad::write(&header, &info)
+}
+
+const fn to_all(from: Address) -> Address {
+    Address {
+        by_group: true,
+        ..from
+    }
+}
+
+impl World {
+    fn announce(&mut self, from: Address, id: u64, lease_ms: u32, active: bool) {
+        let bytes = manager_info(id, lease_ms, active);
+        let answer = self
+            .agent
+            .handle(self.now, to_all(from), &bytes, &mut self.host);
+        assert_eq!(answer, None);
+    }
+
+    fn try_set(&mut self, from: Address) -> u16 {
+        let header = self.header(method::SET, attribute::VESW_PORT_INFO, 0);
+        self.send(from, &mad::write(&header, &forwarding())).0
+    }
+
+    fn try_get(&mut self, from: Address) -> u16 {
+        let header = self.header(method::GET, attribute::VESW_PORT_INFO, 0);
+        self.send(from, &mad::write_empty(&header)).0
+    }
+
+    /// When something is announced, from now on for as long.
+    fn announced(&mut self, for_ms: u64) -> Vec<u64> {
+        let end = self.now.after(for_ms);
+        let mut at = Vec::new();
+        while let Some(due) = self.agent.next_deadline().filter(|due| *due <= end) {
+            if let Some(before) = due.0.checked_sub(1) {
+                assert!(self.agent.poll_transmit(Time(before)).is_none());
+            }
+            let transmit = self.agent.poll_transmit(due).expect("due");
+            assert_eq!(transmit.to, Destination::Group);
+            let mad = Mad::parse(&transmit.mad).unwrap();
+            assert_eq!(mad.header.method, method::SEND);
+            assert_eq!(mad.attribute(), Ok(self.agent.node_info()));
+            at.push(due.0);
+        }
+        self.now = end;
+        at
+    }
+}
+
+#[test]
+fn who_is_not_named_may_neither_set_nor_get_and_is_told_of_once() {
+    let mut w = World::with(Config {
+        managers: vec![MANAGER.gid],
+        ..config()
+    });
+    for _ in 0..3 {
+        assert_eq!(w.try_set(OTHER), status::INVALID);
+        assert_eq!(w.try_get(OTHER), status::INVALID);
+    }
+    let told = "refused management from fe80::dd, which is not among the managers of this port";
+    assert_eq!(w.events(), [told]);
+    assert_eq!((w.agent.counts().not_manager, w.calls()), (6, vec![]));
+    assert_eq!(w.try_set(MANAGER), status::OK);
+    // Its announcements mean nothing either.
+    w.announce(OTHER, 1, 60_000, true);
+    assert_eq!(w.agent.counts().not_manager, 7);
+}
+
+#[test]
+fn forgers_without_number_are_told_of_a_bounded_number_of_times() {
+    let mut w = World::with(Config {
+        managers: vec![MANAGER.gid],
+        ..config()
+    });
+    for n in 0..1000 {
+        w.try_set(address(1, n));
+    }
+    assert_eq!(w.events().len(), 32);
+    assert_eq!(w.agent.counts().not_manager, 1000);
+}
+
+#[test]
+fn one_manager_keeps_another_from_setting_for_its_lease_and_not_from_asking() {
+    let mut w = World::new();
+    assert_eq!(w.try_set(MANAGER), status::OK);
+    assert_eq!(w.at(14_999).try_set(OTHER), status::INVALID);
+    assert_eq!(w.try_get(OTHER), status::OK);
+    assert_eq!(w.agent.owner(w.now).unwrap().gid, MANAGER.gid);
+    // Nothing said for 15 seconds: the other one may.
+    assert_eq!(w.at(15_000).try_set(OTHER), status::OK);
+    assert_eq!(w.try_set(MANAGER), status::INVALID);
+    let told = [
+        "managed by fe80::ee",
+        "refused management from fe80::dd while fe80::ee manages: two active managers?",
+        "managed by fe80::dd",
+        "refused management from fe80::ee while fe80::dd manages: two active managers?",
+    ];
+    assert_eq!(w.events(), told);
+    assert_eq!(w.agent.counts().not_owner, 2);
+}
+
+#[test]
+fn a_manager_that_only_asks_goes_on_owning_and_does_not_begin_to() {
+    let mut w = World::new();
+    w.try_get(OTHER);
+    assert_eq!(w.agent.owner(w.now), None);
+    w.try_set(MANAGER);
+    w.at(14_000).try_get(MANAGER);
+    assert_eq!(w.at(28_999).try_set(OTHER), status::INVALID);
+    assert_eq!(w.at(29_000).try_set(OTHER), status::OK);
+}
+
+#[test]
+fn a_bad_set_makes_no_owner() {
+    let mut w = World::new();
+    let bad = VeswPortInfo {
+        vesw_id: 0,
+        ..forwarding()
+    };
+    let header = w.header(method::SET, attribute::VESW_PORT_INFO, 0);
+    w.send(OTHER, &mad::write(&header, &bad));
+    assert_eq!(w.agent.owner(w.now), None);
+}
+
+#[test]
+fn a_manager_says_how_long_its_lease_is_within_bounds() {
+    for (said, is) in [(5_000, 5_000), (0, 1_000), (u32::MAX, 300_000)] {
+        let mut w = World::new();
+        w.announce(MANAGER, 9, said, true);
+        w.try_set(MANAGER);
+        assert_eq!(w.at(is - 1).try_set(OTHER), status::INVALID, "{said}");
+        assert_eq!(w.at(is).try_set(OTHER), status::OK, "{said}");
+    }
+}
+
+#[test]
+fn announcements_of_the_owner_keep_it_and_those_of_others_do_not() {
+    let mut w = World::new();
+    w.try_set(MANAGER);
+    for n in 1..10 {
+        w.at(n * 10_000).announce(MANAGER, 9, 15_000, true);
+        w.announce(OTHER, 8, 15_000, true);
+    }
+    assert_eq!(w.try_set(OTHER), status::INVALID);
+    assert_eq!(w.at(105_000).try_set(OTHER), status::OK);
+}
+
+#[test]
+fn an_owner_that_stands_by_leaves_its_place_at_once() {
+    let mut w = World::new();
+    w.try_set(MANAGER);
+    w.announce(OTHER, 8, 15_000, false);
+    assert_eq!(w.try_set(OTHER), status::INVALID);
+    w.announce(MANAGER, 9, 15_000, false);
+    assert_eq!(w.try_set(OTHER), status::OK);
+    assert!(
+        w.events()
+            .contains(&"manager fe80::ee stands by".to_owned())
+    );
+}
+
+#[test]
+fn a_manager_whose_daemon_was_restarted_goes_on_with_its_new_queue_pair() {
+    let mut w = World::new();
+    w.announce(MANAGER, 9, 15_000, true);
+    w.try_set(MANAGER);
+    let again = Address {
+        qpn: Qpn::new(0x99),
+        ..MANAGER
+    };
+    assert_eq!(w.try_set(again), status::INVALID);
+    // Another manager on the same node is not the same one.
+    w.announce(again, 10, 15_000, true);
+    assert_eq!(w.try_set(again), status::INVALID);
+    w.announce(again, 9, 15_000, true);
+    assert_eq!(w.try_set(again), status::OK);
+    assert_eq!(w.try_set(MANAGER), status::INVALID);
+}
+
+#[test]
+fn who_may_no_longer_manage_does_not() {
+    let mut w = World::new();
+    w.try_set(MANAGER);
+    w.agent.set_managers(vec![OTHER.gid]);
+    assert_eq!(w.try_set(MANAGER), status::INVALID);
+    assert_eq!(w.try_set(OTHER), status::OK);
+}
+
+#[test]
+fn an_agent_announces_itself_three_times_at_its_start_and_after_each_change() {
+    let mut w = World::new();
+    let at = w.announced(20_000);
+    assert_eq!(at.len(), 3);
+    assert!(at[0] < 500);
+    assert_eq!([at[1] - at[0], at[2] - at[1]], [1000, 3000]);
+    w.agent.set_qpn(w.now, 0, Qpn::new(0x555));
+    let at = w.announced(20_000);
+    assert_eq!(at.len(), 3);
+    assert!(at[0] < 20_100);
+    // The same again is no change.
+    w.agent.set_qpn(w.now, 0, Qpn::new(0x555));
+    w.agent.set_name(w.now, 0, "vnic0");
+    w.agent.set_payload_max(w.now, 4096);
+    assert!(w.announced(20_000).is_empty());
+    w.agent.set_name(w.now, 0, "lan0");
+    w.agent.remove_port(w.now, 0);
+    assert_eq!(w.announced(20_000).len(), 3);
+}
+
+#[test]
+fn agents_do_not_all_speak_at_once() {
+    let firsts: std::collections::BTreeSet<u64> = (0..50)
+        .map(|seed| {
+            let mut w = World::with(Config { seed, ..config() });
+            w.announced(500)[0]
+        })
+        .collect();
+    assert!(firsts.len() > 25, "{firsts:?}");
+}
+
+#[test]
+fn a_question_to_all_is_answered_to_all_and_however_many_ask_rarely() {
+    let mut w = World::new();
+    w.announced(20_000);
+    let header = Header::new(method::GET, attribute::NODE_INFO, 0, 1);
+    let request = mad::write_empty(&header);
+    let ask = |w: &mut World| {
+        let answer = w.agent.handle(w.now, to_all(OTHER), &request, &mut w.host);
+        assert_eq!(answer, None);
+    };
+    ask(&mut w);
+    assert_eq!(w.announced(1000).len(), 1);
+    let mut sent = 0;
+    for _ in 0..1000 {
+        ask(&mut w);
+        sent += w.announced(1).len();
+    }
+    assert!(sent <= 6, "{sent}");
+}
+
+#[test]
+fn nothing_else_that_comes_to_all_is_answered() {
+    let mut w = World::new();
+    let requests = [
+        (method::GET, attribute::VESW_PORT_INFO),
+        (method::SET, attribute::DELETE_VESW),
+        (method::SET, attribute::NODE_INFO),
+    ];
+    for (method, id) in requests {
+        let request = mad::write_empty(&Header::new(method, id, 0, 1));
+        let answer = w
+            .agent
+            .handle(w.now, to_all(MANAGER), &request, &mut w.host);
+        assert_eq!(answer, None);
+    }
+    assert_eq!((w.agent.counts().to_all, w.calls()), (3, vec![]));
+}
+
+#[test]
+fn what_is_no_request_is_left_to_managers() {
+    let mut w = World::new();
+    for method in [method::GET_RESP, method::TRAP, method::SEND, 0x07, 0x85] {
+        let bytes = mad::write_empty(&Header::new(method, attribute::VESW_PORT_INFO, 0, 1));
+        assert_eq!(w.agent.handle(w.now, MANAGER, &bytes, &mut w.host), None);
+    }
+    assert_eq!(w.agent.handle(w.now, MANAGER, &[1; 50], &mut w.host), None);
+    assert_eq!(
+        (w.agent.counts().requests, w.agent.counts().malformed),
+        (0, 1)
+    );
+}
