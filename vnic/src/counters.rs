@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_drivers_names_come_first_in_its_order() {
+    fn r11_the_drivers_names_come_first_in_its_order() {
         let counters = Counters::default();
         let names: Vec<&str> = counters.named().iter().map(|(name, _)| *name).collect();
         let first = names

@@ -5,8 +5,8 @@
 //! check sequence, begins in the middle of the third.
 //!
 //! To send: a [`Prefix`] for each flow, the frame at [`HEADER_LEN`] of a buffer of [`packet_len`] bytes,
-//! and [`Prefix::wrap`]. On receipt: [`decode`], which needs to know nothing of the receiver, then
-//! [`admit`].
+//! and [`Prefix::wrap`]. On receipt: [`decode()`], which needs to know nothing of the receiver, then
+//! [`admit()`].
 
 mod admit;
 mod decode;
@@ -37,6 +37,6 @@ pub enum Profile {
     /// An ICRC of zero, since the carrier has one of its own over all of the packet: InfiniBand, RoCE.
     #[default]
     Wire0,
-    /// An ICRC of ours, [`icrc`]: for files and for carriers without one.
+    /// An ICRC of ours, [`icrc()`]: for files and for carriers without one.
     WireSw32,
 }

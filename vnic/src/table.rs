@@ -182,9 +182,8 @@ mod tests {
         MacTable::default().update(0, entries, 1).unwrap()
     }
 
-    // T02, T03, T04
     #[test]
-    fn destinations_are_found_by_all_bits_and_source_entries_never() {
+    fn t02_t03_t04_destinations_are_found_by_all_bits_and_source_entries_never() {
         let other_mask = MacEntry {
             mask: [0; 6],
             ..entry(B, 0x34_5678, 0xdf)
@@ -202,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn m16_whoever_holds_a_table_sees_no_update() {
+        let before = table(&[entry(A, 1, 0), entry(B, 2, 0)]);
+        let held = before.clone();
+        let after = before.update(0, &[entry(A, 3, 0), entry(B, 4, 0)], 2);
+        let both = |t: &MacTable| [A, B].map(|mac| t.lookup(mac).map(Lid::get));
+        assert_eq!(both(&held), [Some(1), Some(2)]);
+        assert_eq!(both(&after.unwrap()), [Some(3), Some(4)]);
+        assert_eq!(before, held);
+    }
+
+    #[test]
     fn of_several_entries_the_highest_place_counts_whichever_came_last() {
         let t = MacTable::default();
         let t = t.update(9, &[entry(A, 9, 0)], 1).unwrap();
@@ -211,9 +221,8 @@ mod tests {
         assert_eq!(t.lookup(A), Some(Lid::new(3)));
     }
 
-    // M15
     #[test]
-    fn an_update_beyond_the_last_place_is_refused_whole() {
+    fn m12_m15_an_update_beyond_the_last_place_is_refused_whole() {
         let t = table(&[entry(A, 1, 0)]);
         let last = MAC_TABLE_ENTRIES - 1;
         assert!(t.update(last, &[entry(B, 2, 0)], 2).is_ok());
@@ -235,7 +244,7 @@ mod tests {
     proptest! {
         /// Against a map of places, looked through from the highest on.
         #[test]
-        fn a_table_is_what_its_updates_say(updates in updates()) {
+        fn m13_m14_a_table_is_what_its_updates_say(updates in updates()) {
             let mut t = MacTable::default();
             let mut model: BTreeMap<usize, MacEntry> = BTreeMap::new();
             for (digest, (offset, entries)) in updates.into_iter().enumerate() {

@@ -2,6 +2,7 @@
 
 mod fields;
 mod management;
+mod values;
 
 use fabric::{PKey, QKey};
 use pcap_file::DataLink;
@@ -196,7 +197,7 @@ fn frame(frame: &[u8]) -> FrameRecord {
     }
 }
 
-/// Of a packet by itself the ICRC is [`packet::icrc`]; Omni-Path's own, which nobody outside knows, is
+/// Of a packet by itself the ICRC is [`packet::icrc()`]; Omni-Path's own, which nobody outside knows, is
 /// taken for a bad one.
 fn judge(packet: &[u8]) -> Icrc {
     let (stored, computed) = (packet::stored_icrc(packet), packet::icrc(packet));

@@ -166,9 +166,8 @@ mod tests {
             .collect()
     }
 
-    // R09
     #[test]
-    fn sizes_are_counted_at_the_drivers_bounds() {
+    fn r08_r09_sizes_are_counted_at_the_drivers_bounds() {
         let bounds = [
             (60, "64_size"),
             (61, "65_127"),
@@ -195,7 +194,6 @@ mod tests {
             delivered(&mut c, false, false, Sizes::one(len));
             assert_eq!(buckets(&c, "tx_"), [(&*format!("tx_{name}"), 1)], "{len}");
             assert_eq!(buckets(&c, "rx_"), [(&*format!("rx_{name}"), 1)], "{len}");
-            // R08
             assert_eq!((c.tx_bytes, c.rx_bytes), (len as u64 + 4, len as u64 + 4));
         }
     }
@@ -239,9 +237,8 @@ mod tests {
         assert_eq!(c, expected);
     }
 
-    // R10
     #[test]
-    fn errors_are_the_sums_of_their_reasons() {
+    fn r07_r10_errors_are_the_sums_of_their_reasons() {
         let mut c = Counters::default();
         let whys = [
             (Unsent::NoRoom, 1),
@@ -273,7 +270,7 @@ mod tests {
         let driver =
             c.rx_fifo_errors + c.rx_bad_veswid + c.rx_drop_state + c.rx_oversize + c.rx_runt;
         assert_eq!((c.rx_errors, c.rx_dropped), (driver, driver));
-        // R07
+        // Packets, not of a kind.
         assert_eq!((c.rx_packets, c.rx_128_255, c.rx_65_127), (2, 0, 2));
         assert_eq!((c.rx_unicast, c.rx_untagged), (0, 0));
     }

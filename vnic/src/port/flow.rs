@@ -86,9 +86,8 @@ mod tests {
         u32::from_str_radix(digits, 16).unwrap()
     }
 
-    // T12, T13
     #[test]
-    fn entropies_and_places_are_those_of_the_vectors() {
+    fn t12_t13_entropies_and_places_are_those_of_the_vectors() {
         let vectors = vectors();
         let vectors = vectors["entropy_vectors"].as_array().unwrap();
         assert!(!vectors.is_empty());
@@ -100,9 +99,8 @@ mod tests {
         assert_eq!(place(0xff), 30);
     }
 
-    // T11
     #[test]
-    fn flow_tables_are_those_of_the_vectors() {
+    fn t11_flow_tables_are_those_of_the_vectors() {
         let vectors = vectors();
         let vectors = vectors["flow_table_vectors"].as_array().unwrap();
         assert!(!vectors.is_empty());
@@ -115,9 +113,8 @@ mod tests {
         assert_eq!(flow_table(0x8001).to_vec(), expected.collect::<Vec<u8>>());
     }
 
-    // T13
     #[test]
-    fn entropy_depends_on_the_flow_and_on_the_key_alone() {
+    fn t13_entropy_depends_on_the_flow_and_on_the_key_alone() {
         let flow = |port: u8| {
             let mut frame = vec![0; 54];
             frame[12..15].copy_from_slice(&[8, 0, 0x45]);

@@ -216,9 +216,8 @@ mod tests {
         Frame::parse(&[&HEAD[..], types, packet].concat()).unwrap()
     }
 
-    // T17, T18: which class a frame is of.
     #[test]
-    fn classes_of_traffic_are_found_behind_tags_too() {
+    fn t17_t18_classes_of_traffic_are_found_behind_tags_too() {
         let classes = [
             (ipv4_packet(6, 0, [0; 4]), [8, 0], Traffic::Ipv4Tcp),
             (ipv4_packet(17, 0, [0; 4]), [8, 0], Traffic::Ipv4Udp),

@@ -166,11 +166,11 @@ impl Nodes {
     /// Takes over a list in place of the one before.
     pub fn set_directory(&mut self, directory: &Directory) {
         self.closed = directory.closed;
-        for slot in 0..self.slots.len() as u32 {
-            let node = &self.slots[slot as usize];
-            if node.live && !directory.nodes.contains_key(&node.lid) {
-                self.unlist(slot);
-            }
+        let live = self.slots.iter().enumerate().filter(|(_, node)| node.live);
+        let unlisted = live.filter(|(_, node)| !directory.nodes.contains_key(&node.lid));
+        let unlisted: Vec<u32> = unlisted.map(|(slot, _)| slot as u32).collect();
+        for slot in unlisted {
+            self.unlist(slot);
         }
         for (lid, address) in &directory.nodes {
             self.list(*lid, *address);
@@ -259,6 +259,18 @@ impl Nodes {
         node.live = false;
         self.by_lid.remove(&node.lid.get());
         self.free.push(slot);
+        self.shrink();
+    }
+
+    /// Gives memory back once nothing is left of what took it.
+    fn shrink(&mut self) {
+        if self.by_lid.is_empty() && self.slots.len() > 1024 {
+            *self = Nodes {
+                closed: self.closed,
+                released: std::mem::take(&mut self.released),
+                ..Nodes::default()
+            };
+        }
     }
 
     fn stop_ageing(&mut self, slot: u32) {

@@ -97,9 +97,8 @@ mod tests {
         Switch::new(&info)
     }
 
-    // T17, T18
     #[test]
-    fn routing_controls_are_those_of_the_vectors() {
+    fn t17_t18_routing_controls_are_those_of_the_vectors() {
         let vectors = vectors();
         let vectors = vectors["rc_vectors"].as_array().unwrap();
         assert!(!vectors.is_empty());
@@ -128,9 +127,9 @@ mod tests {
         }
     }
 
-    // T14, T15, T16; C24: no more than 5 bits.
+    // No more than 5 bits of a class reach the header.
     #[test]
-    fn service_classes_are_chosen_by_tag_and_kind_of_destination() {
+    fn t14_t15_t16_service_classes_are_chosen_by_tag_and_kind_of_destination() {
         let s = switch(VeswPortInfo {
             classes: ServiceClasses {
                 pcp_unicast: [10, 11, 12, 13, 14, 0xff, 16, 17],
@@ -157,9 +156,8 @@ mod tests {
         }
     }
 
-    // S11, S16
     #[test]
-    fn a_switch_forwards_when_all_is_said() {
+    fn s11_s16_a_switch_forwards_when_all_is_said() {
         let whole = VeswPortInfo {
             vesw_id: 1,
             encap_slid: Lid::new(5),

@@ -1,8 +1,7 @@
 //! What the attributes of VNIC management say, field by field.
 
-use std::fmt::Display;
-
 use fabric::{Gid, Qpn};
+use vnic::Lid;
 use vnic::attribute::{
     ConfigState, LidDirectory, ManagerInfo, NodeInfo, ServiceClasses, VeswPortInfo,
 };
@@ -11,9 +10,8 @@ use vnic::mad::{
     MacList, MacListQuery, Mad, Malformed, Notice, SummaryCounters, TrapKind, attribute, method,
 };
 use vnic::table::MacEntry;
-use vnic::{Lid, Mac};
 
-use crate::decode::link;
+use super::values::{count, list, mac, number, text};
 use crate::decode::record::{Fields, Value};
 
 /// What the header says beside class, method, attribute and transaction.
@@ -97,17 +95,17 @@ fn class_port_info(info: &ClassPortInfo) -> Fields {
         ("cap_mask", number(info.cap_mask.get())),
         ("cap_mask2", number(response >> 5)),
         ("response_time", Value::Time((response & 0x1f) as u8)),
-        ("redirect_gid", gid(Gid(info.redirect_gid))),
+        ("redirect_gid", text(Gid(info.redirect_gid))),
         ("redirect_tc_fl", number(info.redirect_tc_fl.get())),
         ("redirect_lid", number(info.redirect_lid.get())),
         ("redirect_sl_qp", number(info.redirect_sl_qp.get())),
         ("redirect_qkey", number(info.redirect_qkey.get())),
         ("redirect_pkey", number(info.redirect_pkey.get())),
-        ("trap_gid", gid(Gid(info.trap_gid))),
+        ("trap_gid", text(Gid(info.trap_gid))),
         ("trap_tc_fl", number(info.trap_tc_fl.get())),
         ("trap_lid", number(info.trap_lid.get())),
         ("trap_hop_limit", count(info.trap_hl_qp.get() >> 24)),
-        ("trap_qp", qpn(Qpn::new(info.trap_hl_qp.get()))),
+        ("trap_qp", text(Qpn::new(info.trap_hl_qp.get()))),
         ("trap_qkey", number(info.trap_qkey.get())),
         ("trap_pkey", number(info.trap_pkey.get())),
         ("trap_sl", count(info.trap_sl())),
@@ -267,7 +265,7 @@ fn manager_info(info: &ManagerInfo) -> Fields {
         ("priority", count(info.priority)),
         ("active", count(info.active)),
         ("lease_ms", count(info.lease_ms)),
-        ("gid", gid(info.gid)),
+        ("gid", text(info.gid)),
     ]
 }
 
@@ -287,32 +285,4 @@ fn link_status(status: u8) -> String {
         2 => "down".to_owned(),
         other => format!("{other:#04x}"),
     }
-}
-
-fn mac(mac: &Mac) -> link::Mac {
-    link::Mac(*mac)
-}
-
-fn number(n: impl Into<u64>) -> Value {
-    Value::Number(n.into())
-}
-
-fn count(n: impl Into<u64>) -> Value {
-    Value::Count(n.into())
-}
-
-fn qpn(qpn: Qpn) -> Value {
-    text(qpn)
-}
-
-fn gid(gid: Gid) -> Value {
-    text(gid)
-}
-
-fn text(t: impl Display) -> Value {
-    Value::Text(t.to_string())
-}
-
-fn list(items: impl IntoIterator<Item = impl Display>) -> Value {
-    Value::List(items.into_iter().map(|item| item.to_string()).collect())
 }

@@ -84,9 +84,8 @@ fn rx_buckets(c: &Counters) -> u64 {
 }
 
 proptest! {
-    // R07, R10
     #[test]
-    fn r10_counters_reconcile_whatever_happens(steps in steps(), learning in any::<bool>()) {
+    fn r07_r10_counters_reconcile_whatever_happens(steps in steps(), learning in any::<bool>()) {
         let mut port = if learning { port(5) } else { port_without_learning(5, &info(5)) };
         port.set_table(Arc::new(table(&[([2, 0, 0, 0, 0, 0], 0)])));
         for step in &steps {
@@ -107,7 +106,6 @@ proptest! {
         let reasons = c.rx_fifo_errors + c.rx_bad_veswid + c.rx_drop_state + c.rx_oversize;
         prop_assert_eq!(c.rx_errors, reasons + c.rx_runt);
         prop_assert_eq!(c.rx_dropped, c.rx_errors);
-        // R11 is shown beside the names: every one of them is there.
         prop_assert_eq!(c.rx_length_errors, 0);
     }
 

@@ -82,6 +82,31 @@ fn an_address_that_is_not_heard_of_is_forgotten() {
 }
 
 #[test]
+fn thousands_are_forgotten_a_part_at_a_time() {
+    let mut port = port(5);
+    for n in 0..5000_u32 {
+        let [_, _, a, b] = n.to_be_bytes();
+        hear(&mut port, 0, [0x02, 0, 0, 0, a, b], 7);
+    }
+    let now = Time(302_000);
+    let mut calls = 0;
+    while port.next_deadline().is_some_and(|due| due <= now) {
+        port.handle_timeout(now);
+        calls += 1;
+        let left = port.learned(now).count();
+        assert!(
+            left >= 5000_usize.saturating_sub(2048 * calls),
+            "{left} left"
+        );
+    }
+    assert_eq!(
+        (port.learned(now).count(), port.counters().mac_aged),
+        (0, 5000)
+    );
+    assert!(calls >= 3);
+}
+
+#[test]
 fn ageing_can_be_switched_off() {
     let settings = Settings {
         ageing_ms: 0,
@@ -238,6 +263,7 @@ fn another_switch_has_other_addresses() {
     assert!(goes_to(&mut port, 0, GUEST).by_group());
     port.configure(&info(6));
     hear(&mut port, 0, GUEST, 7);
+    assert_eq!(lid_of(&mut port, 0, GUEST), Some(Lid::new(7)));
     let mut other = info(6);
     other.vesw_id = 9;
     port.configure(&other);

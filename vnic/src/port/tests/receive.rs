@@ -57,9 +57,8 @@ fn a_frame_comes_as_it_was_sent() {
     assert_eq!(*port.counters(), expected);
 }
 
-// R01, R14
 #[test]
-fn r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_counter() {
+fn r01_r02_r03_r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_counter() {
     let good = packet(&unicast(), &frame(mac(5), mac(7)));
     let with = |at: usize, xor: u8| {
         let mut packet = good.clone();
@@ -83,7 +82,7 @@ fn r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_counter() {
             }),
             "rx_bad_pkey",
         ),
-        // R02, R03
+        // All 12 bits count.
         (
             headers(Header16B {
                 vesw_id: 258,
@@ -111,7 +110,6 @@ fn r14_packets_that_are_not_for_the_port_are_dropped_each_by_its_counter() {
     }
 }
 
-// R04
 #[test]
 fn r04_nothing_is_taken_while_the_port_does_not_forward() {
     let mut port = port(5);
@@ -125,7 +123,6 @@ fn r04_nothing_is_taken_while_the_port_does_not_forward() {
     );
 }
 
-// R05, R06, R07
 #[test]
 fn r05_frames_of_the_mtu_and_18_bytes_are_taken_and_no_longer_ones() {
     for mtu in [1500, 1000] {
@@ -168,7 +165,6 @@ fn r06_frames_of_less_than_60_bytes_are_dropped() {
     assert_eq!(*port.counters(), expected);
 }
 
-// R12
 #[test]
 fn r12_own_multicast_is_dropped_when_it_comes_back() {
     let mut port = port(5);
@@ -185,7 +181,6 @@ fn r12_own_multicast_is_dropped_when_it_comes_back() {
     assert_eq!(port.poll_event(), None);
 }
 
-// R13
 #[test]
 fn r13_frames_for_whoever_is_behind_the_interface_are_taken() {
     let mut port = port(5);

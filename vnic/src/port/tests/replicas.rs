@@ -3,7 +3,7 @@
 use fabric::AddressHandle;
 
 use crate::port::testing::*;
-use crate::port::{Event, Forward, Place, Settings, Update, VeswPort};
+use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
 use crate::{Lid, Mac, Time};
 
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
@@ -100,6 +100,40 @@ fn replicas_hold_an_address_still_together() {
     assert!(moved <= 4, "{moved} moves");
     let told = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
     assert_eq!(told(&mut one) + told(&mut two), 1);
+}
+
+#[test]
+fn replicas_hold_a_lid_still_together() {
+    let [mut one, mut two] = pair();
+    let packet = packet_to(ALL, 7);
+    let other = Meta {
+        src_qpn: fabric::Qpn::new(0x999),
+        ..from(7, true)
+    };
+    let mut moves = 0;
+    for n in 0..20 {
+        for meta in [from(7, true), other] {
+            assert!(one.from_fabric(Time(n), &meta, &packet).is_ok());
+            let first = tell(n, &mut one, &mut two);
+            assert!(two.from_fabric(Time(n), &meta, &packet).is_ok());
+            let second = tell(n, &mut two, &mut one);
+            let node = |u: &&Update| matches!(u, Update::Node { .. });
+            moves += first.iter().chain(&second).filter(node).count();
+        }
+    }
+    assert!(moves <= 6, "{moves} moves");
+    let told = |port: &mut VeswPort| std::iter::from_fn(|| port.poll_event()).count();
+    assert_eq!(told(&mut one) + told(&mut two), 1);
+}
+
+#[test]
+fn one_replica_tells_of_a_duplicate_of_the_ports_lid() {
+    let [mut one, mut two] = pair();
+    let packet = packet_to(ALL, 5);
+    assert!(one.from_fabric(Time(0), &from(99, true), &packet).is_err());
+    tell(0, &mut one, &mut two);
+    assert!(two.from_fabric(Time(0), &from(99, true), &packet).is_err());
+    assert!(one.has_events() && !two.has_events());
 }
 
 #[test]

@@ -334,7 +334,7 @@ fn worlds_settle_wherever_guests_have_gone() {
     });
 }
 
-/// R15: a flow stays in order on a fabric that keeps order, also while addresses are learned.
+/// A flow stays in order on a fabric that keeps order, also while addresses are learned.
 #[test]
 fn r15_a_flow_stays_in_order() {
     worlds(|seed| {

@@ -1,0 +1,123 @@
+//! What a virtual port costs in memory, maps and spare capacity included: counted by the allocator.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fabric::{Gid, PKey, Qpn};
+use vnic::attribute::{ConfigState, VeswPortInfo};
+use vnic::packet::{self, Header16B, Profile, packet_len};
+use vnic::port::{Meta, Settings, VeswPort};
+use vnic::{Lid, Time};
+
+/// The system's allocator, with a count of the bytes in use.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+/// Only one test counts at a time.
+static COUNTS: Mutex<()> = Mutex::new(());
+
+// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
+// system's allocator unchanged; the count beside it never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as above; the memory came from `System`.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn port(limit: usize) -> VeswPort {
+    let mut port = VeswPort::new(Settings {
+        mac_limit: limit,
+        ..Settings::default()
+    });
+    port.configure(&VeswPortInfo {
+        vesw_id: 1,
+        pkey: PKey::DEFAULT,
+        u_mcast_dlid: Lid::new(0xf0_0001),
+        encap_slid: Lid::new(5),
+        config_state: ConfigState::Forwarding,
+        ..VeswPortInfo::default()
+    });
+    port.set_up(true);
+    port
+}
+
+/// A frame of an address that nobody else has, from each side.
+fn hear(port: &mut VeswPort, now: Time, n: u32) {
+    let [a, b, c, d] = n.to_be_bytes();
+    let mut frame = [0xff; 60];
+    frame[6..12].copy_from_slice(&[0x02, 1, a, b, c, d]);
+    let slid = Lid::new(6 + n % 100_000);
+    let header = Header16B {
+        slid,
+        dlid: Lid::new(0xf0_0001),
+        pkey: PKey::DEFAULT,
+        vesw_id: 1,
+        ..Header16B::default()
+    };
+    let mut bytes = [0; packet_len(60)];
+    let len = packet::encode(&header, &frame, Profile::Wire0, &mut bytes);
+    assert_eq!(len, Ok(bytes.len()));
+    let meta = Meta {
+        src_gid: Gid([7; 16]),
+        src_qpn: Qpn::new(n),
+        multicast: true,
+    };
+    assert!(port.from_fabric(now, &meta, &bytes).is_ok());
+    frame[7] = 2;
+    port.from_tap(now, &frame);
+}
+
+/// What a port costs that nobody talks to, in each data thread.
+#[test]
+fn an_idle_replica_costs_under_four_kibibytes_and_no_time() {
+    let _alone = COUNTS.lock().unwrap();
+    let before = IN_USE.load(Ordering::Relaxed);
+    let idle = port(Settings::MAC_LIMIT);
+    assert_eq!(idle.next_deadline(), None);
+    let bytes = IN_USE.load(Ordering::Relaxed) - before + size_of::<VeswPort>();
+    println!("{bytes} bytes for an idle replica");
+    assert!(bytes < 4096, "{bytes} bytes");
+}
+
+/// A storm of addresses, each from another member, on both sides, whose news nobody takes.
+#[test]
+fn a_storm_costs_what_the_bounds_say_and_leaves_little_behind() {
+    let _alone = COUNTS.lock().unwrap();
+    let before = IN_USE.load(Ordering::Relaxed);
+    let in_use = || IN_USE.load(Ordering::Relaxed) - before;
+    let mut port = port(Settings::MAC_LIMIT);
+    for n in 0..400_000 {
+        hear(&mut port, Time(u64::from(n / 100)), n);
+    }
+    let learned = port.learned(Time(4000)).count();
+    assert_eq!(learned, Settings::MAC_LIMIT + 256);
+    let full = in_use();
+    // 64 bytes an address, 16,384 members, 4096 updates.
+    let most = 64 * Settings::MAC_LIMIT + 128 * 16_384 * 2 + 4096 * 64;
+    println!("{full} bytes at the bounds");
+    assert!(full < most, "{full} bytes");
+    let mut now = Time(4000);
+    while let Some(due) = port.next_deadline() {
+        now = now.max(due);
+        port.handle_timeout(now);
+        while port.poll_event().is_some() {}
+    }
+    assert_eq!(port.learned(now).count() + port.nodes().count(), 0);
+    let left = in_use();
+    println!("{left} bytes once all is forgotten");
+    assert!(left < full / 10, "{left} of {full} bytes");
+}
