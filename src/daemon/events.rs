@@ -22,6 +22,7 @@ impl Daemon {
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
+                self.note_vnic_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
                 self.strangers.gone(place, index);
@@ -32,6 +33,7 @@ impl Daemon {
                     self.reread_vnic(id);
                 }
                 self.note_stacking(place, None);
+                self.note_vnic_stacking(place, None);
             }
             Event::AddressAdded(a) => {
                 self.strangers.touched(place, a.ifindex);

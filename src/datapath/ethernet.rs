@@ -11,6 +11,8 @@ mod receive;
 mod stats;
 #[cfg(test)]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 mod transmit;
 
 pub use command::{EthernetCommand, EthernetSibling};

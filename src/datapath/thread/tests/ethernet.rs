@@ -646,3 +646,26 @@ fn a_flood_of_management_is_lost_and_counted() {
     assert_eq!(vnics.rig.reports.try_iter().count(), 512);
     assert_eq!(vnics.rig.thread.management.lost(), 2000 - 512);
 }
+
+/// The control thread gets addresses behind the interface when the core has waited, and not before.
+#[test]
+fn addresses_behind_the_interface_are_told_when_it_is_time() {
+    let mut vnics = Vnics::new(2, 1500);
+    assert_eq!(
+        vnics.rig.thread.timeout(),
+        None,
+        "idle VNICs sleep for ever"
+    );
+    let guest = [0x52, 0x54, 0, 1, 2, 3];
+    let frame = [&[0xff; 6][..], &guest, &[8, 6], &[0; 46]].concat();
+    vnics.send(1, &PLAIN, &frame);
+    let wait = vnics.rig.thread.timeout().unwrap();
+    assert!(wait.tv_sec <= 1, "{wait:?}");
+    let later = Time(now().0 + 2000);
+    vnics.rig.thread.ethernet_timers(later);
+    let reports: Vec<Report> = vnics.rig.reports.try_iter().collect();
+    let [Report::Ethernet(id, vnic::port::Event::LocalMacs(macs))] = &reports[..] else {
+        panic!("{reports:?}");
+    };
+    assert_eq!((*id, &macs[..]), (vnic_id(1), &[guest][..]));
+}
