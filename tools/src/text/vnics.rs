@@ -2,8 +2,8 @@
 
 use ibtap::api::{VnicInfo, VnicMac, VnicMember, VnicState, VnicStats};
 
-use super::table::{columns, labelled};
 use super::{counters, qualified, seconds};
+use ibtap::table::{columns, labelled};
 
 /// `ibtap show`: the block of a VNIC, labelled as those of the IPoIB interfaces.
 pub fn show_vnic(vnic: &VnicInfo) -> String {
