@@ -342,7 +342,7 @@ impl Engine {
             self.touch(key);
         }
         for switch in self.switches.values_mut() {
-            switch.settled = false;
+            switch.unsettle(now);
         }
     }
 }

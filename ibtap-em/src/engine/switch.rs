@@ -270,13 +270,15 @@ impl Engine {
 
     /// Whether all that is known of a switch was heard of again.
     pub(super) fn check_settled(&mut self, now: Time, id: u16) {
-        let Some(switch) = self.switches.get(&id) else {
+        let (discovered, held) = (self.attached.after(DISCOVERY), self.attached.after(HOLD));
+        let Some(switch) = self.switches.get_mut(&id) else {
             return;
         };
-        let (discovered, held) = (self.attached.after(DISCOVERY), self.attached.after(HOLD));
         if switch.settled || now < discovered {
+            switch.settle_at = (!switch.settled).then_some(discovered);
             return;
         }
+        let switch = &*switch;
         let known = |key: &PortKey| {
             let agent = self.agents.get(&AgentKey::of(*key));
             let vport = agent.and_then(|agent| agent.ports.get(&key.index));

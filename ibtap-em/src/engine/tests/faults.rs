@@ -15,7 +15,7 @@ fn storm(seed: u64) {
         late: 300,
     };
     for round in 0..12_u64 {
-        let n = ((seed ^ round * 5) % 6) as usize;
+        let n = ((seed ^ (round * 5)) % 6) as usize;
         match (seed + round) % 5 {
             0 => world.restart_engine(CONFIG),
             1 => world.restart_node(n, 1, 4096),
