@@ -7,7 +7,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fabric::PKey;
+use fabric::{Gid, PKey};
 use ibtap::api::LogLevel;
 use vnic::attribute::ServiceClasses;
 use vnic::{Lid, Mac};
@@ -46,6 +46,8 @@ pub struct ManagerConfig {
     pub ibtapd_socket: PathBuf,
     /// The fabric port, by `ibtapd`'s name for it; `None`: its only one.
     pub port: Option<String>,
+    /// Nodes whose managers are believed to be some; empty: all.
+    pub managers: Vec<Gid>,
     /// What to log.
     pub log_level: LogLevel,
 }
@@ -62,6 +64,7 @@ impl Default for ManagerConfig {
             socket: crate::args::DEFAULT_EM_SOCKET.into(),
             ibtapd_socket: ibtap::args::DEFAULT_SOCKET.into(),
             port: None,
+            managers: Vec::new(),
             log_level: LogLevel::default(),
         }
     }

@@ -83,6 +83,8 @@ pub struct Engine {
     ask_all: Time,
     asked_all: usize,
     inquiries: Inquiries,
+    /// Counts configurations and parts: what was given by another one is looked at again.
+    settings: u64,
     done: Done,
     /// What was told already, and is not told again while it is so.
     told: BTreeSet<String>,
@@ -136,6 +138,7 @@ impl Engine {
             ask_all: Time(0),
             asked_all: 0,
             inquiries: Inquiries::default(),
+            settings: 1,
             done: Done::default(),
             told: BTreeSet::new(),
             #[cfg(test)]
@@ -243,12 +246,20 @@ impl Engine {
         self.asked_all += 1;
         self.ask_all = match ASK_ALL.get(self.asked_all) {
             Some(after) => self.attached.after(*after),
+            // Who is not there may come back without a word, if it was only the network that went.
+            None if self.somebody_is_missing() => now.after(self.config.em.poll_interval),
             None => now.after(ASK_ALL_LATER),
         };
         self.out.push_back(Outgoing {
             to: Destination::Group,
             mad: request::Request::NodeInfo.encode(0),
         });
+    }
+
+    /// Whether there are members of before whose agents this run has not heard.
+    fn somebody_is_missing(&self) -> bool {
+        let mut members = self.state.members.iter().filter(|(_, m)| !m.gone);
+        members.any(|(key, _)| !self.agents.contains_key(&AgentKey::of(*key)))
     }
 
     fn end_quarantine(&mut self, now: Time) {
@@ -268,6 +279,11 @@ impl Engine {
         self.unsaved |= self.quarantine.len() != before;
     }
 
+    /// What was given is on the disk before anybody hears of it; unless the disk does not take it.
+    fn waits_for_disk(&self) -> bool {
+        self.unsaved && self.save_failed.is_none()
+    }
+
     /// Begins requests, each agent in its turn.
     fn pump(&mut self, now: Time) {
         while !self.open.is_full() {
@@ -281,8 +297,7 @@ impl Engine {
             self.turn = Some(key);
             self.ready.remove(&key);
             self.begin(now, key);
-            if self.unsaved {
-                // What was given is on the disk before anybody hears of it.
+            if self.waits_for_disk() {
                 return;
             }
         }
@@ -293,13 +308,13 @@ impl Engine {
         let Some(request) = self.next_request(now, key) else {
             return;
         };
-        let Some(agent) = self.agents.get_mut(&key) else {
-            return;
-        };
-        if self.unsaved && request.is_set() {
+        if self.waits_for_disk() && request.is_set() {
             self.ready.insert(key);
             return;
         }
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
         self.done.requests += 1;
         self.done.sets += u64::from(request.is_set());
         let to = agent.at;
@@ -327,7 +342,7 @@ impl Engine {
             self.touch(key);
         }
         for switch in self.switches.values_mut() {
-            switch.settled = false;
+            switch.unsettle(now);
         }
     }
 }
@@ -346,6 +361,7 @@ impl Manager for Engine {
             return;
         }
         self.active = active;
+        self.settings += 1;
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
             // What the former manager did last is seen first.
@@ -367,6 +383,7 @@ impl Manager for Engine {
     fn configure(&mut self, now: Time, config: Config) {
         let interval = config.em.poll_interval;
         self.config = config;
+        self.settings += 1;
         self.open.set_interval(interval);
         self.told.clear();
         self.make_switches(now);
@@ -420,11 +437,13 @@ impl Manager for Engine {
 
     fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
         self.own?;
-        let may_send = |engine: &Engine| !engine.unsaved || engine.save_failed.is_some();
-        if self.out.is_empty() && may_send(self) {
+        if self.out.is_empty() && !self.waits_for_disk() {
             self.pump(now);
         }
-        may_send(self).then(|| self.out.pop_front()).flatten()
+        if self.waits_for_disk() {
+            return None;
+        }
+        self.out.pop_front()
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -134,8 +134,9 @@ impl Node {
         let seed = draw();
         let engine = Engine::new(config.clone(), state, seed as u32);
         let link = Link::new(config.em.ibtapd_socket.clone(), config.em.port.clone());
+        let believed = config.em.managers.clone();
         Ok(Node {
-            runtime: Runtime::new(engine, candidate(&config, id), seed),
+            runtime: Runtime::new(engine, candidate(&config, id), believed, seed),
             link,
             server,
             waiting: Waiting::default(),
@@ -256,7 +257,8 @@ impl Node {
             self.runtime.arrived(now, gone);
             self.link = Link::new(own.ibtapd_socket.clone(), own.port.clone());
         }
-        self.runtime.configure(now, candidate(&new, self.id));
+        self.runtime
+            .configure(now, candidate(&new, self.id), new.em.managers.clone());
         self.runtime.engine.configure(now, new.clone());
         log::info!("reloaded: {} switch(es)", new.switches.len());
         self.config = new;

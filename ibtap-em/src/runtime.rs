@@ -1,5 +1,6 @@
 //! The manager without its sockets: joins the engine with the election and with what comes from the fabric.
 
+use fabric::Gid;
 use ibtap::api::{Counters, ManagementPort, PortState};
 use vnic::Time;
 use vnic::attribute::ManagerInfo;
@@ -17,6 +18,10 @@ pub struct Runtime<M> {
     pub engine: M,
     election: Election,
     own: Candidate,
+    /// Nodes whose managers are believed; empty: all.
+    believed: Vec<Gid>,
+    /// One that is not was told of.
+    doubted: bool,
     port: Option<ManagementPort>,
     /// Why there is no port.
     detached: Option<String>,
@@ -25,17 +30,21 @@ pub struct Runtime<M> {
     transaction: u64,
     received: u64,
     malformed: u64,
+    strangers: u64,
     lost: u64,
     sent: u64,
 }
 
 impl<M: Manager> Runtime<M> {
-    /// Without a port. `seed` was drawn for this run.
-    pub fn new(engine: M, own: Candidate, seed: u64) -> Runtime<M> {
+    /// Without a port. Only managers of the nodes `believed` are taken for some, or all if that is empty;
+    /// `seed` was drawn for this run.
+    pub fn new(engine: M, own: Candidate, believed: Vec<Gid>, seed: u64) -> Runtime<M> {
         Runtime {
             engine,
             election: Election::new(own),
             own,
+            believed,
+            doubted: false,
             port: None,
             detached: None,
             waiting: Vec::new(),
@@ -43,14 +52,18 @@ impl<M: Manager> Runtime<M> {
             transaction: seed << 32,
             received: 0,
             malformed: 0,
+            strangers: 0,
             lost: 0,
             sent: 0,
         }
     }
 
     /// The configuration has changed.
-    pub fn configure(&mut self, now: Time, own: Candidate) {
+    pub fn configure(&mut self, now: Time, own: Candidate, believed: Vec<Gid>) {
         self.own = own;
+        // Who is believed no longer is forgotten when its lease is over.
+        self.believed = believed;
+        self.doubted = false;
         self.election.configure(now, own);
         self.follow(now);
     }
@@ -113,6 +126,7 @@ impl<M: Manager> Runtime<M> {
         let mut counters: Counters = [
             ("received", self.received),
             ("malformed", self.malformed),
+            ("strangers", self.strangers),
             ("lost", self.lost),
             ("sent", self.sent),
         ]
@@ -200,10 +214,28 @@ impl<M: Manager> Runtime<M> {
                     gid: from.gid,
                     ..info
                 };
-                self.election.heard(now, &info);
+                if self.believes(from) {
+                    self.election.heard(now, &info);
+                }
             }
             _ => self.malformed += 1,
         }
+    }
+
+    /// Whether a manager there is taken for one. Tells of one that is not.
+    fn believes(&mut self, from: Endpoint) -> bool {
+        if self.believed.is_empty() || self.believed.contains(&from.gid) {
+            return true;
+        }
+        self.strangers += 1;
+        if !std::mem::replace(&mut self.doubted, true) {
+            log::warn!(
+                "{} claims to be a manager, and is none of those that the configuration names; ignored, \
+                 and so are others from now on without a word",
+                from.gid
+            );
+        }
+        false
     }
 
     fn announcement(&mut self, info: &ManagerInfo) -> Outgoing {

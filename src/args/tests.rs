@@ -296,3 +296,41 @@ fn help_fits_80_columns_and_gives_each_default() {
         assert!(shown, "--{} does not tell its default", option.get_id());
     }
 }
+
+#[test]
+fn vnics_by_options() {
+    let names = |config: &Config| -> Vec<(String, Option<u16>, u8)> {
+        let vnics = config.vnics.iter();
+        vnics
+            .map(|v| (v.name.clone(), v.switch.as_ref().map(|s| s.vesw), v.index))
+            .collect()
+    };
+    let one = run("--underlay eth0 --vnic 7");
+    assert_eq!(names(&one), [("vnic0".into(), Some(7), 0)]);
+    assert!(
+        one.devices.is_empty(),
+        "it takes a name to have an ib0, too"
+    );
+    let managed = run("--underlay eth0 --vnic --pkey 0x8001 --down --mtu 1400");
+    assert_eq!(names(&managed), [("vnic0".into(), None, 0)]);
+    assert_eq!(
+        (managed.vnics[0].up, managed.vnics[0].mtu),
+        (false, Some(1400))
+    );
+    let several = run("-u eth0 --name ib0 --vnic vnic0=1 --vnic 2 --vnic lan --pkey 0x8001");
+    let expected = [
+        ("vnic0".into(), Some(1), 0),
+        ("vnic1".into(), Some(2), 1),
+        ("lan".into(), None, 2),
+    ];
+    assert_eq!(names(&several), expected);
+    let pkeys: Vec<_> = several.vnics.iter().map(|v| v.pkey().get()).collect();
+    assert_eq!(pkeys, [0x8001, 0x8001, 0xffff]);
+    assert_eq!(several.devices[0].name, "ib0");
+    assert_eq!(
+        refusal("-u eth0 --vnic lan=1 --vnic lan=2"),
+        "another VNIC is named \"lan\" already"
+    );
+    let wrong = refusal("-u eth0 --vnic lan=4096");
+    assert!(wrong.contains("use 1 to 4095"), "{wrong}");
+}

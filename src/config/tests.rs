@@ -1,3 +1,5 @@
+mod vnics;
+
 use fabric::Qpn;
 
 use super::*;
@@ -26,7 +28,7 @@ fn port_fault(settings: &str) -> String {
 fn the_example_is_valid_and_shows_every_key() {
     let text = include_str!("../../docs/ibtapd.example.toml");
     let config = parse(text).unwrap();
-    assert!(config.devices.len() > 1);
+    assert!(config.devices.len() > 1 && config.vnics.len() > 1);
     // Comments show the keys that the example leaves at their defaults.
     for key in [
         "socket",
@@ -54,6 +56,16 @@ fn the_example_is_valid_and_shows_every_key() {
         "netns",
         "vlan_pkey",
         "children",
+        "vesw",
+        "index",
+        "lid",
+        "fabric_id",
+        "mac",
+        "learning",
+        "ageing",
+        "mac_limit",
+        "managers",
+        "vnic_create",
     ] {
         assert!(text.contains(&format!("{key} = ")), "{key} is not shown");
     }

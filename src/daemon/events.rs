@@ -22,6 +22,7 @@ impl Daemon {
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
+                self.note_vnic_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
                 self.strangers.gone(place, index);
@@ -32,6 +33,7 @@ impl Daemon {
                     self.reread_vnic(id);
                 }
                 self.note_stacking(place, None);
+                self.note_vnic_stacking(place, None);
             }
             Event::AddressAdded(a) => {
                 self.strangers.touched(place, a.ifindex);
@@ -49,11 +51,9 @@ impl Daemon {
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                let id = self.by_index(place, ifindex);
+                let device = self.by_index(place, ifindex);
+                let id = device.or_else(|| self.vnic_by_index(place, ifindex));
                 self.membership_changed.extend(id);
-                if let Some(id) = self.vnic_by_index(place, ifindex) {
-                    self.vnic_membership_changed(id);
-                }
             }
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);

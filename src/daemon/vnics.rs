@@ -35,7 +35,8 @@ impl Daemon {
             name: spec.name.clone(),
             source,
         };
-        let vnic = self.make_vnic(id, at, spec).map_err(failed)?;
+        let mut vnic = self.make_vnic(id, at, spec).map_err(failed)?;
+        vnic.netns = vnic.namespace.map(|there| Names::read().of(&there));
         // What was announced while it was made is older than what is read now.
         for notice in self.monitor.notices() {
             self.netlink_event(notice);
@@ -43,6 +44,8 @@ impl Daemon {
         self.tick();
         self.sync_changed_groups();
         self.vnics.insert(id, vnic);
+        // Where it is comes first: what follows is done there.
+        self.reread_vnic(id);
         let gid = self.ports[at].port.attributes().gid;
         if let Some(switch) = &spec.switch {
             let attributes = self.ports[at].port.attributes();
@@ -61,8 +64,7 @@ impl Daemon {
         } else {
             self.manage_port(at);
         }
-        if let Some(vnic) = self.vnics.get_mut(&id) {
-            vnic.netns = vnic.namespace.map(|there| Names::read().of(&there));
+        if let Some(vnic) = self.vnics.get(&id) {
             log::info!(
                 "{}: serving on {} as VNIC {} {} mtu={} queues={}",
                 vnic.name,
@@ -78,8 +80,10 @@ impl Daemon {
             };
             self.watchers.tell(vnic.subject(), created);
         }
-        self.reread_vnic(id);
         self.set_vnic_carriers(at);
+        // What was put off wakes the control loop no more.
+        self.tick();
+        self.sync_changed_groups();
         if let Some(vnic) = self.vnics.get(&id)
             && let Some(why) = self.vnic_misses(vnic)
         {

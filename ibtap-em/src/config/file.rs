@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fabric::PKey;
+use fabric::{Gid, PKey};
 use ibtap::api::LogLevel;
 use serde::Deserialize;
 use toml::Spanned;
@@ -65,6 +65,8 @@ struct Em {
     socket: Option<Written>,
     ibtapd_socket: Option<Written>,
     port: Option<Written>,
+    #[serde(default)]
+    managers: Vec<Written>,
     log_level: Option<LogLevel>,
 }
 
@@ -181,8 +183,21 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
             Some(written) => Some(text("port", written)?),
             None => None,
         },
+        managers: raw.managers.iter().map(gid).collect::<Result<_, _>>()?,
         log_level: raw.log_level.unwrap_or_default(),
     })
+}
+
+/// The GID of a node, written as an IP address.
+fn gid(written: &Written) -> Result<Gid, Fault> {
+    let text = text("managers", written)?;
+    match text.parse::<Gid>() {
+        Ok(gid) if !gid.is_multicast() && gid != Gid::UNSPECIFIED => Ok(gid),
+        _ => Err(Fault::at(
+            written,
+            format!("managers: {text:?} is not the GID of a node, such as \"fe80::1\""),
+        )),
+    }
 }
 
 fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {

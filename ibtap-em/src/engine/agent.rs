@@ -54,6 +54,8 @@ pub(super) struct Agent {
     pub(super) at: Endpoint,
     pub(super) description: String,
     pub(super) incarnation: u64,
+    /// Where it was before, as which incarnation.
+    pub(super) before: Option<(Endpoint, u64)>,
     pub(super) payload_max: u16,
     pub(super) heard: Time,
     /// Polls in a row that it has not answered.
@@ -77,6 +79,7 @@ impl Agent {
             at,
             description: info.description.clone(),
             incarnation: info.incarnation,
+            before: None,
             payload_max: info.payload_max,
             heard: now,
             missed: 0,
@@ -143,6 +146,8 @@ pub(super) struct Vport {
     pub(super) plan: Option<(u32, VecDeque<Page>)>,
     pub(super) unicast: MacList,
     pub(super) multicast: MacList,
+    /// By which of the engine's settings it was given what it has.
+    pub(super) assigned: u64,
     /// Why it cannot be set up, a sentence.
     pub(super) refused: Option<String>,
     pub(super) failures: u32,

@@ -105,7 +105,7 @@ impl Engine {
         Ok(())
     }
 
-    fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
+    pub(super) fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
         self.agents.get_mut(&key)?.ports.get_mut(&index)
     }
 
@@ -130,6 +130,7 @@ impl Engine {
             // What it has it has of somebody else, or of itself.
             vport.directory = None;
         }
+        let made = vport.exists() != existed;
         let set = matches!(request, Request::SetInfo(..));
         if set {
             vport.refused = None;
@@ -142,6 +143,9 @@ impl Engine {
                 Level::Info,
                 format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
             );
+        }
+        if made {
+            self.mark_members_dirty(now, key);
         }
         self.report_macs(now, port);
     }
@@ -260,7 +264,7 @@ impl Engine {
             }
             _ => {}
         }
-        if request.is_set() {
+        if request.is_set() || matches!(request, Request::GetInfo(_)) {
             self.refuse(port, format!("{why} ({what})"));
         }
         self.schedule(now, key);

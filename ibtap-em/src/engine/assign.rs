@@ -28,6 +28,16 @@ impl Engine {
         let (Some(id), Some(info)) = (vport.switch, &vport.info) else {
             return;
         };
+        let given = self.state.members.get(&key);
+        let same = given.is_some_and(|given| {
+            let there = (given.vesw, given.gid, given.payload_max, given.gone);
+            there == (id, agent.at.gid, agent.payload_max, false)
+                && given.description == agent.description
+                && vport.qpn.is_none_or(|qpn| qpn == given.qpn)
+        });
+        if same && self.active && vport.assigned == self.settings {
+            return;
+        }
         let Some(config) = self.config.switch(id).cloned() else {
             return;
         };
@@ -97,6 +107,10 @@ impl Engine {
         };
         if member.port_num == 0 || (self.active && taken(member.port_num)) {
             member.port_num = self.free_number(key, config.id);
+        }
+        let settings = self.settings;
+        if let Some(vport) = self.vport(AgentKey::of(key), key.index) {
+            vport.assigned = settings;
         }
         let before = self.state.members.get(&key);
         if before == Some(&member) {

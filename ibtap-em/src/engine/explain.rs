@@ -26,7 +26,7 @@ impl Engine {
             ));
         }
         let mac = request.dst.0;
-        let target = self.switches.get(&config.id).map(|s| &s.target);
+        let target = self.switches.get(&config.id).map(|s| &*s.target);
         let (dlid, why) = match target {
             Some(target) => self.decide(config, target, mac),
             None => (Lid::NONE, "the switch is not set up yet".into()),

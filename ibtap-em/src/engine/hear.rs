@@ -168,7 +168,7 @@ impl Engine {
 
     /// A new agent, if there is room.
     fn admit(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) -> bool {
-        if self.agents.len() >= AGENTS_MAX {
+        if self.agents.len() >= AGENTS_MAX && !self.forget_agent() {
             self.tell_once(
                 Level::Warn,
                 format!("there are more than {AGENTS_MAX} agents; others are not managed"),
@@ -195,6 +195,24 @@ impl Engine {
         true
     }
 
+    /// Makes room: an agent that is away, and whose ports are gone, is forgotten.
+    fn forget_agent(&mut self) -> bool {
+        let useless = |(key, agent): &(&AgentKey, &Agent)| {
+            let all = key.vport(0)..=key.vport(u8::MAX);
+            let mut members = self.state.members.range(all);
+            agent.is_away() && members.all(|(_, member)| member.gone)
+        };
+        let found = self.agents.iter().find(useless);
+        let Some((key, at)) = found.map(|(key, agent)| (*key, agent.at)) else {
+            return false;
+        };
+        self.agents.remove(&key);
+        if self.by_endpoint.get(&at) == Some(&key) {
+            self.by_endpoint.remove(&at);
+        }
+        true
+    }
+
     /// It has started anew, or is somewhere else: it knows nothing any more.
     fn move_agent(&mut self, _now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) {
         let Some(agent) = self.agents.get_mut(&key) else {
@@ -213,7 +231,9 @@ impl Engine {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
+        let twice = agent.before == Some((from, info.incarnation));
         let old = std::mem::replace(&mut agent.at, from);
+        agent.before = Some((old, agent.incarnation));
         agent.incarnation = info.incarnation;
         agent.forget();
         if moved {
@@ -221,6 +241,16 @@ impl Engine {
                 self.by_endpoint.remove(&old);
             }
             self.by_endpoint.insert(from, key);
+        }
+        if twice {
+            let (a, b) = (old.gid.min(from.gid), old.gid.max(from.gid));
+            self.tell_once(
+                Level::Warn,
+                format!(
+                    "two nodes, at {a} and at {b}, say that they are {key}; give one of them another GUID"
+                ),
+            );
+            return;
         }
         let what = if restarted {
             "has started anew"

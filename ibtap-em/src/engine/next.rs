@@ -92,19 +92,25 @@ impl Engine {
             return None;
         }
         // Until the port itself is in it, the target is not about it.
-        let target = switch.target.clone();
+        let target = std::sync::Arc::clone(&switch.target);
         let refused = target.refused.contains_key(&key.vport(index));
         let in_it = target
             .directory
             .binary_search_by_key(&member.lid, |(lid, _)| *lid);
-        if in_it.is_err() && !refused {
+        let vport = self.agents.get_mut(&key)?.ports.get_mut(&index)?;
+        if in_it.is_err() && !refused && vport.exists() {
             return None;
         }
-        let vport = self.agents.get_mut(&key)?.ports.get_mut(&index)?;
         if refused && !vport.exists() {
             return None;
         }
-        bring(index, vport, &info, wanted, &target)
+        let request = bring(index, vport, &info, wanted, &target);
+        if request.is_none() {
+            // Whoever has set it so.
+            vport.refused = None;
+            vport.failures = 0;
+        }
+        request
     }
 }
 

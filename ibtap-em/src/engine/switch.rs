@@ -27,7 +27,7 @@ const MTU_MIN: u16 = 68;
 pub(super) struct Switch {
     pub(super) members: BTreeSet<PortKey>,
     pub(super) claims: Claims,
-    pub(super) target: Target,
+    pub(super) target: Arc<Target>,
     /// All that was known of it was heard of again: from now on things are taken away, too.
     pub(super) settled: bool,
     settle_at: Option<Time>,
@@ -38,7 +38,7 @@ pub(super) struct Switch {
 }
 
 /// What its members are to have.
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) struct Target {
     /// `None` while nobody says what it can carry.
     pub(super) eth_mtu: Option<u16>,
@@ -220,7 +220,7 @@ impl Engine {
         };
         for (port, member) in self.state.members.range_mut(all) {
             let vport = agent.ports.get(&port.index);
-            let gone = !vport.is_some_and(|v| v.interface.is_some() || v.exists());
+            let gone = vport.is_none();
             let mut now = Member {
                 description: agent.description.clone(),
                 gid: agent.at.gid,
@@ -270,13 +270,15 @@ impl Engine {
 
     /// Whether all that is known of a switch was heard of again.
     pub(super) fn check_settled(&mut self, now: Time, id: u16) {
-        let Some(switch) = self.switches.get(&id) else {
+        let (discovered, held) = (self.attached.after(DISCOVERY), self.attached.after(HOLD));
+        let Some(switch) = self.switches.get_mut(&id) else {
             return;
         };
-        let (discovered, held) = (self.attached.after(DISCOVERY), self.attached.after(HOLD));
         if switch.settled || now < discovered {
+            switch.settle_at = (!switch.settled).then_some(discovered);
             return;
         }
+        let switch = &*switch;
         let known = |key: &PortKey| {
             let agent = self.agents.get(&AgentKey::of(*key));
             let vport = agent.and_then(|agent| agent.ports.get(&key.index));
@@ -301,13 +303,13 @@ impl Engine {
         let (Some(config), Some(switch)) = (self.config.switch(id), self.switches.get(&id)) else {
             return;
         };
-        let target = self.make_target(config, switch);
+        let target = Arc::new(self.make_target(config, switch));
         let name = config.name.clone();
         let touch: Vec<AgentKey> = switch.members.iter().map(|k| AgentKey::of(*k)).collect();
         let before = match self.switches.get_mut(&id) {
             Some(switch) => {
                 switch.due = None;
-                std::mem::replace(&mut switch.target, target.clone())
+                std::mem::replace(&mut switch.target, Arc::clone(&target))
             }
             None => return,
         };
@@ -375,6 +377,7 @@ impl Engine {
             .filter(|(_, member)| !member.gone)
             .collect();
         self.aim_mtu(config, &mut members, &mut target);
+        members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
                 "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
@@ -394,6 +397,13 @@ impl Engine {
         aim_default_ports(config, &members, &mut target);
         aim_macs(config, switch, &members, &mut target);
         target
+    }
+
+    /// A port that nobody has named, and that its agent has not made yet, is nowhere.
+    fn is_missing(&self, key: PortKey) -> bool {
+        let agent = self.agents.get(&AgentKey::of(key));
+        let vport = agent.and_then(|agent| agent.ports.get(&key.index));
+        vport.is_some_and(|v| v.interface.is_none() && v.info.is_some() && !v.exists())
     }
 
     /// A member that carries less than the configured MTU cannot be one; without one all have what the

@@ -8,7 +8,7 @@ mod scale;
 mod world;
 
 use vnic::attribute::ConfigState;
-use vnic::{Lid, Mac, Time};
+use vnic::{Lid, Mac};
 
 use super::*;
 use crate::api::PortCondition;

@@ -1,4 +1,4 @@
-use fabric::{Gid, PKey, Qpn};
+use fabric::{PKey, Qpn};
 use vnic::Time;
 
 use super::*;
@@ -82,6 +82,7 @@ impl Manager for Fake {
         Ok(Drained {
             targets: vec![request.target.clone()],
             drained: !request.undo,
+            in_force: true,
         })
     }
 }
@@ -203,7 +204,7 @@ fn run(runtime: &mut Runtime<Fake>, from: u64, to: u64) -> Vec<ManagerInfo> {
 
 #[test]
 fn it_attaches_announces_itself_and_manages() {
-    let mut runtime = Runtime::new(Fake::default(), candidate(1), 7);
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
     runtime.arrived(Time(0), attached(1, PortState::Active));
     assert_eq!(runtime.engine.attached, Some(from(1)));
     assert!(!runtime.engine.active);
@@ -220,7 +221,7 @@ fn it_attaches_announces_itself_and_manages() {
 
 #[test]
 fn a_port_that_goes_ends_it_all_and_one_that_comes_back_begins_anew() {
-    let mut runtime = Runtime::new(Fake::default(), candidate(1), 7);
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
     runtime.arrived(Time(0), attached(1, PortState::Active));
     run(&mut runtime, 0, 900);
     for gone in [
@@ -249,8 +250,8 @@ fn a_port_that_goes_ends_it_all_and_one_that_comes_back_begins_anew() {
 
 #[test]
 fn a_better_manager_keeps_it_quiet_and_its_messages_are_not_the_engines() {
-    let mut better = Runtime::new(Fake::default(), candidate(1), 8);
-    let mut worse = Runtime::new(Fake::default(), candidate(2), 7);
+    let mut better = Runtime::new(Fake::default(), candidate(1), vec![], 8);
+    let mut worse = Runtime::new(Fake::default(), candidate(2), vec![], 7);
     better.arrived(Time(0), attached(1, PortState::Active));
     worse.arrived(Time(0), attached(2, PortState::Active));
     for now in (0..5000).step_by(5) {
@@ -288,7 +289,7 @@ fn a_better_manager_keeps_it_quiet_and_its_messages_are_not_the_engines() {
 
 #[test]
 fn nonsense_is_counted_and_other_messages_go_to_the_engine() {
-    let mut runtime = Runtime::new(Fake::default(), candidate(1), 7);
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
     runtime.arrived(Time(0), attached(1, PortState::Active));
     let mut receive = |mad: Vec<u8>| {
         runtime.arrived(Time(1), Arrival::Received { from: from(2), mad });
@@ -320,7 +321,7 @@ fn nonsense_is_counted_and_other_messages_go_to_the_engine() {
 
 #[test]
 fn where_a_manager_is_it_does_not_say_itself() {
-    let mut runtime = Runtime::new(Fake::default(), candidate(1), 7);
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
     runtime.arrived(Time(0), attached(1, PortState::Active));
     let word = ManagerInfo {
         id: 9,
@@ -336,4 +337,27 @@ fn where_a_manager_is_it_does_not_say_itself() {
         runtime.status(Time(1), String::new()).managers[0].gid,
         gid(2)
     );
+}
+
+#[test]
+fn managers_that_the_configuration_does_not_name_are_ignored() {
+    let named = vec![gid(1), gid(3)];
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), named, 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let word = ManagerInfo {
+        id: 9,
+        priority: 15,
+        active: true,
+        lease_ms: 900,
+        gid: gid(3),
+    };
+    let header = Header::new(method::SEND, mad::attribute::MANAGER_INFO, 0, 1);
+    for last in [2, 2, 3] {
+        let (from, mad) = (from(last), mad::write(&header, &word));
+        runtime.arrived(Time(1), Arrival::Received { from, mad });
+    }
+    let status = runtime.status(Time(1), String::new());
+    assert_eq!(status.managers.len(), 1);
+    assert_eq!(status.managers[0].gid, gid(3));
+    assert_eq!(status.counters.get("strangers"), Some(2));
 }

@@ -13,7 +13,7 @@ struct Rig {
 impl Rig {
     fn new() -> Rig {
         Rig {
-            runtime: Runtime::new(Fake::default(), candidate(1), 7),
+            runtime: Runtime::new(Fake::default(), candidate(1), vec![], 7),
             waiting: Waiting::default(),
         }
     }

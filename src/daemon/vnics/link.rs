@@ -12,7 +12,7 @@ use crate::api::{Happening, LinkAddress};
 use crate::daemon::place::{Found, locate};
 use crate::daemon::{Daemon, Names, Place};
 use crate::datapath::{DeviceId, EthernetCommand};
-use crate::vnic::mtu_of;
+use crate::vnic::{Vnic, mtu_of};
 
 impl Daemon {
     /// Reads what is otherwise announced: of a new VNIC, of one that has left its place, and after
@@ -72,13 +72,8 @@ impl Daemon {
 
     /// What a VNIC's interface is like now.
     pub(in crate::daemon) fn vnic_link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
-        let asked = self.inside_vnic(id, |vnic, netlink| {
-            let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
-            if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
-                vnic.set_gso_max(netlink);
-            }
-            Features::read(&link.name)
-        });
+        self.stacking_changed.insert(id);
+        let asked = self.inside_vnic(id, |_, _| Features::read(&link.name));
         let Some(vnic) = self.vnics.get_mut(&id) else {
             return;
         };
@@ -102,7 +97,32 @@ impl Daemon {
             self.vnic_mac_seen(id, mac);
         }
         self.vnic_features_seen(id, asked);
-        self.vnic_membership_changed(id);
+        self.membership_changed.insert(id);
+    }
+
+    /// A link that is none of a VNIC's changed, or went: it may be stacked on one, or no longer.
+    pub(in crate::daemon) fn note_vnic_stacking(
+        &mut self,
+        place: Place,
+        link: Option<&rtnl::Link>,
+    ) {
+        let concerned = |v: &&Vnic| match link {
+            Some(link) => link.link == Some(v.ifindex),
+            None => v.stacked,
+        };
+        let there = self.vnics.values().filter(|v| v.place == place);
+        let concerned = there.filter(concerned).map(|v| v.id);
+        self.stacking_changed.extend(concerned);
+    }
+
+    /// Looks at what is stacked on an interface: guests send more at once than the host is let.
+    pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: DeviceId) {
+        self.inside_vnic(id, |vnic, netlink| {
+            let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
+            if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
+                vnic.set_gso_max(netlink);
+            }
+        });
     }
 
     fn vnic_mac_seen(&mut self, id: DeviceId, mac: Mac) {
@@ -190,12 +210,11 @@ impl Daemon {
         }
     }
 
-    /// A group was joined or left on a VNIC's interface: its manager is told of the MACs.
-    pub(in crate::daemon) fn vnic_membership_changed(&mut self, id: DeviceId) {
-        let Some(vnic) = self.vnics.get(&id).filter(|v| v.spec.switch.is_none()) else {
+    /// Reads the groups that the host has joined on a VNIC's interface, whose manager is told of their MACs.
+    pub(in crate::daemon) fn read_vnic_groups(&mut self, id: DeviceId) {
+        if self.vnics.get(&id).is_none_or(|v| v.spec.switch.is_some()) {
             return;
-        };
-        let _ = vnic;
+        }
         let joined = self.inside_vnic(id, |vnic, _| membership::read(vnic.ifindex));
         let (Some(Ok(joined)), Some(vnic)) = (joined, self.vnics.get_mut(&id)) else {
             return;

@@ -44,7 +44,11 @@ fn ve12_a_standby_takes_over_and_no_connection_is_lost() {
     let (a, b) = lab.two();
     let (mut first, second) = two_managers(a, b);
     let before = [a.show("vnic0"), b.show("vnic0")];
-    assert_eq!(second.ask("status")[0]["sets"], 0, "a standby is quiet");
+    assert_eq!(
+        second.ask("status")[0]["counters"]["sets"],
+        0,
+        "a standby is quiet"
+    );
     iperf_across(a, b, "", |_| first.end_by(Signal::KILL));
     await_active(&second, true);
     // It manages: what is new is heard of by trap and published.

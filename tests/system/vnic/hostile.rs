@@ -1,10 +1,10 @@
 //! Who sends what he should not: counted, dropped, no harm to what goes on beside it.
 
-use super::{count, fixed, lid, pair, pair_with, start};
+use super::{count, fixed, lid, managed, pair, pair_with, start, vesw};
 use crate::lab::attacker::{Attacker, Numbers};
 use crate::lab::frame::{Mac, ethernet};
 use crate::lab::packet16::{Packet16, data_qkey};
-use crate::lab::{Alone, Host, Lab, SOON, eventually, iperf_above};
+use crate::lab::{Alone, Em, Host, Lab, SOON, eventually, iperf_above};
 
 /// Why the fabric and the VNIC refuse a packet.
 const REFUSALS: [&str; 20] = [
@@ -88,7 +88,7 @@ fn vr14_every_fault_has_its_counter() {
         ("rx_bad_tail", with(last, 0x48)),
         ("rx_length_mismatch", with(3, 0x70)),
         ("rx_truncated", good.bytes()[..19].to_vec()),
-        ("rx_other_lid", changed(&|p| p.dlid ^= 1)),
+        ("rx_bad_lid", changed(&|p| p.dlid ^= 1)),
         ("rx_runt", changed(&|p| p.frame.truncate(59))),
     ];
     for (counter, bytes) in faults {
@@ -264,4 +264,103 @@ fn a_mac_at_two_nodes_is_damped() {
         .filter(|line| line.contains("02:00:00:00:99:99"));
     assert_eq!(told.count(), 1, "{log}");
     a.reaches(c);
+}
+
+/// The Q_Key of management.
+const MANAGEMENT_QKEY: u32 = 0x0b1b_f034;
+
+/// A management datagram that makes virtual port 0 forward on switch 9 (kernel opa_vnic_encap.h), in one
+/// piece: method Set, attribute VeswPortInfo.
+fn takeover(transaction: u32) -> Vec<u8> {
+    let mut mad = vec![0; 40 + 280];
+    mad[..4].copy_from_slice(&[0x80, 0x34, 0x80, 0x02]);
+    mad[12..16].copy_from_slice(&transaction.to_be_bytes());
+    mad[16..18].copy_from_slice(&0x0011_u16.to_be_bytes());
+    mad[37..40].copy_from_slice(&[0x00, 0x06, 0x6a]);
+    let info = &mut mad[40..];
+    info[2..4].copy_from_slice(&9_u16.to_be_bytes());
+    info[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());
+    info[20..24].copy_from_slice(&0xf0_0009_u32.to_be_bytes());
+    info[148..150].copy_from_slice(&1500_u16.to_be_bytes());
+    let port = &mut info[152..];
+    port[8..14].copy_from_slice(&[2, 0, 0, 9, 9, 9]);
+    port[14] = 3;
+    port[28..32].copy_from_slice(&9_u32.to_be_bytes());
+    let mut piece = vec![1, 0];
+    piece.extend((mad.len() as u16).to_be_bytes());
+    piece.extend([0; 4]);
+    piece.extend(transaction.to_be_bytes());
+    piece.extend(mad);
+    piece
+}
+
+/// Whoever reaches the management's queue pair may send garbage, pieces of messages that are never whole, and
+/// requests that it is not entitled to.
+#[test]
+fn management_from_strangers_changes_nothing() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let allowed = a.await_link_local("eth0");
+    let keys = format!("[port.eth0]\nmanagers = [{allowed:?}]\n");
+    for host in [&mut *a, &mut *b] {
+        start(host, &format!("{keys}{}", managed("vnic0")));
+        host.configure_addresses("vnic0");
+    }
+    let em = Em::start(a, "poll_interval = 1", &vesw(1, ""));
+    for host in [&*a, &*b] {
+        host.await_carrier("vnic0", true);
+    }
+    a.reaches(b);
+    let before = b.show("vnic0");
+    let queue_pairs = b.ask("res")[0]["queue_pairs"].clone();
+    let all = queue_pairs.as_array().expect("an array").iter();
+    let management = all.filter(|qp| qp["type"] == "UD" && qp["interface"] != "vnic0");
+    let numbers: Vec<u64> = management.filter_map(|qp| qp["qpn"].as_u64()).collect();
+    let number = numbers.iter().copied().find(|number| *number > 1);
+    let number = number.unwrap_or_else(|| panic!("no management: {queue_pairs}"));
+
+    a.ok("sysctl -qw net.ipv6.ip_nonlocal_bind=1");
+    let mut attacker = Attacker::of(a, b, "vnic0");
+    attacker.move_to(a, "fe80::bad".parse().expect("an address"));
+    attacker.qpn = u32::try_from(number).expect("24 bits");
+    let datagram = |payload: Vec<u8>| {
+        let mut packet = attacker.packet(payload);
+        packet.qkey = MANAGEMENT_QKEY;
+        packet.datagram()
+    };
+    let memory = b.daemon().resident_kib();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    attacker.flood(10_000, |turn| {
+        let random = numbers.bytes(turn % 1100);
+        match turn % 3 {
+            0 => datagram(random),
+            // A piece of a message whose others never come.
+            1 => {
+                let mut piece = vec![1, 0, 8, 0, 0, 0, 0, 0];
+                piece.extend(numbers.bytes(4));
+                piece.extend([0x34; 1024]);
+                datagram(piece)
+            }
+            _ => datagram(takeover(turn as u32)),
+        }
+    });
+    eventually(SOON, "a word about the stranger", || {
+        let log = b.daemon().log();
+        let told = log.lines().filter(|line| line.contains("fe80::bad"));
+        let told: Vec<_> = told.collect();
+        assert!(told.len() < 2, "more than once: {told:?}");
+        (told.len() == 1).then_some(())
+    });
+    for key in ["vesw", "lid", "mac", "carrier"] {
+        assert_eq!(b.show("vnic0")[key], before[key], "{key}");
+    }
+    let grown = b.daemon().resident_kib().saturating_sub(memory);
+    assert!(grown < 32 << 10, "resident memory grew by {grown} KiB");
+    // The manager still manages.
+    em.reconfigure(|text| text.replace("id = 1", "id = 3"));
+    em.reload();
+    eventually(SOON, "the manager's word", || {
+        (b.show("vnic0")["vesw"] == 3).then_some(())
+    });
+    a.reaches(b);
 }

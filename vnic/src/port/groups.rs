@@ -34,7 +34,9 @@ impl Groups {
         let mut before = std::mem::take(&mut self.groups);
         let of = |lid: &Lid| {
             let mgid = group_mgid(pkey, fabric_id, vesw_id, *lid);
-            let same = before.iter_mut().find(|group| group.mgid == mgid);
+            // The same LID is another group on another switch.
+            let at = self.lids.binary_search(lid).ok();
+            let same = at.and_then(|at| before.get_mut(at).filter(|group| group.mgid == mgid));
             let ah = same.and_then(|group| group.ah.take());
             Group { mgid, ah }
         };

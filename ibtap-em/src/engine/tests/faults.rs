@@ -1,4 +1,5 @@
 //! A fabric that loses, doubles and delays, restarts in the middle of everything, and a full disk.
+//! `EM_SIM_SEED` replays the storm of a seed, `EM_SIM_WORLDS` has so many of them.
 
 use super::world::Weather;
 use super::*;
@@ -14,7 +15,7 @@ fn storm(seed: u64) {
         late: 300,
     };
     for round in 0..12_u64 {
-        let n = ((seed ^ round * 5) % 6) as usize;
+        let n = ((seed ^ (round * 5)) % 6) as usize;
         match (seed + round) % 5 {
             0 => world.restart_engine(CONFIG),
             1 => world.restart_node(n, 1, 4096),
@@ -55,10 +56,10 @@ fn storm(seed: u64) {
 
 #[test]
 fn after_any_storm_all_is_as_it_should_be() {
-    let first = std::env::var("EM_SIM_SEED").ok();
-    match first.and_then(|seed| seed.parse().ok()) {
+    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
+    match number("EM_SIM_SEED") {
         Some(seed) => storm(seed),
-        None => (1..=25).for_each(storm),
+        None => (1..=number("EM_SIM_WORLDS").unwrap_or(40)).for_each(storm),
     }
 }
 
@@ -182,6 +183,8 @@ fn answers_of_others_are_none() {
 }
 
 proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(48))]
+
     #[test]
     fn any_bytes_from_anybody_are_borne(mads in proptest::collection::vec(
         proptest::collection::vec(proptest::num::u8::ANY, 0..300), 0..20), attribute: u16, method: u8,
@@ -199,4 +202,34 @@ proptest::proptest! {
         world.run(20_000);
         world.assert_joined(&[0], 2);
     }
+}
+
+#[test]
+fn two_nodes_of_one_guid_are_told_of_once() {
+    let mut world = World::new(46, 2, CONFIG);
+    world.run(5_000);
+    for n in 0..40 {
+        let mut info = world.nodes[0].agent.node_info();
+        let mut from = world.nodes[0].at;
+        if n % 2 == 0 {
+            info.incarnation ^= 1;
+            from.gid = "fe80::2".parse().unwrap();
+        }
+        let header = vnic::mad::Header::new(3, vnic::mad::attribute::NODE_INFO, 0, n);
+        world
+            .engine
+            .receive(world.now, from, &vnic::mad::write(&header, &info));
+        world.run(100);
+    }
+    let lines = world
+        .engine
+        .log
+        .iter()
+        .filter(|line| line.contains("0x020000fffe000000:1"));
+    let (two, moves): (Vec<&String>, Vec<&String>) =
+        lines.partition(|l| l.starts_with("two nodes"));
+    assert_eq!(two.len(), 1, "{two:?}");
+    assert!(moves.len() < 5, "{moves:?}");
+    world.run(20_000);
+    world.assert_joined(&[0, 1], 2);
 }

@@ -1,0 +1,189 @@
+//! `[[vnic]]`.
+
+use ::vnic::Lid;
+use fabric::Qpn;
+
+use super::*;
+use crate::config::vnic::{Learning, SwitchConfig, VnicPeer};
+
+const VNIC: &str = "[[vnic]]\nname = \"lan0\"\nunderlay = \"eth0\"\n";
+
+/// What a file that ends a VNIC's table with `tail` is refused for.
+fn fault(tail: &str) -> String {
+    parse(&format!("{VNIC}{tail}")).unwrap_err()
+}
+
+#[test]
+fn a_vnic_is_enough_and_has_defaults() {
+    let config = parse(VNIC).unwrap();
+    assert_eq!(config.vnics, [VnicConfig::new("lan0", on("eth0"), 0)]);
+    assert!(config.devices.is_empty());
+    assert_eq!(config.ports[&on("eth0")], PortConfig::default());
+    assert_eq!(config.what_is_served(), "1 VNIC(s)");
+    let config = parse(&format!("{VNIC}vesw = 7\n{DEVICE}")).unwrap();
+    assert_eq!(config.vnics[0].switch, Some(SwitchConfig::new(7)));
+    assert_eq!(config.what_is_served(), "1 device(s) and 1 VNIC(s)");
+}
+
+#[test]
+fn all_keys_of_a_vnic() {
+    let config = parse(&format!(
+        "{VNIC}vesw = \"0x7\"\nindex = 3\nlid = 0x12\npkey = 0x8001\nfabric_id = 0x301\n\
+         mac = \"02:00:00:00:00:01\"\nmtu = 1500\nqueues = 2\npersist = true\nup = false\n\
+         netns = \"blue\"\nlearning = false\nageing = 60\nmac_limit = 1000\n\
+         peers = [{{ lid = 8, gid = \"fe80::8\", qpn = 0x123 }}, {{ lid = 9, gid = \"fe80::9\" }}]\n"
+    ));
+    let peer = |lid, gid: &str, qpn| VnicPeer {
+        lid: Lid::new(lid),
+        gid: gid.parse().unwrap(),
+        qpn,
+    };
+    let expected = VnicConfig {
+        netns: Some("blue".into()),
+        switch: Some(SwitchConfig {
+            vesw: 7,
+            fabric_id: 0x301,
+            pkey: PKey::new(0x8001),
+            lid: Some(Lid::new(0x12)),
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            peers: Some(vec![
+                peer(8, "fe80::8", Some(Qpn::new(0x123))),
+                peer(9, "fe80::9", None),
+            ]),
+        }),
+        mtu: Some(1500),
+        queues: Some(2),
+        persist: true,
+        up: false,
+        learning: Learning {
+            on: false,
+            ageing: 60,
+            mac_limit: 1000,
+        },
+        ..VnicConfig::new("lan0", on("eth0"), 3)
+    };
+    assert_eq!(config.unwrap().vnics, [expected]);
+}
+
+#[test]
+fn numbers_that_nobody_chose_are_the_free_ones() {
+    let more = "[[vnic]]\nname = \"lan1\"\nunderlay = \"eth0\"\nindex = 0\n\
+                [[vnic]]\nname = \"lan2\"\nunderlay = \"eth0\"\n\
+                [[vnic]]\nname = \"lan3\"\nunderlay = \"eth1\"\n";
+    let config = parse(&format!("{VNIC}{more}")).unwrap();
+    let indexes: Vec<u8> = config.vnics.iter().map(|v| v.index).collect();
+    assert_eq!(indexes, [1, 0, 2, 0]);
+}
+
+#[test]
+fn every_fault_has_its_place() {
+    for (tail, expected) in [
+        (
+            "vesw = 0",
+            "t.toml:4:8: the switch 0 is out of range; use 1 to 4095",
+        ),
+        (
+            "vesw = 4096",
+            "t.toml:4:8: the switch 4096 is out of range; use 1 to 4095",
+        ),
+        (
+            "vesw = 1\nlid = 0xf00000",
+            "t.toml:5:7: the LID 0xf00000 is out of range; use 0x000001 to 0xefffff",
+        ),
+        (
+            "vesw = 1\nfabric_id = 1024",
+            "t.toml:5:13: the fabric_id 1024 is out of range; use 0 to 1023",
+        ),
+        (
+            "vesw = 1\nmac = \"01:00:5e:00:00:01\"",
+            "t.toml:5:7: 01:00:5e:00:00:01 is the address of a group",
+        ),
+        (
+            "mtu = 67",
+            "t.toml:4:7: an MTU of 67 bytes is out of range; use 68 to 16333",
+        ),
+        (
+            "index = 255",
+            "t.toml:4:9: the index 255 is out of range; use 0 to 254",
+        ),
+        (
+            "ageing = 5",
+            "t.toml:4:10: an ageing time of 5 seconds is out of range; use 10 to 1000000",
+        ),
+        (
+            "mac_limit = 0",
+            "t.toml:4:13: a limit of 0 addresses is out of range; use 1 to 1048576",
+        ),
+        (
+            "lid = 7",
+            "t.toml:4:7: lid is the Ethernet Manager's to choose; leave it out, or name the switch with \
+             vesw to have no manager",
+        ),
+        (
+            "vesw = 1\npeers = [{ lid = 7, gid = \"fe80::7\" }, { lid = 7, gid = \"fe80::8\" }]",
+            "t.toml:5:40: the LID 0x000007 is listed twice",
+        ),
+        (
+            "vesw = 1\npeers = [{ lid = 7, gid = \"ff12::7\" }]",
+            "t.toml:5:27: ff12::7 is the GID of a group",
+        ),
+        (
+            "vesw = 1\npeers = [{ lid = 7, gid = \"fe80::7\", qpn = 1 }]",
+            "t.toml:5:44: the queue pair number 0x1 is out of range; use 0x000002 to 0xfffffe",
+        ),
+        (
+            "rdma = \"mlx5_0\"",
+            "t.toml:4:8: a VNIC is on an underlay or on an RDMA device, not on both; leave one out",
+        ),
+        (
+            "[[vnic]]\nname = \"lan0\"\nunderlay = \"eth1\"",
+            "t.toml:5:8: another VNIC is named \"lan0\" already",
+        ),
+        (
+            "index = 1\n[[vnic]]\nname = \"lan1\"\nunderlay = \"eth0\"\nindex = 1",
+            "t.toml:8:9: \"lan0\" has the index 1 on that port already",
+        ),
+        (
+            "vesw = 1\nlid = 5\n[[vnic]]\nname = \"lan1\"\nunderlay = \"eth0\"\nvesw = 1\nlid = 5",
+            "t.toml:10:7: \"lan0\" has the LID 0x000005 on the switch 1 already",
+        ),
+        (
+            "[[device]]\nname = \"lan0\"\nunderlay = \"eth1\"",
+            "t.toml:2:8: a device is named \"lan0\" already",
+        ),
+        (
+            "[[vnic]]\nname = \"eth1\"\nunderlay = \"eth1\"",
+            "t.toml:6:12: the VNIC \"eth1\" cannot be its own underlay",
+        ),
+        (
+            "[[vnic]]\nname = \"lan1\"",
+            "t.toml:4:1: the VNIC has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
+             device such as \"mlx5_0\"; add one of them",
+        ),
+        (
+            "[[vnic]]\nname = \"lan1\"\nrdma = \"mlx5_0\"\nqueues = 2",
+            "t.toml:7:10: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+             queue; leave queues out",
+        ),
+    ] {
+        assert_eq!(fault(tail), expected, "{tail}");
+    }
+    let unknown = fault("vlan = 1");
+    assert!(unknown.starts_with("t.toml:4:1: unknown key `vlan`, expected one of `name`,"));
+}
+
+#[test]
+fn who_may_manage_is_a_ports_to_say() {
+    let port = "[port.eth0]\nmanagers = [\"fe80::1\"]\nvnic_create = true\n";
+    let config = parse(&format!("{port}{VNIC}")).unwrap();
+    let settings = config.ports[&on("eth0")].management();
+    assert_eq!(settings.managers, ["fe80::1".parse().unwrap()]);
+    assert!(settings.vnic_create);
+    // A manager may make the VNICs: none needs to be named.
+    assert!(parse(port).is_ok());
+    assert_eq!(
+        parse("[port.eth0]\nmanagers = [\"eth1\"]\nvnic_create = true").unwrap_err(),
+        "t.toml:2:13: \"eth1\" is not a GID, as IPv6 addresses are written"
+    );
+    assert!(parse("[port.eth0]\nmanagers = [\"fe80::1\"]").is_err());
+}
