@@ -17,7 +17,10 @@ mod listener;
 mod server;
 mod service;
 
-pub use client::{ClientError, ControlClient, Monitored, Next, Replies};
+pub use client::{ClientError, ControlClient, Monitored, Next, Posts, Replies};
 pub use listener::BindError;
 pub use server::{CLIENTS_MAX, ControlServer};
-pub use service::{Handler, REPLY_MAX, REQUEST_MAX, StreamId, Streamed};
+pub use service::{
+    Answered, Body, Failure, Handler, Identity, MethodCall, Program, REPLY_MAX, REQUEST_MAX,
+    StreamId, Streamed,
+};

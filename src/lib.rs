@@ -23,5 +23,6 @@ pub mod reload;
 pub mod run;
 mod starting;
 mod status;
+pub mod table;
 pub mod vnic;
 mod watch;

@@ -1,6 +1,7 @@
 //! A blocking client with a time limit.
 
 mod children;
+mod posts;
 mod replies;
 
 use std::io::{self, Read, Write};
@@ -18,8 +19,9 @@ use crate::api::{
     ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
     InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, Mode, ModeRequest, NeighbourInfo,
     PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection, SendManagementRequest,
-    VersionInfo, VnicInfo, VnicMac, VnicStats,
+    VersionInfo, VnicInfo, VnicMac, VnicMember, VnicStats,
 };
+pub use posts::Posts;
 pub use replies::{Next, Replies};
 
 /// Why there is no answer.
@@ -102,6 +104,20 @@ struct Call<'a, P> {
     parameters: P,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     more: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    oneway: bool,
+}
+
+impl<'a, P> Call<'a, P> {
+    /// A call that is answered once. The method has its interface's name.
+    fn once(method: &'a str, parameters: P) -> Call<'a, P> {
+        Call {
+            method,
+            parameters,
+            more: false,
+            oneway: false,
+        }
+    }
 }
 
 /// What kind of reply it is; its parameters are read in a second pass, since their type is only
@@ -248,6 +264,10 @@ impl ControlClient {
         /// The Ethernet addresses that a VNIC knows.
         vnic_macs(name: &str) -> macs: VnicMac, "VnicMacs", interface(name)
     );
+    listing!(
+        /// The members of a VNIC's switch.
+        vnic_members(name: &str) -> members: VnicMember, "VnicMembers", interface(name)
+    );
 
     /// Tells an interface's mode, after changing it where one is given.
     ///
@@ -312,9 +332,18 @@ impl ControlClient {
         method: &str,
         parameters: P,
     ) -> Result<Replies<R>, ClientError> {
-        let call = encode(method, parameters, true)?;
+        let method = qualified(method);
+        let call = encode(&Call {
+            more: true,
+            ..Call::once(&method, parameters)
+        })?;
         self.send(&call).map_err(|source| self.silent(source))?;
         Ok(Replies::new(self))
+    }
+
+    /// From now on only calls that are not answered.
+    pub fn posts(self) -> Posts {
+        Posts::new(self)
     }
 
     fn call<P: Serialize, R: DeserializeOwned>(
@@ -322,7 +351,20 @@ impl ControlClient {
         method: &str,
         parameters: P,
     ) -> Result<R, ClientError> {
-        let call = encode(method, parameters, false)?;
+        self.ask(&qualified(method), parameters)
+    }
+
+    /// Calls a method of any interface: `method` has the interface's name. Programs of ours other than
+    /// `ibtapd` have interfaces of their own.
+    ///
+    /// # Errors
+    /// [`ClientError`]
+    pub fn ask<P: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        parameters: P,
+    ) -> Result<R, ClientError> {
+        let call = encode(&Call::once(method, parameters))?;
         let reply = self.exchange(&call).map_err(|source| self.silent(source))?;
         decode(&reply).map(|(reply, _)| reply)
     }
@@ -404,15 +446,15 @@ fn interface(name: &str) -> Interface {
     }
 }
 
+/// The method of ibtapd's interface with its full name.
+fn qualified(method: &str) -> String {
+    format!("{INTERFACE}.{method}")
+}
+
 /// A call with its NUL.
-fn encode<P: Serialize>(method: &str, parameters: P, more: bool) -> Result<Vec<u8>, ClientError> {
-    let method = format!("{INTERFACE}.{method}");
-    let mut call = serde_json::to_vec(&Call {
-        method: &method,
-        parameters,
-        more,
-    })
-    .map_err(|error| ClientError::Protocol(error.to_string()))?;
+fn encode<P: Serialize>(call: &Call<'_, P>) -> Result<Vec<u8>, ClientError> {
+    let mut call =
+        serde_json::to_vec(call).map_err(|error| ClientError::Protocol(error.to_string()))?;
     call.push(0);
     Ok(call)
 }
@@ -434,25 +476,29 @@ fn refusal(error: &str, reply: &[u8]) -> ClientError {
     let details = serde_json::from_slice(reply)
         .map(|reply: Parameters<ErrorDetails>| reply.parameters)
         .unwrap_or_default();
-    match error.strip_prefix(INTERFACE) {
-        Some(".NoSuchInterface") => ClientError::NoSuchInterface {
+    // Interfaces of ours share the names of their errors.
+    let (interface, name) = error.rsplit_once('.').unwrap_or(("", error));
+    match name {
+        _ if !interface.starts_with("org.ibtap.") => refusal_of_service(error, details),
+        "NoSuchInterface" => ClientError::NoSuchInterface {
             interface: details.interface,
         },
-        Some(".BadArgument") => ClientError::BadArgument(details.message),
-        Some(".Errno") => ClientError::Errno {
+        "BadArgument" => ClientError::BadArgument(details.message),
+        "Errno" => ClientError::Errno {
             errno: details.errno,
             message: details.message,
         },
-        Some(".Refused" | ".BadRequest") => ClientError::Refused(details.message),
-        Some(".Busy") => ClientError::Busy,
-        _ => match error.strip_prefix("org.varlink.service") {
-            Some(".MethodNotFound") => {
-                ClientError::Protocol(format!("it has no method {}", details.method))
-            }
-            Some(".InvalidParameter") => {
-                ClientError::Protocol(format!("it refuses the parameter {}", details.parameter))
-            }
-            _ => ClientError::Protocol(error.to_owned()),
-        },
+        "Refused" | "BadRequest" => ClientError::Refused(details.message),
+        "Busy" => ClientError::Busy,
+        _ => ClientError::Protocol(error.to_owned()),
     }
+}
+
+/// What every varlink service may say.
+fn refusal_of_service(error: &str, details: ErrorDetails) -> ClientError {
+    ClientError::Protocol(match error.strip_prefix("org.varlink.service") {
+        Some(".MethodNotFound") => format!("it has no method {}", details.method),
+        Some(".InvalidParameter") => format!("it refuses the parameter {}", details.parameter),
+        _ => error.to_owned(),
+    })
 }

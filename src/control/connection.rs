@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use super::service::{self, Answer, Handler, REQUEST_MAX, StreamId};
+use super::service::{self, Answer, Program, REQUEST_MAX, StreamId};
 
 /// Bytes read by one system call.
 const READ_SIZE: usize = 4096;
@@ -67,12 +67,12 @@ impl Connection {
 
     /// Does what can be done without waiting. `room` is how many bytes of output may be added by
     /// all clients together; beyond that, calls are refused.
-    pub fn turn(&mut self, handler: &mut dyn Handler, room: usize) -> Waits {
-        self.try_turn(handler, room).unwrap_or(Waits::Over)
+    pub fn turn(&mut self, program: &mut dyn Program, room: usize) -> Waits {
+        self.try_turn(program, room).unwrap_or(Waits::Over)
     }
 
     /// An error means that the peer is gone, and is of no further interest.
-    fn try_turn(&mut self, handler: &mut dyn Handler, room: usize) -> io::Result<Waits> {
+    fn try_turn(&mut self, program: &mut dyn Program, room: usize) -> io::Result<Waits> {
         for _ in 0..CALLS_PER_TURN {
             if !self.flush()? {
                 return Ok(Waits::ToWrite);
@@ -81,9 +81,9 @@ impl Connection {
                 return Ok(Waits::Over);
             }
             let answer = if self.streaming {
-                self.next_of_stream(handler)
+                self.next_of_stream(program)
             } else {
-                self.next_answer(handler, room)
+                self.next_answer(program, room)
             };
             match answer {
                 Some(answer) => self.take(answer),
@@ -99,13 +99,13 @@ impl Connection {
 
     /// What the stream has now, as much as one write should carry. Calls that come meanwhile wait
     /// for its end, up to a limit.
-    fn next_of_stream(&mut self, handler: &mut dyn Handler) -> Option<Answer> {
+    fn next_of_stream(&mut self, program: &mut dyn Program) -> Option<Answer> {
         if self.input.len() > REQUEST_MAX {
-            return Some(too_long());
+            return Some(too_long(program));
         }
         let mut replies = Vec::new();
         while self.streaming && replies.len() < WRITE_SIZE {
-            let Some((reply, last)) = service::next(self.id, handler) else {
+            let Some((reply, last)) = service::next(self.id, program) else {
                 break;
             };
             replies.extend(reply);
@@ -128,16 +128,16 @@ impl Connection {
     }
 
     /// The answer to the next whole call in the input, if there is one.
-    fn next_answer(&mut self, handler: &mut dyn Handler, room: usize) -> Option<Answer> {
+    fn next_answer(&mut self, program: &mut dyn Program, room: usize) -> Option<Answer> {
         let Some(end) = self.input.iter().position(|&byte| byte == 0) else {
-            return (self.input.len() > REQUEST_MAX).then(too_long);
+            return (self.input.len() > REQUEST_MAX).then(|| too_long(program));
         };
         let answer = if end > REQUEST_MAX {
-            too_long()
+            too_long(program)
         } else if room == 0 {
-            service::busy()
+            service::busy(program)
         } else {
-            service::answer(&self.input[..end], self.id, handler)
+            service::answer(&self.input[..end], self.id, program)
         };
         self.input.drain(..=end);
         Some(answer)
@@ -177,10 +177,9 @@ impl AsFd for Connection {
     }
 }
 
-fn too_long() -> Answer {
-    service::bad_request(&format!(
-        "a call may have {REQUEST_MAX} bytes, this one is longer"
-    ))
+fn too_long(program: &dyn Program) -> Answer {
+    let message = format!("a call may have {REQUEST_MAX} bytes, this one is longer");
+    service::bad_request(program, &message)
 }
 
 /// `None` where the call would block.

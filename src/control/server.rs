@@ -10,7 +10,7 @@ use rustix::time::Timespec;
 
 use super::connection::{Connection, Waits};
 use super::listener::{BindError, Listener};
-use super::service::{Handler, REPLY_MAX, StreamId};
+use super::service::{Program, REPLY_MAX, StreamId};
 
 /// Clients at a time. When one more comes, the one that has been quiet longest makes way; those that
 /// are being answered by a stream last.
@@ -74,7 +74,7 @@ impl ControlServer {
     ///
     /// # Errors
     /// Only where the server itself is broken; what clients do is no error.
-    pub fn process(&mut self, handler: &mut dyn Handler) -> io::Result<()> {
+    pub fn process(&mut self, program: &mut dyn Program) -> io::Result<()> {
         let mut space = [const { MaybeUninit::uninit() }; CLIENTS_MAX + 1];
         let now = Timespec {
             tv_sec: 0,
@@ -89,31 +89,31 @@ impl ControlServer {
         for event in events.iter() {
             match event.data.u64() {
                 LISTENER => arrivals = true,
-                slot => self.serve(slot as usize, handler)?,
+                slot => self.serve(slot as usize, program)?,
             }
         }
         // Last, so that no newcomer has the slot of a client whose event is still to be looked at.
         if arrivals {
-            self.accept(handler)?;
+            self.accept(program)?;
         }
-        self.serve_streams(handler)
+        self.serve_streams(program)
     }
 
     /// Gives those who wait for more what has happened since. The others are called back by their
     /// sockets.
-    fn serve_streams(&mut self, handler: &mut dyn Handler) -> io::Result<()> {
+    fn serve_streams(&mut self, program: &mut dyn Program) -> io::Result<()> {
         for slot in 0..CLIENTS_MAX {
             let waits = self.clients[slot]
                 .as_ref()
                 .is_some_and(|c| c.waits == Waits::ToRead && c.connection.streams().is_some());
             if waits {
-                self.serve(slot, handler)?;
+                self.serve(slot, program)?;
             }
         }
         Ok(())
     }
 
-    fn serve(&mut self, slot: usize, handler: &mut dyn Handler) -> io::Result<()> {
+    fn serve(&mut self, slot: usize, program: &mut dyn Program) -> io::Result<()> {
         let waiting: usize = self.connections().map(Connection::pending).sum();
         let Some(client) = &mut self.clients[slot] else {
             return Ok(());
@@ -121,9 +121,9 @@ impl ControlServer {
         self.turn += 1;
         client.last_turn = self.turn;
         let room = OUTPUT_MAX.saturating_sub(waiting);
-        let waits = client.connection.turn(handler, room);
+        let waits = client.connection.turn(program, room);
         if waits == Waits::Over {
-            self.close(slot, handler);
+            self.close(slot, program);
         } else if waits != client.waits {
             client.waits = waits;
             epoll::modify(
@@ -141,20 +141,20 @@ impl ControlServer {
     }
 
     /// Closing the descriptor takes it out of the epoll set.
-    fn close(&mut self, slot: usize, handler: &mut dyn Handler) {
+    fn close(&mut self, slot: usize, program: &mut dyn Program) {
         let client = self.clients[slot].take();
         if let Some(stream) = client.and_then(|c| c.connection.streams()) {
-            handler.close(stream);
+            program.close(stream);
         }
     }
 
     /// Accepts a limited number: the rest wakes the loop again.
-    fn accept(&mut self, handler: &mut dyn Handler) -> io::Result<()> {
+    fn accept(&mut self, program: &mut dyn Program) -> io::Result<()> {
         for _ in 0..CLIENTS_MAX {
             let Some(stream) = self.listener.accept()? else {
                 break;
             };
-            let slot = self.vacate(handler);
+            let slot = self.vacate(program);
             self.turn += 1;
             let connection = Connection::new(StreamId(self.turn), stream);
             let waits = Waits::ToRead;
@@ -174,13 +174,13 @@ impl ControlServer {
     }
 
     /// A free slot, or that of the client that has been quiet longest.
-    fn vacate(&mut self, handler: &mut dyn Handler) -> usize {
+    fn vacate(&mut self, program: &mut dyn Program) -> usize {
         let quietest = |slot: &usize| {
             let client = self.clients[*slot].as_ref();
             client.map(|c| (c.connection.streams().is_some(), c.last_turn))
         };
         let slot = (0..CLIENTS_MAX).min_by_key(quietest).unwrap_or(0);
-        self.close(slot, handler);
+        self.close(slot, program);
         slot
     }
 }

@@ -1,13 +1,15 @@
 //! The protocol without sockets: a call's bytes in, a reply's bytes out. Never panics, whatever
 //! the bytes are.
 
+mod program;
 mod requests;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, INTERFACE, Reply, Request};
-use requests::{Parameters, request};
+use crate::api::{ApiError, Reply, Request};
+pub use program::{Answered, Body, Failure, Identity, MethodCall, Program};
+use requests::Parameters;
 
 /// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -83,88 +85,39 @@ struct Call {
 }
 
 #[derive(Serialize)]
-struct ReplyMessage<'a> {
-    parameters: &'a Reply,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    continues: bool,
-}
-
-#[derive(Serialize)]
 struct ErrorMessage<'a> {
     error: &'a str,
     parameters: &'a Value,
 }
 
-/// A varlink error: its qualified name and its parameters.
-#[derive(Debug)]
-struct Failure {
-    error: String,
-    parameters: Value,
-}
-
-impl Failure {
-    fn service(error: &str, parameters: Value) -> Failure {
-        Failure {
-            error: format!("{SERVICE}.{error}"),
-            parameters,
-        }
-    }
-
-    fn invalid(parameter: &str) -> Failure {
-        Failure::service("InvalidParameter", json!({ "parameter": parameter }))
-    }
-
-    fn unknown_method(method: &str) -> Failure {
-        Failure::service("MethodNotFound", json!({ "method": method }))
-    }
-}
-
-impl From<ApiError> for Failure {
-    fn from(error: ApiError) -> Failure {
-        let (name, parameters) = match error {
-            ApiError::NoSuchInterface { interface } => {
-                ("NoSuchInterface", json!({ "interface": interface }))
-            }
-            ApiError::BadArgument { message } => ("BadArgument", json!({ "message": message })),
-            ApiError::Refused { message } => ("Refused", json!({ "message": message })),
-            ApiError::Errno { errno, message } => {
-                ("Errno", json!({ "errno": errno, "message": message }))
-            }
-            ApiError::Busy => ("Busy", json!({})),
-        };
-        Failure {
-            error: format!("{INTERFACE}.{name}"),
-            parameters,
-        }
-    }
-}
-
 /// Answers the call in `frame` (without its NUL); a stream that it begins is called `stream`.
-pub(super) fn answer(frame: &[u8], stream: StreamId, handler: &mut dyn Handler) -> Answer {
+pub(super) fn answer(frame: &[u8], stream: StreamId, program: &mut dyn Program) -> Answer {
     let call: Call = match serde_json::from_slice(frame) {
         Ok(call) => call,
-        Err(error) => return bad_request(&format!("this is no varlink call: {error}")),
+        Err(error) => {
+            return bad_request(program, &format!("this is no varlink call: {error}"));
+        }
     };
     let oneway = call.oneway;
-    let answer = dispatch(call, stream, handler).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
-    if oneway { Answer::Nothing } else { answer }
+    let answer = dispatch(call, stream, program).unwrap_or_else(|f| Answer::Reply(refusal(&f)));
+    match (oneway, answer) {
+        (false, answer) => answer,
+        // Nobody would take what comes later.
+        (true, Answer::Stream) => {
+            program.close(stream);
+            Answer::Nothing
+        }
+        (true, _) => Answer::Nothing,
+    }
 }
 
 /// The next reply of a stream with its NUL, if it has one now, and whether that is the last one.
-pub(super) fn next(stream: StreamId, handler: &mut dyn Handler) -> Option<(Vec<u8>, bool)> {
-    match handler.next(stream) {
-        Streamed::Nothing => None,
-        Streamed::Reply(reply) => Some((message(&reply, true), false)),
-        Streamed::Last(Ok(reply)) => Some((message(&reply, false), true)),
-        Streamed::Last(Err(error)) => Some((refusal(&error.into()), true)),
+pub(super) fn next(stream: StreamId, program: &mut dyn Program) -> Option<(Vec<u8>, bool)> {
+    match program.next(stream) {
+        Ok(None) => None,
+        Ok(Some((body, last))) => Some((body.message(!last), last)),
+        Err(failure) => Some((refusal(&failure), true)),
     }
-}
-
-fn message(reply: &Reply, continues: bool) -> Vec<u8> {
-    encode(&ReplyMessage {
-        parameters: reply,
-        continues,
-    })
 }
 
 fn refusal(failure: &Failure) -> Vec<u8> {
@@ -175,77 +128,85 @@ fn refusal(failure: &Failure) -> Vec<u8> {
 }
 
 /// Refuses what is not a call at all.
-pub(super) fn bad_request(message: &str) -> Answer {
-    Answer::Last(encode(&ErrorMessage {
-        error: &format!("{INTERFACE}.BadRequest"),
-        parameters: &json!({ "message": message }),
-    }))
+pub(super) fn bad_request(program: &dyn Program, message: &str) -> Answer {
+    let interface = program.identity().interface;
+    let failure = Failure::new(interface, "BadRequest", json!({ "message": message }));
+    Answer::Last(refusal(&failure))
 }
 
 /// Refuses a call that would need memory which others hold.
-pub(super) fn busy() -> Answer {
-    Answer::Reply(refusal(&ApiError::Busy.into()))
+pub(super) fn busy(program: &dyn Program) -> Answer {
+    let interface = program.identity().interface;
+    Answer::Reply(refusal(&Failure::new(interface, "Busy", json!({}))))
 }
 
-fn dispatch(call: Call, stream: StreamId, handler: &mut dyn Handler) -> Result<Answer, Failure> {
+fn dispatch(call: Call, stream: StreamId, program: &mut dyn Program) -> Result<Answer, Failure> {
     if call.upgrade {
         return Err(Failure::invalid("upgrade"));
     }
-    let mut parameters = Parameters::new(call.parameters.unwrap_or_default());
+    let own = program.identity();
+    let parameters = call.parameters.unwrap_or_default();
     let Some((interface, method)) = call.method.rsplit_once('.') else {
         return Err(Failure::unknown_method(&call.method));
     };
-    match interface {
-        SERVICE => introspect(&call.method, method, parameters).map(Answer::Reply),
-        INTERFACE => {
-            let request = request(method, &mut parameters)
-                .unwrap_or_else(|| Err(Failure::unknown_method(&call.method)))?;
-            parameters.finish()?;
-            if request.is_stream() {
-                // Without an answer nobody would read the replies, nor could end them.
-                if !call.more || call.oneway {
-                    return Err(Failure::service("ExpectedMore", json!({})));
-                }
-                handler.open(stream, request)?;
-                return Ok(Answer::Stream);
-            }
-            let bytes = message(&handler.handle(request)?, false);
-            if bytes.len() > REPLY_MAX {
-                return Err(ApiError::Refused {
-                    message: format!("the reply is longer than {REPLY_MAX} bytes"),
-                }
-                .into());
-            }
-            Ok(Answer::Reply(bytes))
-        }
-        _ => Err(Failure::service(
+    if interface == SERVICE {
+        return introspect(own, &call.method, method, Parameters::new(parameters))
+            .map(Answer::Reply);
+    }
+    if interface != own.interface {
+        return Err(Failure::service(
             "InterfaceNotFound",
             json!({ "interface": interface }),
-        )),
+        ));
     }
+    let answered = program.call(MethodCall {
+        method: method.to_owned(),
+        parameters,
+        // Without an answer nobody would read the replies, nor could end them.
+        more: call.more && !call.oneway,
+        stream,
+    })?;
+    let Answered::Reply(body) = answered else {
+        return Ok(Answer::Stream);
+    };
+    let bytes = body.message(false);
+    if bytes.len() > REPLY_MAX {
+        let message = format!("the reply is longer than {REPLY_MAX} bytes");
+        return Err(Failure::new(
+            own.interface,
+            "Refused",
+            json!({ "message": message }),
+        ));
+    }
+    Ok(Answer::Reply(bytes))
 }
 
 /// The interface that every varlink service has.
-fn introspect(full: &str, method: &str, mut parameters: Parameters) -> Result<Vec<u8>, Failure> {
+fn introspect(
+    own: Identity,
+    full: &str,
+    method: &str,
+    mut parameters: Parameters,
+) -> Result<Vec<u8>, Failure> {
     let reply = match method {
         "GetInfo" => json!({
             "vendor": env!("CARGO_PKG_AUTHORS"),
-            "product": "ibtapd",
+            "product": own.product,
             "version": env!("CARGO_PKG_VERSION"),
             "url": env!("CARGO_PKG_REPOSITORY"),
-            "interfaces": [SERVICE, INTERFACE],
+            "interfaces": [SERVICE, own.interface],
         }),
         "GetInterfaceDescription" => {
             let interface = parameters.string("interface")?;
-            let description = match interface.as_str() {
-                SERVICE => SERVICE_DESCRIPTION,
-                INTERFACE => DESCRIPTION,
-                _ => {
-                    return Err(Failure::service(
-                        "InterfaceNotFound",
-                        json!({ "interface": interface }),
-                    ));
-                }
+            let description = if interface == SERVICE {
+                SERVICE_DESCRIPTION
+            } else if interface == own.interface {
+                own.description
+            } else {
+                return Err(Failure::service(
+                    "InterfaceNotFound",
+                    json!({ "interface": interface }),
+                ));
             };
             json!({ "description": description })
         }
@@ -256,10 +217,14 @@ fn introspect(full: &str, method: &str, mut parameters: Parameters) -> Result<Ve
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec(message)
-        .expect("messages hold only strings, numbers, lists, and maps with string keys");
+    let mut bytes = json_of(message);
     bytes.push(0);
     bytes
+}
+
+fn json_of(message: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(message)
+        .expect("messages hold only strings, numbers, lists, and maps with string keys")
 }
 
 #[cfg(test)]

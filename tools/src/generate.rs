@@ -1,4 +1,5 @@
-//! Man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-fs` and `ibtap-peer`, made from their command lines.
+//! Man pages and shell completions of `ibtap`, `ibtapd`, `ibtap-em`, `ibtap-fs` and `ibtap-peer`, made from
+//! their command lines.
 
 use std::fs;
 use std::io;
@@ -8,6 +9,7 @@ use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh, generate_to};
 use clap_mangen::Man;
 use ibtap::args::{Args, FsArgs};
+use ibtap_em::args::Cli as EmCli;
 use tools::peer::cli::Cli as PeerCli;
 
 use crate::cli::Cli;
@@ -71,6 +73,47 @@ The daemon's control socket. It speaks varlink.
 .BR ibtapd (8),
 .BR ip\-link (8),
 .BR rdma (8)
+"#;
+
+const EM_SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+.B 0
+Success, or a clean shutdown after SIGTERM or SIGINT.
+.TP
+.B 1
+The command line or the configuration is wrong, or there is no such switch or port.
+.TP
+.B 2
+The manager or the system refused: its socket or its state directory is another's, or its state is damaged.
+.TP
+.B 3
+No manager answers.
+.SH FILES
+.TP
+.I /etc/ibtap/ibtap\-em.toml
+The configuration: the switches and their members.
+.TP
+.I /var/lib/ibtap\-em/state
+Which LID and address each port has. It is written atomically; a damaged one is not used.
+.TP
+.I /run/ibtap/ibtap\-em.sock
+The manager's control socket. It speaks varlink.
+.TP
+.I /run/ibtap/ibtapd.sock
+That of this node's ibtapd, through which it reaches the fabric.
+.SH EXAMPLES
+.TP
+.B ibtap\-em run \-\-config em.toml \-\-check\-config
+Says where the file is wrong, if it is.
+.TP
+.B ibtap\-em port storage
+The virtual ports of a switch, and how far each is.
+.TP
+.B ibtap\-em explain storage 52:54:00:12:34:56 \-\-vid 5
+Where frames to this address go, and why.
+.SH "SEE ALSO"
+.BR ibtapd (8),
+.BR ibtap (8)
 "#;
 
 const FS_SECTIONS: &str = r#".SH FILES
@@ -216,6 +259,7 @@ fn try_write(directory: &Path) -> io::Result<()> {
     let programs = [
         (Cli::command(), TOOL_SECTIONS),
         (Args::command(), DAEMON_SECTIONS),
+        (EmCli::command(), EM_SECTIONS),
         (FsArgs::command(), FS_SECTIONS),
         (PeerCli::command(), PEER_SECTIONS),
     ];
@@ -302,6 +346,9 @@ mod tests {
         for expected in [
             "ibtap.8",
             "ibtapd.8",
+            "ibtap-em.8",
+            "ibtap-em-run.8",
+            "ibtap-em-explain.8",
             "ibtap-fs.8",
             "ibtap-show.8",
             "ibtap-stats.8",
@@ -350,7 +397,12 @@ mod tests {
             ("zsh/site-functions/_ibtap", "neigh"),
             ("zsh/site-functions/_ibtap", "child"),
             ("zsh/site-functions/_ibtapd", "--link-mtu"),
+            (
+                "bash-completion/completions/ibtap-em.bash",
+                "--check-config",
+            ),
             ("bash-completion/completions/ibtap-fs.bash", "--private"),
+            ("zsh/site-functions/_ibtap-em", "counters"),
             ("fish/vendor_completions.d/ibtap.fish", "mcg"),
             ("fish/vendor_completions.d/ibtapd.fish", "pkey"),
             ("fish/vendor_completions.d/ibtap-peer.fish", "rc-pingpong"),

@@ -3,7 +3,6 @@
 mod children;
 mod connections;
 mod follow;
-mod table;
 mod vnics;
 
 use ibtap::api::{
@@ -15,8 +14,8 @@ pub use children::{children, moderation, pkeys};
 pub use connections::connections;
 pub use follow::{event, ping_reply, ping_summary};
 pub use ibtap::debugfs::{groups, paths};
-use table::{columns, labelled};
-pub use vnics::{show_vnic, vnic_macs, vnic_stats, vnics};
+use ibtap::table::{columns, labelled};
+pub use vnics::{show_vnic, vnic_macs, vnic_members, vnic_stats, vnics};
 
 /// `ibtap show`: the block of an IPoIB interface, labelled as `ibstat` labels.
 pub fn show(interface: &InterfaceInfo) -> String {

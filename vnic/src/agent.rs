@@ -36,7 +36,7 @@ pub use owner::Owner;
 pub use validate::Invalid;
 
 use announce::Announcements;
-use owner::Ownership;
+use owner::{Change, Ownership};
 use random::Random;
 use vport::Vport;
 
@@ -433,8 +433,11 @@ impl Agent {
         }
         match mad.attribute::<crate::attribute::ManagerInfo>() {
             Ok(info) => {
-                if let Some(gone) = self.ownership.announced(now, from, &info) {
-                    self.tell(Event::Released { gid: gone.gid });
+                let gid = from.gid;
+                match self.ownership.announced(now, from, &info) {
+                    Change::None => {}
+                    Change::Released => self.tell(Event::Released { gid }),
+                    Change::Regained => self.tell(Event::Owned { gid }),
                 }
             }
             Err(_) => self.counts.malformed += 1,

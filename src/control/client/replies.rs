@@ -1,10 +1,12 @@
 //! A stream of replies.
 
-use std::io::{self, Read};
+use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
 
 use super::{ClientError, ControlClient, REPLY_MAX, decode};
@@ -46,13 +48,8 @@ impl<R: DeserializeOwned> Replies<R> {
     /// [`ClientError`]; [`ClientError::Ended`] where the daemon goes away.
     pub fn next(&mut self, interrupt: BorrowedFd<'_>) -> Result<Next<R>, ClientError> {
         loop {
-            if let Some(reply) = self.taken() {
-                let (reply, continues) = decode(&reply)?;
-                return Ok(if continues {
-                    Next::Reply(reply)
-                } else {
-                    Next::Last(reply)
-                });
+            if let Some(next) = self.decoded()? {
+                return Ok(next);
             }
             let waited = wait(&self.client.stream, interrupt);
             if waited.map_err(|e| self.ended(e))? {
@@ -60,6 +57,34 @@ impl<R: DeserializeOwned> Replies<R> {
             }
             self.read().map_err(|e| self.ended(e))?;
         }
+    }
+
+    /// The next reply if it is there, without waiting; `None` if not. One that came may be followed by
+    /// others that the descriptor does not tell of: ask until there is none.
+    ///
+    /// # Errors
+    /// As [`Replies::next`].
+    pub fn try_next(&mut self) -> Result<Option<Next<R>>, ClientError> {
+        loop {
+            if let Some(next) = self.decoded()? {
+                return Ok(Some(next));
+            }
+            if !self.read().map_err(|e| self.ended(e))? {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn decoded(&mut self) -> Result<Option<Next<R>>, ClientError> {
+        let Some(reply) = self.taken() else {
+            return Ok(None);
+        };
+        let (reply, continues) = decode(&reply)?;
+        Ok(Some(if continues {
+            Next::Reply(reply)
+        } else {
+            Next::Last(reply)
+        }))
     }
 
     fn ended(&self, source: io::Error) -> ClientError {
@@ -83,18 +108,25 @@ impl<R: DeserializeOwned> Replies<R> {
         Some(reply)
     }
 
-    fn read(&mut self) -> io::Result<()> {
+    /// Reads what is there. Whether that is something.
+    fn read(&mut self) -> io::Result<bool> {
         let mut chunk = [0; 16 * 1024];
-        match self.client.stream.read(&mut chunk) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        match recv(&self.client.stream, &mut chunk, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) if self.input.len() > REPLY_MAX => Err(io::Error::other("a reply does not end")),
-            Ok(n) => {
+            Ok((_, n)) => {
                 self.input.extend_from_slice(&chunk[..n]);
-                Ok(())
+                Ok(true)
             }
-            Err(e) if is_nothing(&e) => Ok(()),
-            Err(e) => Err(e),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(e) => Err(e.into()),
         }
+    }
+}
+
+impl<R> AsFd for Replies<R> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client.stream.as_fd()
     }
 }
 
@@ -108,15 +140,8 @@ fn wait(stream: &impl AsFd, interrupt: BorrowedFd<'_>) -> io::Result<bool> {
         match poll(&mut fds, None) {
             Ok(_) => return Ok(!fds[1].revents().is_empty()),
             // A signal, which the interrupt tells of when poll looks again.
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
         }
     }
-}
-
-fn is_nothing(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock
-    )
 }

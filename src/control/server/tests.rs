@@ -1,3 +1,5 @@
+mod program;
+
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
@@ -13,6 +15,7 @@ use crate::api::{
     ApiError, ChildAddRequest, ChildDelRequest, Event, GroupInfo, Happening, LogLevel, Mode,
     Moderation, ModerationRequest, PkeysRequest, Reply, Request, VersionInfo,
 };
+use crate::control::Handler;
 use crate::control::service::tests::samples;
 use crate::control::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::{
-    ChildAddRequest, ChildDelRequest, Interface, Level, LogLevel, Mode, ModeRequest,
+    ChildAddRequest, ChildDelRequest, INTERFACE, Interface, Level, LogLevel, Mode, ModeRequest,
     ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Selection, UmcastRequest,
     VersionInfo,
 };
@@ -305,7 +305,10 @@ fn the_daemons_own_errors_have_names() {
             "parameters": {"interface": "ib7"}
         })
     );
-    assert_eq!(json(busy())["error"], "org.ibtap.Daemon.Busy");
+    assert_eq!(
+        json(busy(&Ib0::default()))["error"],
+        "org.ibtap.Daemon.Busy"
+    );
     let taken = json!({"parent": "ib0", "pkey": 0xffff});
     assert_eq!(
         call(&format!("{INTERFACE}.ChildAdd"), taken),

@@ -3,7 +3,7 @@
 use fabric::PKey;
 use ibtap::api::{ChildInfo, Moderation, PkeyTable};
 
-use super::table::columns;
+use ibtap::table::columns;
 
 /// `ibtap child list`: a table.
 pub fn children(children: &[ChildInfo]) -> String {

@@ -2,8 +2,8 @@
 
 use ibtap::api::ConnectionInfo;
 
-use super::table::columns;
 use super::{qualified, seconds};
+use ibtap::table::columns;
 
 const HEADING: [&str; 19] = [
     "IF", "ROLE", "STATE", "QPN", "GID", "PEER-QPN", "PEER-GID", "P_KEY", "MTU", "AGE", "IDLE",

@@ -38,6 +38,8 @@ struct Known {
 pub struct Ownership {
     managers: Vec<Gid>,
     owner: Option<Owner>,
+    /// Where the last owner was, and which manager, if it has announced itself.
+    last: Option<(Gid, u64)>,
     /// In the order of their last announcements.
     known: Vec<Known>,
     strangers: Vec<(Gid, Qpn)>,
@@ -54,11 +56,23 @@ pub enum Verdict {
     Refused(Owner),
 }
 
+/// What an announcement changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Nothing that people may want to know.
+    None,
+    /// The owner leaves its place.
+    Released,
+    /// The last owner is back.
+    Regained,
+}
+
 impl Ownership {
     pub const fn new(managers: Vec<Gid>) -> Ownership {
         Ownership {
             managers,
             owner: None,
+            last: None,
             known: Vec::new(),
             strangers: Vec::new(),
         }
@@ -103,6 +117,8 @@ impl Ownership {
         let (gid, qpn) = (from.gid, from.qpn);
         let until = now.after(self.lease(gid, qpn));
         self.owner = Some(Owner { gid, qpn, until });
+        let known = self.known.iter().find(|k| (k.gid, k.qpn) == (gid, qpn));
+        self.last = known.map(|known| (gid, known.id));
         self.strangers.retain(|stranger| *stranger != (gid, qpn));
     }
 
@@ -113,8 +129,8 @@ impl Ownership {
         }
     }
 
-    /// A manager announced itself. Gives the owner that manages no longer by that.
-    pub fn announced(&mut self, now: Time, from: Address, info: &ManagerInfo) -> Option<Owner> {
+    /// A manager announced itself.
+    pub fn announced(&mut self, now: Time, from: Address, info: &ManagerInfo) -> Change {
         self.follow(now, from, info.id);
         self.known
             .retain(|known| (known.gid, known.qpn) != (from.gid, from.qpn));
@@ -127,14 +143,22 @@ impl Ownership {
             id: info.id,
             lease_ms: u64::from(info.lease_ms).clamp(*LEASES_MS.start(), *LEASES_MS.end()),
         });
-        if info.active {
-            self.heard(now, from);
-            return None;
+        match (self.may_set(now, from), info.active) {
+            (Verdict::Owner, true) => self.take(now, from),
+            (Verdict::Owner, false) => {
+                // It leaves the place to another before its lease is over.
+                self.owner = None;
+                return Change::Released;
+            }
+            // One that was restarted has nothing to set where all is as it left it, and would leave the
+            // place to whoever sets something.
+            (Verdict::Vacant, true) if self.last == Some((from.gid, info.id)) => {
+                self.take(now, from);
+                return Change::Regained;
+            }
+            _ => {}
         }
-        // It leaves the place to another before its lease is over.
-        let owner = self.owner(now)?;
-        let it = (owner.gid, owner.qpn) == (from.gid, from.qpn);
-        it.then(|| self.owner.take()).flatten()
+        Change::None
     }
 
     /// The owner may have another queue pair, since the daemon that it sends through was restarted.

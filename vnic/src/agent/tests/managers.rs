@@ -191,6 +191,28 @@ fn a_manager_whose_daemon_was_restarted_goes_on_with_its_new_queue_pair() {
     assert_eq!(w.try_set(MANAGER), status::INVALID);
 }
 
+/// E05: it finds all as it was, and so sets nothing.
+#[test]
+fn a_manager_that_was_restarted_has_its_place_again_without_a_set() {
+    let mut w = World::new();
+    w.announce(MANAGER, 9, 15_000, true);
+    w.try_set(MANAGER);
+    // It begins by standing by, with another queue pair perhaps, and finds that it is the best.
+    let again = address(0xee, 0x99);
+    w.announce(MANAGER, 9, 15_000, false);
+    w.announce(OTHER, 8, 15_000, true);
+    w.at(60_000).announce(again, 10, 15_000, true);
+    assert_eq!(w.agent.owner(w.now), None);
+    w.announce(again, 9, 15_000, true);
+    assert_eq!(w.agent.owner(w.now).map(|owner| owner.qpn), Some(again.qpn));
+    assert_eq!(w.try_set(OTHER), status::INVALID);
+    assert_eq!(w.at(74_999).try_set(MANAGER), status::INVALID);
+    // Where another one has taken the place it is no longer its own.
+    assert_eq!(w.at(75_000).try_set(OTHER), status::OK);
+    w.at(200_000).announce(again, 9, 15_000, true);
+    assert_eq!(w.agent.owner(w.now), None);
+}
+
 #[test]
 fn who_may_no_longer_manage_does_not() {
     let mut w = World::new();

@@ -1,4 +1,4 @@
-//! Aligned text.
+//! Aligned text, as the programs that ask print it.
 
 use std::fmt::Write;
 

@@ -1,0 +1,66 @@
+//! Asks a running manager.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use ibtap::args::{EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use ibtap::control::{ClientError, ControlClient};
+use serde::Serialize;
+
+use crate::api::INTERFACE;
+use crate::server::Reply;
+
+/// The manager answers from memory, within milliseconds, but for counters: agents are given up after some
+/// seconds. A machine under load may take longer.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why there is no answer; the text is a sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+    /// The exit status that says so.
+    pub status: u8,
+}
+
+/// Calls a method of the manager's at `socket`.
+///
+/// # Errors
+/// [`Failure`]
+pub fn ask(socket: &Path, method: &str, parameters: impl Serialize) -> Result<Reply, Failure> {
+    ControlClient::connect(socket, TIMEOUT)
+        .and_then(|mut client| client.ask(&format!("{INTERFACE}.{method}"), parameters))
+        .map_err(|error| failure(socket, error))
+}
+
+/// What [`ClientError`] says of ibtapd, said of the manager.
+fn failure(socket: &Path, error: ClientError) -> Failure {
+    let at = socket.display();
+    let (message, status) = match error {
+        ClientError::Unreachable { source, .. } => {
+            let advice = match source.kind() {
+                io::ErrorKind::PermissionDenied => "ask as root",
+                _ => "start it with \"ibtap-em run\"",
+            };
+            let message = format!(
+                "cannot reach ibtap-em at {at}: {source}; {advice}, or name its socket with --em-socket"
+            );
+            (message, EXIT_UNREACHABLE)
+        }
+        ClientError::Silent { source, .. } | ClientError::Ended { source, .. } => (
+            format!("ibtap-em at {at} does not answer: {source}"),
+            EXIT_UNREACHABLE,
+        ),
+        ClientError::Busy => ("ibtap-em is busy; try again".into(), EXIT_REFUSED),
+        ClientError::Protocol(what) => (
+            format!(
+                "what listens at {at} answers in a way that this program does not understand: {what}"
+            ),
+            EXIT_REFUSED,
+        ),
+        ClientError::BadArgument(message) => (message, EXIT_USAGE),
+        other => (other.to_string(), EXIT_REFUSED),
+    };
+    Failure { message, status }
+}

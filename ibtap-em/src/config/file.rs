@@ -1,0 +1,437 @@
+//! The TOML form of the configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use fabric::{Gid, PKey};
+use ibtap::api::LogLevel;
+use serde::Deserialize;
+use toml::Spanned;
+use vnic::Lid;
+use vnic::attribute::ServiceClasses;
+
+use super::values::{Written, mac_range, number, text, unicast_mac};
+use super::{Config, MacSource, ManagerConfig, Pattern, PinnedMac, SwitchConfig};
+
+/// What is wrong, and at which byte of the text.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub what: String,
+    pub at: Option<usize>,
+}
+
+impl Fault {
+    pub(super) fn at<T>(place: &Spanned<T>, what: impl Into<String>) -> Fault {
+        Fault {
+            what: what.into(),
+            at: Some(place.span().start),
+        }
+    }
+}
+
+impl From<toml::de::Error> for Fault {
+    fn from(error: toml::de::Error) -> Fault {
+        // serde calls a struct's members fields; TOML calls them keys.
+        let what = error
+            .message()
+            .replace("unknown field", "unknown key")
+            .replace("missing field", "missing key")
+            .replace('\n', ", ");
+        Fault {
+            what,
+            at: error.span().map(|span| span.start),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    em: Em,
+    #[serde(default)]
+    vesw: Vec<Spanned<Vesw>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Em {
+    priority: Option<Written>,
+    elevated_priority: Option<Written>,
+    poll_interval: Option<Written>,
+    lease: Option<Written>,
+    grace: Option<Written>,
+    state_dir: Option<Written>,
+    socket: Option<Written>,
+    ibtapd_socket: Option<Written>,
+    port: Option<Written>,
+    #[serde(default)]
+    managers: Vec<Written>,
+    log_level: Option<LogLevel>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Vesw {
+    name: Written,
+    id: Written,
+    fabric_id: Option<Written>,
+    pkey: Option<Written>,
+    eth_mtu: Option<Written>,
+    u_mcast_dlid: Option<Written>,
+    #[serde(default)]
+    default_ports: Vec<Spanned<DefaultPort>>,
+    #[serde(default)]
+    rc: Rc,
+    #[serde(default)]
+    sc: Sc,
+    members: Spanned<Vec<Written>>,
+    mac: Option<Written>,
+    #[serde(default)]
+    macs: Vec<Written>,
+    #[serde(default)]
+    pinned_macs: Vec<Spanned<PortMac>>,
+    #[serde(default)]
+    static_macs: Vec<Spanned<PortMac>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DefaultPort {
+    slot: Written,
+    port: Written,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PortMac {
+    mac: Written,
+    port: Written,
+}
+
+/// Keys as the classes of kernel opa_vnic_encap.h.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Rc {
+    default: Option<Written>,
+    ipv4: Option<Written>,
+    ipv4_udp: Option<Written>,
+    ipv4_tcp: Option<Written>,
+    ipv6: Option<Written>,
+    ipv6_tcp: Option<Written>,
+    ipv6_udp: Option<Written>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Sc {
+    untagged: Option<Spanned<Vec<Written>>>,
+    pcp_unicast: Option<Spanned<Vec<Written>>>,
+    pcp_multicast: Option<Spanned<Vec<Written>>>,
+}
+
+/// Reads the text and checks it.
+pub(super) fn parse(text: &str) -> Result<Config, Fault> {
+    let file: File = toml::from_str(text)?;
+    let em = manager(&file.em)?;
+    let mut switches: Vec<SwitchConfig> = Vec::new();
+    for raw in &file.vesw {
+        let raw = raw.get_ref();
+        let switch = to_switch(raw)?;
+        check_unique(raw, &switch, &switches)?;
+        switches.push(switch);
+    }
+    Ok(Config { em, switches })
+}
+
+fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
+    let default = ManagerConfig::default();
+    let priority = optional("priority", &raw.priority, 0..=15, default.priority)?;
+    let elevated = optional(
+        "elevated_priority",
+        &raw.elevated_priority,
+        0..=15,
+        default.elevated_priority.max(priority),
+    )?;
+    if let Some(written) = raw
+        .elevated_priority
+        .as_ref()
+        .filter(|_| elevated < priority)
+    {
+        let what = format!(
+            "elevated_priority = {elevated} is below priority, which is {priority}; write {priority} to 15"
+        );
+        return Err(Fault::at(written, what));
+    }
+    let seconds = |key, written: &Option<Written>, default: u64| {
+        Ok::<u64, Fault>(optional(key, written, 1..=86_400, default / 1000)? * 1000)
+    };
+    let path = |key, written: &Option<Written>, default: PathBuf| match written {
+        Some(written) => text(key, written).map(PathBuf::from),
+        None => Ok(default),
+    };
+    Ok(ManagerConfig {
+        priority,
+        elevated_priority: elevated,
+        poll_interval: seconds("poll_interval", &raw.poll_interval, default.poll_interval)?,
+        lease: seconds("lease", &raw.lease, default.lease)?,
+        grace: seconds("grace", &raw.grace, default.grace)?,
+        state_dir: path("state_dir", &raw.state_dir, default.state_dir)?,
+        socket: path("socket", &raw.socket, default.socket)?,
+        ibtapd_socket: path("ibtapd_socket", &raw.ibtapd_socket, default.ibtapd_socket)?,
+        port: match &raw.port {
+            Some(written) => Some(text("port", written)?),
+            None => None,
+        },
+        managers: raw.managers.iter().map(gid).collect::<Result<_, _>>()?,
+        log_level: raw.log_level.unwrap_or_default(),
+    })
+}
+
+/// The GID of a node, written as an IP address.
+fn gid(written: &Written) -> Result<Gid, Fault> {
+    let text = text("managers", written)?;
+    match text.parse::<Gid>() {
+        Ok(gid) if !gid.is_multicast() && gid != Gid::UNSPECIFIED => Ok(gid),
+        _ => Err(Fault::at(
+            written,
+            format!("managers: {text:?} is not the GID of a node, such as \"fe80::1\""),
+        )),
+    }
+}
+
+fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {
+    let id: u16 = narrow(number("id", &raw.id, 1..=4095)?);
+    let name = switch_name(&raw.name)?;
+    let members = patterns(&raw.members)?;
+    let mcast = optional(
+        "u_mcast_dlid",
+        &raw.u_mcast_dlid,
+        0xf0_0000..=0xf7_ffff,
+        0xf0_0000 + u32::from(id),
+    )?;
+    let pkey: u16 = optional("pkey", &raw.pkey, 1..=0xffff, 0xffff)?;
+    if let Some(written) = raw.pkey.as_ref().filter(|_| pkey & 0x7fff == 0) {
+        let what = format!("pkey = {pkey:#06x} is no partition; its lower 15 bits must not be 0");
+        return Err(Fault::at(written, what));
+    }
+    Ok(SwitchConfig {
+        name,
+        id,
+        fabric_id: optional("fabric_id", &raw.fabric_id, 0..=0x3ff, 0)?,
+        // Two limited members could not talk to each other.
+        pkey: PKey::new(pkey).full(),
+        eth_mtu: match &raw.eth_mtu {
+            Some(written) => Some(narrow(number("eth_mtu", written, 68..=16_333)?)),
+            None => None,
+        },
+        u_mcast_dlid: Lid::new(mcast),
+        default_ports: default_ports(&raw.default_ports)?,
+        rc: routing(&raw.rc)?,
+        classes: classes(&raw.sc)?,
+        members,
+        macs: mac_source(raw)?,
+        pinned_macs: port_macs("pinned_macs", &raw.pinned_macs)?,
+        static_macs: port_macs("static_macs", &raw.static_macs)?,
+    })
+}
+
+/// Commands take a switch's name or its number, so that a name is none.
+fn switch_name(written: &Written) -> Result<String, Fault> {
+    let name = text("name", written)?;
+    if name.len() > 64 || name.chars().any(char::is_control) {
+        let what = format!("name = {name:?} is not up to 64 bytes of printable text");
+        return Err(Fault::at(written, what));
+    }
+    if name.parse::<u64>().is_ok() {
+        let what =
+            format!("name = {name:?} is a number, and could be another switch's id; add a letter");
+        return Err(Fault::at(written, what));
+    }
+    Ok(name)
+}
+
+fn patterns(raw: &Spanned<Vec<Written>>) -> Result<Vec<Pattern>, Fault> {
+    if raw.get_ref().is_empty() {
+        let what = "members is empty; list ports such as \"node*:1:0\", or \"*\" for all";
+        return Err(Fault::at(raw, what));
+    }
+    raw.get_ref()
+        .iter()
+        .map(|w| pattern("members", w))
+        .collect()
+}
+
+fn pattern(key: &str, written: &Written) -> Result<Pattern, Fault> {
+    let text = text(key, written)?;
+    text.parse()
+        .map_err(|what| Fault::at(written, format!("{key}: {what}")))
+}
+
+fn exact(key: &str, written: &Written) -> Result<Pattern, Fault> {
+    let pattern = pattern(key, written)?;
+    if pattern.is_exact() {
+        return Ok(pattern);
+    }
+    let what = format!("{key} = \"{pattern}\" may be several ports; name one, without * and ?");
+    Err(Fault::at(written, what))
+}
+
+fn default_ports(raw: &[Spanned<DefaultPort>]) -> Result<BTreeMap<u8, Pattern>, Fault> {
+    let mut ports = BTreeMap::new();
+    for written in raw {
+        let raw = written.get_ref();
+        let slot: u8 = narrow(number("slot", &raw.slot, 0..=15)?);
+        if ports.insert(slot, exact("port", &raw.port)?).is_some() {
+            let what = format!("slot = {slot} is there twice");
+            return Err(Fault::at(&raw.slot, what));
+        }
+    }
+    Ok(ports)
+}
+
+fn routing(raw: &Rc) -> Result<u32, Fault> {
+    let classes = [
+        ("default", &raw.default),
+        ("ipv4", &raw.ipv4),
+        ("ipv4_udp", &raw.ipv4_udp),
+        ("ipv4_tcp", &raw.ipv4_tcp),
+        ("ipv6", &raw.ipv6),
+        ("ipv6_tcp", &raw.ipv6_tcp),
+        ("ipv6_udp", &raw.ipv6_udp),
+    ];
+    let mut word = 0;
+    for (place, (key, written)) in classes.into_iter().enumerate() {
+        let rc: u32 = optional(key, written, 0..=7, 0)?;
+        word |= rc << (4 * place);
+    }
+    Ok(word)
+}
+
+/// Service classes; virtual lanes are local to an adapter, and 0 here.
+fn classes(raw: &Sc) -> Result<ServiceClasses, Fault> {
+    let untagged: [u8; 2] = service_classes("untagged", raw.untagged.as_ref())?;
+    Ok(ServiceClasses {
+        pcp_unicast: service_classes("pcp_unicast", raw.pcp_unicast.as_ref())?,
+        pcp_multicast: service_classes("pcp_multicast", raw.pcp_multicast.as_ref())?,
+        unicast: untagged[0],
+        multicast: untagged[1],
+        ..ServiceClasses::default()
+    })
+}
+
+fn service_classes<const N: usize>(
+    key: &str,
+    raw: Option<&Spanned<Vec<Written>>>,
+) -> Result<[u8; N], Fault> {
+    let mut classes = [0; N];
+    let Some(raw) = raw else {
+        return Ok(classes);
+    };
+    let values = raw.get_ref();
+    if values.len() != N {
+        let what = format!("{key} has {} service classes; it takes {N}", values.len());
+        return Err(Fault::at(raw, what));
+    }
+    for (class, written) in classes.iter_mut().zip(values) {
+        *class = narrow(number(key, written, 0..=31)?);
+        // Management has this one to itself.
+        if *class == 15 {
+            let what = format!("{key} = 15 is the service class of management; use another");
+            return Err(Fault::at(written, what));
+        }
+    }
+    Ok(classes)
+}
+
+fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
+    let list = match &raw.mac {
+        None => false,
+        Some(written) => match text("mac", written)?.as_str() {
+            "generate" => false,
+            "list" => true,
+            _ => {
+                let what = format!(
+                    "mac = {} is not \"generate\" or \"list\"",
+                    written.get_ref()
+                );
+                return Err(Fault::at(written, what));
+            }
+        },
+    };
+    match (list, raw.macs.first(), &raw.mac) {
+        (true, None, Some(written)) if raw.pinned_macs.is_empty() => Err(Fault::at(
+            written,
+            "mac = \"list\" needs addresses; add macs = [\"02:00:00:00:00:01-02:00:00:00:00:ff\"]",
+        )),
+        (false, Some(first), _) => Err(Fault::at(
+            first,
+            "macs is there, but mac = \"generate\"; write mac = \"list\", or take macs out",
+        )),
+        (false, None, _) => Ok(MacSource::Generate),
+        (true, ..) => {
+            let ranges = raw.macs.iter().map(|written| mac_range("macs", written));
+            Ok(MacSource::List(ranges.collect::<Result<_, _>>()?))
+        }
+    }
+}
+
+fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> {
+    let mut macs: Vec<PinnedMac> = Vec::new();
+    for written in raw {
+        let raw = written.get_ref();
+        let mac = unicast_mac("mac", &raw.mac)?;
+        let port = exact("port", &raw.port)?;
+        if macs.iter().any(|other| other.mac == mac) {
+            let what = format!("mac = {} is there twice in {key}", raw.mac.get_ref());
+            return Err(Fault::at(&raw.mac, what));
+        }
+        macs.push(PinnedMac { mac, port });
+    }
+    Ok(macs)
+}
+
+fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> Result<(), Fault> {
+    for other in others {
+        let name = &other.name;
+        if other.id == switch.id {
+            let what = format!("id = {} is the switch {name:?}'s already", switch.id);
+            return Err(Fault::at(&raw.id, what));
+        }
+        if other.name == switch.name {
+            let what = format!("name = {name:?} is the switch {}'s already", other.id);
+            return Err(Fault::at(&raw.name, what));
+        }
+        if other.u_mcast_dlid == switch.u_mcast_dlid {
+            let what = format!(
+                "u_mcast_dlid = {} is the switch {name:?}'s already; use another",
+                switch.u_mcast_dlid
+            );
+            return Err(Fault::at(
+                raw.u_mcast_dlid.as_ref().unwrap_or(&raw.id),
+                what,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A number that may be left out.
+fn optional<T: TryFrom<i64>>(
+    key: &str,
+    written: &Option<Written>,
+    allowed: std::ops::RangeInclusive<i64>,
+    default: T,
+) -> Result<T, Fault> {
+    match written {
+        Some(written) => {
+            number(key, written, allowed).map(|number| T::try_from(number).unwrap_or(default))
+        }
+        None => Ok(default),
+    }
+}
+
+/// A number whose range was checked, and fits.
+fn narrow<T: TryFrom<i64> + Default>(number: i64) -> T {
+    T::try_from(number).unwrap_or_default()
+}

@@ -1,0 +1,123 @@
+//! Single values of the file. Errors name the key, the value and what is allowed.
+
+use std::ops::RangeInclusive;
+
+use toml::{Spanned, Value};
+use vnic::Mac;
+
+use super::file::Fault;
+
+/// A value and its place in the text.
+pub(super) type Written = Spanned<Value>;
+
+/// A number, or for the sake of hexadecimal habits one as a string.
+pub(super) fn number(
+    key: &str,
+    written: &Written,
+    allowed: RangeInclusive<i64>,
+) -> Result<i64, Fault> {
+    let number = read_number(written.get_ref());
+    number
+        .filter(|number| allowed.contains(number))
+        .ok_or_else(|| {
+            let (low, high) = (show(*allowed.start()), show(*allowed.end()));
+            let what = format!(
+                "{key} = {} is not a number from {low} to {high}",
+                written.get_ref()
+            );
+            Fault::at(written, what)
+        })
+}
+
+fn read_number(value: &Value) -> Option<i64> {
+    match value {
+        Value::Integer(number) => Some(*number),
+        Value::String(text) => match text.strip_prefix("0x") {
+            Some(digits) => i64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        },
+        _ => None,
+    }
+}
+
+/// Limits such as 0xf00000 are known in hexadecimal.
+fn show(limit: i64) -> String {
+    if limit > 0xffff {
+        format!("{limit:#x}")
+    } else {
+        limit.to_string()
+    }
+}
+
+/// A text that is not empty.
+pub(super) fn text(key: &str, written: &Written) -> Result<String, Fault> {
+    match written.get_ref() {
+        Value::String(text) if !text.is_empty() => Ok(text.clone()),
+        other => Err(Fault::at(
+            written,
+            format!("{key} = {other} is not a text in quotation marks"),
+        )),
+    }
+}
+
+/// An Ethernet address of one interface.
+pub(super) fn unicast_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
+    let text = text(key, written)?;
+    unicast(key, &text).map_err(|what| Fault::at(written, what))
+}
+
+/// Addresses: one, or two with a hyphen between them that are a range's ends.
+pub(super) fn mac_range(key: &str, written: &Written) -> Result<(Mac, Mac), Fault> {
+    let text = text(key, written)?;
+    let (low, high) = text.split_once('-').unwrap_or((&text, &text));
+    let range = (|| {
+        let (low, high) = (unicast(key, low.trim())?, unicast(key, high.trim())?);
+        if low > high {
+            return Err(format!(
+                "{key} = {text:?} ends before it begins; write the lower address first"
+            ));
+        }
+        // Else what is between them would not be unicast everywhere.
+        if low[0] != high[0] {
+            return Err(format!(
+                "{key} = {text:?} is too large; the first byte of both addresses must be the same"
+            ));
+        }
+        Ok((low, high))
+    })();
+    range.map_err(|what| Fault::at(written, what))
+}
+
+fn unicast(key: &str, text: &str) -> Result<Mac, String> {
+    match parse_mac(text) {
+        Some(mac) if mac[0] & 1 == 0 && mac != [0; 6] => Ok(mac),
+        Some(_) => Err(format!(
+            "{key} = {text:?} is a group's address or zero; one interface's is needed"
+        )),
+        None => Err(format!(
+            "{key} = {text:?} is not an Ethernet address such as \"02:00:00:00:00:01\""
+        )),
+    }
+}
+
+/// An Ethernet address of six pairs of hexadecimal digits with colons between them.
+#[must_use]
+pub fn parse_mac(text: &str) -> Option<Mac> {
+    let mut mac = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut mac {
+        let digits = parts.next().filter(|digits| digits.len() == 2)?;
+        if !digits.chars().all(|c| c.is_ascii_hexdigit()) {
+            return None;
+        }
+        *byte = u8::from_str_radix(digits, 16).ok()?;
+    }
+    parts.next().is_none().then_some(mac)
+}
+
+/// As [`parse_mac`] reads it.
+#[must_use]
+pub fn format_mac(mac: Mac) -> String {
+    let [a, b, c, d, e, f] = mac;
+    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+}

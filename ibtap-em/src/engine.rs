@@ -1,0 +1,490 @@
+//! The engine: it brings the fabric to what the configuration asks for, and keeps it there.
+//!
+//! It is level-triggered. What is known of each agent is compared with what is wanted, and the first
+//! difference becomes a request; its answer becomes knowledge, and so on until there is no difference. A
+//! message that is lost, doubled or late is one more difference at worst. Each agent has one request open
+//! at a time; for a virtual port the order is: hold it, set it up, tell it where the others are, give it
+//! its MAC table, have it forward.
+//!
+//! Messages and the time go in, messages and a deadline come out; it logs what it does.
+
+mod agent;
+mod answer;
+mod assign;
+mod claims;
+mod counters;
+mod explain;
+mod hear;
+mod next;
+mod request;
+mod switch;
+mod tables;
+mod transactions;
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use log::Level;
+use vnic::{Lid, Time};
+
+use crate::api::{
+    CountersInfo, DrainRequest, Drained, ExplainRequest, Explanation, MacInfo, PortInfo,
+    PortSelection, VeswInfo, VeswSelection,
+};
+use crate::config::{Config, PortKey};
+use crate::seam::{Destination, Endpoint, Inquiry, Manager, Outgoing, Overview};
+use crate::state::State;
+use agent::{Agent, AgentKey};
+use counters::Inquiries;
+use switch::Switch;
+use transactions::{Expired, Transactions};
+
+/// Agents that are known; more are not heard.
+const AGENTS_MAX: usize = 4096;
+/// Milliseconds in which agents are found before anything is taken away from those that forward.
+const DISCOVERY: u64 = 2_000;
+/// How long agents that are known from before are waited for, before anything is taken away.
+const HOLD: u64 = 10_000;
+/// When all are asked to tell of themselves, in milliseconds from the beginning; then each minute.
+const ASK_ALL: [u64; 3] = [0, 1_000, 3_000];
+const ASK_ALL_LATER: u64 = 60_000;
+/// How long a LID stays unused that was taken from a port, so that nobody sends to it any more.
+const QUARANTINE: u64 = 60_000;
+/// Until state that could not be written is tried again.
+const SAVE_AGAIN: u64 = 10_000;
+
+/// The Ethernet Manager without its way to the fabric and to the disk.
+#[derive(Debug)]
+pub struct Engine {
+    config: Config,
+    state: State,
+    /// State has changed since it was taken to be saved.
+    unsaved: bool,
+    /// Why it could not be saved, and when to try again.
+    save_failed: Option<(String, Time)>,
+    own: Option<Endpoint>,
+    /// Since when there is a fabric.
+    attached: Time,
+    active: bool,
+    agents: BTreeMap<AgentKey, Agent>,
+    by_endpoint: BTreeMap<Endpoint, AgentKey>,
+    switches: BTreeMap<u16, Switch>,
+    /// Who has a LID.
+    lids: BTreeMap<Lid, PortKey>,
+    /// Until when LIDs are in quarantine.
+    quarantine: BTreeMap<Lid, Time>,
+    open: Transactions,
+    /// Agents to look at, and the last one that was.
+    ready: BTreeSet<AgentKey>,
+    turn: Option<AgentKey>,
+    /// When agents are to be looked at.
+    wakes: BTreeSet<(Time, AgentKey)>,
+    out: VecDeque<Outgoing>,
+    ask_all: Time,
+    asked_all: usize,
+    inquiries: Inquiries,
+    done: Done,
+    /// What was told already, and is not told again while it is so.
+    told: BTreeSet<String>,
+    #[cfg(test)]
+    log: Vec<String>,
+}
+
+/// What was done since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Done {
+    requests: u64,
+    sets: u64,
+    repeated: u64,
+    given_up: u64,
+    refused: u64,
+    malformed: u64,
+    unexpected: u64,
+    traps: u64,
+    announcements: u64,
+    moves: u64,
+    saves_failed: u64,
+}
+
+impl Engine {
+    /// An engine that has nothing but what it is to do and what it did. `mark` was drawn for this run: by
+    /// it answers are told from those to other managers of this node.
+    #[must_use]
+    pub fn new(config: Config, state: State, mark: u32) -> Engine {
+        let mut engine = Engine {
+            open: Transactions::new(mark, config.em.poll_interval),
+            lids: state.members.iter().map(|(k, m)| (m.lid, *k)).collect(),
+            quarantine: state
+                .quarantined
+                .keys()
+                .map(|lid| (*lid, Time(0)))
+                .collect(),
+            config,
+            state,
+            unsaved: true,
+            save_failed: None,
+            own: None,
+            attached: Time(0),
+            active: false,
+            agents: BTreeMap::new(),
+            by_endpoint: BTreeMap::new(),
+            switches: BTreeMap::new(),
+            ready: BTreeSet::new(),
+            turn: None,
+            wakes: BTreeSet::new(),
+            out: VecDeque::new(),
+            ask_all: Time(0),
+            asked_all: 0,
+            inquiries: Inquiries::default(),
+            done: Done::default(),
+            told: BTreeSet::new(),
+            #[cfg(test)]
+            log: Vec::new(),
+        };
+        engine.make_switches(Time(0));
+        engine
+    }
+
+    /// What is to survive a restart.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    fn tell(&mut self, level: Level, text: impl Into<String>) {
+        let text = text.into();
+        log::log!(target: "ibtap_em", level, "{text}");
+        #[cfg(test)]
+        self.log.push(text);
+    }
+
+    /// [`Engine::tell`], unless it was told already; [`Engine::untell`] ends that.
+    fn tell_once(&mut self, level: Level, text: String) {
+        if self.told.len() < 4096 && self.told.insert(text.clone()) {
+            self.tell(level, text);
+        }
+    }
+
+    /// It may be told again.
+    fn untell(&mut self, begins: &str) {
+        self.told.retain(|text| !text.starts_with(begins));
+    }
+
+    /// How people know a port.
+    fn name(&self, key: PortKey) -> String {
+        let description = match self.agents.get(&AgentKey::of(key)) {
+            Some(agent) => Some(&agent.description),
+            None => self.state.members.get(&key).map(|m| &m.description),
+        };
+        match description.filter(|description| !description.is_empty()) {
+            Some(description) => format!("{description}:{}:{}", key.port, key.index),
+            None => key.to_string(),
+        }
+    }
+
+    /// An agent is to be looked at.
+    fn touch(&mut self, key: AgentKey) {
+        self.ready.insert(key);
+    }
+
+    /// When an agent is to be looked at next if nothing happens.
+    fn schedule(&mut self, now: Time, key: AgentKey) {
+        let Some(agent) = self.agents.get(&key) else {
+            return;
+        };
+        let retries = agent.ports.values().filter_map(|vport| vport.again);
+        let next = retries
+            .chain(agent.traps_again)
+            .filter(|time| *time > now && !agent.silent)
+            .chain([agent.next_poll])
+            .min();
+        if let Some(next) = next {
+            self.wakes.insert((next, key));
+        }
+    }
+
+    fn wake(&mut self, now: Time) {
+        while let Some((time, key)) = self.wakes.first().copied() {
+            if time > now {
+                return;
+            }
+            self.wakes.pop_first();
+            let interval = self.config.em.poll_interval;
+            if let Some(agent) = self.agents.get_mut(&key)
+                && agent.next_poll <= now
+            {
+                agent.next_poll = now.after(interval);
+                agent.silent = false;
+                agent.audit();
+            }
+            self.schedule(now, key);
+            self.touch(key);
+        }
+    }
+
+    fn expire(&mut self, now: Time) {
+        while let Some(expired) = self.open.expire(now) {
+            match expired {
+                Expired::Again { to, mad } => {
+                    self.done.repeated += 1;
+                    let to = Destination::Agent(to);
+                    self.out.push_back(Outgoing { to, mad });
+                }
+                Expired::GivenUp { agent, request } => self.given_up(now, agent, &request),
+            }
+        }
+    }
+
+    /// All agents are asked to tell of themselves.
+    fn ask_everybody(&mut self, now: Time) {
+        if self.own.is_none() || self.ask_all > now {
+            return;
+        }
+        self.asked_all += 1;
+        self.ask_all = match ASK_ALL.get(self.asked_all) {
+            Some(after) => self.attached.after(*after),
+            None => now.after(ASK_ALL_LATER),
+        };
+        self.out.push_back(Outgoing {
+            to: Destination::Group,
+            mad: request::Request::NodeInfo.encode(0),
+        });
+    }
+
+    fn end_quarantine(&mut self, now: Time) {
+        let before = self.quarantine.len();
+        let state = &mut self.state;
+        self.quarantine.retain(|lid, until| {
+            // What a former run has left begins with this one.
+            if *until == Time(0) {
+                *until = now.after(QUARANTINE);
+            }
+            let stays = *until > now;
+            if !stays {
+                state.quarantined.remove(lid);
+            }
+            stays
+        });
+        self.unsaved |= self.quarantine.len() != before;
+    }
+
+    /// Begins requests, each agent in its turn.
+    fn pump(&mut self, now: Time) {
+        while !self.open.is_full() {
+            let after = self.turn.and_then(|turn| {
+                let behind = (std::ops::Bound::Excluded(turn), std::ops::Bound::Unbounded);
+                self.ready.range(behind).next().copied()
+            });
+            let Some(key) = after.or_else(|| self.ready.first().copied()) else {
+                return;
+            };
+            self.turn = Some(key);
+            self.ready.remove(&key);
+            self.begin(now, key);
+            if self.unsaved {
+                // What was given is on the disk before anybody hears of it.
+                return;
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Time, key: AgentKey) {
+        self.schedule(now, key);
+        let Some(request) = self.next_request(now, key) else {
+            return;
+        };
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
+        if self.unsaved && request.is_set() {
+            self.ready.insert(key);
+            return;
+        }
+        self.done.requests += 1;
+        self.done.sets += u64::from(request.is_set());
+        let to = agent.at;
+        let (id, mad) = self.open.begin(now, key, to, request);
+        agent.busy = Some(id);
+        let to = Destination::Agent(to);
+        self.out.push_back(Outgoing { to, mad });
+    }
+
+    /// Everything open is given up; all is looked at again.
+    fn restart(&mut self, now: Time) {
+        self.out.clear();
+        self.attached = now;
+        self.ask_all = now;
+        self.asked_all = 0;
+        let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
+        for key in keys {
+            if let Some(agent) = self.agents.get_mut(&key) {
+                if let Some(id) = agent.busy.take() {
+                    self.open.cancel(id);
+                }
+                agent.silent = false;
+                agent.audit();
+            }
+            self.touch(key);
+        }
+        for switch in self.switches.values_mut() {
+            switch.settled = false;
+        }
+    }
+}
+
+impl Manager for Engine {
+    fn attach(&mut self, now: Time, own: Option<Endpoint>) {
+        if self.own == own {
+            return;
+        }
+        self.own = own;
+        self.restart(now);
+    }
+
+    fn set_active(&mut self, now: Time, active: bool) {
+        if self.active == active {
+            return;
+        }
+        self.active = active;
+        let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
+        for key in keys {
+            // What the former manager did last is seen first.
+            if let Some(agent) = self.agents.get_mut(&key) {
+                agent.audit();
+                for vport in agent.ports.values_mut() {
+                    vport.plan = None;
+                    vport.again = None;
+                    vport.failures = 0;
+                }
+            }
+            self.touch(key);
+        }
+        for id in self.switches.keys().copied().collect::<Vec<_>>() {
+            self.mark_dirty(now, id);
+        }
+    }
+
+    fn configure(&mut self, now: Time, config: Config) {
+        let interval = config.em.poll_interval;
+        self.config = config;
+        self.open.set_interval(interval);
+        self.told.clear();
+        self.make_switches(now);
+        let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
+        for key in keys {
+            self.match_ports(now, key);
+            self.touch(key);
+        }
+        self.release_strangers(now);
+    }
+
+    fn take_unsaved(&mut self, now: Time) -> Option<State> {
+        if let Some((_, again)) = &self.save_failed
+            && *again > now
+        {
+            return None;
+        }
+        if !self.unsaved && self.save_failed.is_none() {
+            return None;
+        }
+        self.unsaved = false;
+        if self.save_failed.take().is_some() {
+            self.untell("the state");
+        }
+        Some(self.state.clone())
+    }
+
+    fn not_saved(&mut self, now: Time, why: &str) {
+        self.done.saves_failed += 1;
+        self.save_failed = Some((why.into(), now.after(SAVE_AGAIN)));
+        self.tell(
+            Level::Error,
+            format!("{why}; going on with what is in memory, and trying again in 10 s"),
+        );
+    }
+
+    fn receive(&mut self, now: Time, from: Endpoint, mad: &[u8]) {
+        self.hear(now, from, mad);
+    }
+
+    fn advance(&mut self, now: Time) {
+        if self.own.is_none() {
+            return;
+        }
+        self.end_quarantine(now);
+        self.ask_everybody(now);
+        self.expire(now);
+        self.wake(now);
+        self.advance_switches(now);
+    }
+
+    fn poll_transmit(&mut self, now: Time) -> Option<Outgoing> {
+        self.own?;
+        let may_send = |engine: &Engine| !engine.unsaved || engine.save_failed.is_some();
+        if self.out.is_empty() && may_send(self) {
+            self.pump(now);
+        }
+        may_send(self).then(|| self.out.pop_front()).flatten()
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.own?;
+        let wake = self.wakes.first().map(|(time, _)| *time);
+        let quarantine = self.quarantine.values().copied().min();
+        let save = self.save_failed.as_ref().map(|(_, again)| *again);
+        let switches = self
+            .switches
+            .values()
+            .filter_map(|s| s.deadline(self.attached));
+        [
+            wake,
+            quarantine,
+            save,
+            Some(self.ask_all),
+            self.open.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(switches)
+        .min()
+    }
+
+    fn overview(&self, _now: Time) -> Overview {
+        self.show_overview()
+    }
+
+    fn vesws(&self, which: &VeswSelection) -> Result<Vec<VeswInfo>, String> {
+        self.show_switches(which)
+    }
+
+    fn ports(&self, now: Time, which: &VeswSelection) -> Result<Vec<PortInfo>, String> {
+        self.show_ports(now, which)
+    }
+
+    fn macs(&self, which: &VeswSelection) -> Result<Vec<MacInfo>, String> {
+        self.show_macs(which)
+    }
+
+    fn ask_counters(&mut self, now: Time, which: &PortSelection) -> Result<Inquiry, String> {
+        self.begin_inquiry(now, which)
+    }
+
+    fn take_counters(&mut self, inquiry: Inquiry) -> Option<Vec<CountersInfo>> {
+        self.end_inquiry(inquiry)
+    }
+
+    fn forget_counters(&mut self, inquiry: Inquiry) {
+        self.inquiries.forget(inquiry);
+    }
+
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String> {
+        self.explain_frame(request)
+    }
+
+    fn drain(&mut self, now: Time, request: &DrainRequest) -> Result<Drained, String> {
+        self.drain_target(now, request)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! What is known of an agent and its virtual ports.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use fabric::Qpn;
+use vnic::attribute::{NodeInfo, VeswPortInfo};
+use vnic::mad::ClassPortInfo;
+use vnic::{Mac, Time};
+
+use super::request::{CounterKind, List};
+use super::tables::{Layout, Page};
+use crate::config::PortKey;
+use crate::seam::{Endpoint, Inquiry};
+
+/// Polls in a row without an answer after which an agent is away.
+const AWAY: u32 = 3;
+/// Addresses of one port's list that are read.
+const LIST_MAX: usize = 4096;
+
+/// Which agent: a fabric port of a node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct AgentKey {
+    pub(super) guid: u64,
+    pub(super) port: u8,
+}
+
+impl AgentKey {
+    pub(super) const fn of(key: PortKey) -> AgentKey {
+        AgentKey {
+            guid: key.guid,
+            port: key.port,
+        }
+    }
+
+    pub(super) const fn vport(self, index: u8) -> PortKey {
+        PortKey {
+            guid: self.guid,
+            port: self.port,
+            index,
+        }
+    }
+}
+
+impl fmt::Display for AgentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}:{}", self.guid, self.port)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Agent {
+    pub(super) at: Endpoint,
+    pub(super) description: String,
+    pub(super) incarnation: u64,
+    pub(super) payload_max: u16,
+    pub(super) heard: Time,
+    /// Polls in a row that it has not answered.
+    pub(super) missed: u32,
+    /// It has not answered, and is asked nothing until the next poll.
+    pub(super) silent: bool,
+    pub(super) next_poll: Time,
+    pub(super) poll_due: bool,
+    pub(super) class_port: Option<ClassPortInfo>,
+    /// When it may be asked again to send traps to this manager, which it has refused.
+    pub(super) traps_again: Option<Time>,
+    /// The transaction that is open: there is one at a time, so that what is sent later is done later.
+    pub(super) busy: Option<u32>,
+    pub(super) asks: VecDeque<(u8, CounterKind, Inquiry)>,
+    pub(super) ports: BTreeMap<u8, Vport>,
+}
+
+impl Agent {
+    pub(super) fn new(now: Time, at: Endpoint, info: &NodeInfo) -> Agent {
+        Agent {
+            at,
+            description: info.description.clone(),
+            incarnation: info.incarnation,
+            payload_max: info.payload_max,
+            heard: now,
+            missed: 0,
+            silent: false,
+            next_poll: now,
+            poll_due: false,
+            class_port: None,
+            traps_again: None,
+            busy: None,
+            asks: VecDeque::new(),
+            ports: BTreeMap::new(),
+        }
+    }
+
+    pub(super) const fn is_away(&self) -> bool {
+        self.missed >= AWAY
+    }
+
+    /// Whether it has just become away.
+    pub(super) const fn went_away(&self) -> bool {
+        self.missed == AWAY
+    }
+
+    /// It has forgotten everything, or that is not known.
+    pub(super) fn forget(&mut self) {
+        self.class_port = None;
+        self.traps_again = None;
+        for vport in self.ports.values_mut() {
+            vport.forget();
+        }
+    }
+
+    /// All of it is looked at again.
+    pub(super) fn audit(&mut self) {
+        self.poll_due = true;
+        self.class_port = None;
+        for vport in self.ports.values_mut() {
+            vport.info_due = true;
+            vport.directory_due = true;
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Vport {
+    /// The interface's name; none where the node has not named this port.
+    pub(super) interface: Option<String>,
+    /// `None` where the agent has told of none.
+    pub(super) qpn: Option<Qpn>,
+    /// The switch that the configuration puts it on.
+    pub(super) switch: Option<u16>,
+    pub(super) info: Option<VeswPortInfo>,
+    pub(super) info_due: bool,
+    /// What the agent calls its directory; 0: it has none.
+    pub(super) directory: Option<u32>,
+    pub(super) directory_due: bool,
+    /// Entries that it has of the one that is being sent, and how that is called.
+    pub(super) directory_sent: (u32, u16),
+    /// The agent's table, where that is known.
+    pub(super) layout: Option<Layout>,
+    /// A table that is being read, and how it is called.
+    pub(super) reading: Option<(u32, Layout, u16)>,
+    /// A table that is being sent, and how it is called.
+    pub(super) plan: Option<(u32, VecDeque<Page>)>,
+    pub(super) unicast: MacList,
+    pub(super) multicast: MacList,
+    /// Why it cannot be set up, a sentence.
+    pub(super) refused: Option<String>,
+    pub(super) failures: u32,
+    /// When it is tried again.
+    pub(super) again: Option<Time>,
+}
+
+impl Vport {
+    fn forget(&mut self) {
+        *self = Vport {
+            interface: self.interface.take(),
+            qpn: self.qpn,
+            switch: self.switch,
+            ..Vport::default()
+        };
+    }
+
+    /// Whether the agent has made it.
+    pub(super) fn exists(&self) -> bool {
+        // One that does not exist has a link status of 0 (kernel opa_vnic_vema.c, `vema_get_pod_values`).
+        self.info
+            .as_ref()
+            .is_some_and(|info| info.eth_link_status != 0)
+    }
+
+    pub(super) fn list(&mut self, which: List) -> &mut MacList {
+        match which {
+            List::Unicast => &mut self.unicast,
+            List::Multicast => &mut self.multicast,
+        }
+    }
+
+    /// The list that is to be read next, and from where.
+    pub(super) fn list_to_read(&self) -> Option<(List, u16)> {
+        let info = self.info.as_ref().filter(|_| self.exists())?;
+        let unicast = self.unicast.next(info.uc_macs_gen_count);
+        let multicast = self.multicast.next(info.mc_macs_gen_count);
+        unicast
+            .map(|start| (List::Unicast, start))
+            .or_else(|| multicast.map(|start| (List::Multicast, start)))
+    }
+
+    /// What it says it has was read.
+    pub(super) fn is_read(&self) -> bool {
+        self.info.is_some() && self.list_to_read().is_none()
+    }
+
+    pub(super) fn set_info(&mut self, info: VeswPortInfo) {
+        let digest = |info: &VeswPortInfo| info.mac_tbl_digest;
+        if self.info.as_ref().map(digest) != Some(info.mac_tbl_digest) {
+            self.layout = None;
+            self.plan = None;
+            self.reading = None;
+        }
+        if info.eth_link_status == 0 {
+            self.directory = Some(0);
+        }
+        self.info = Some(info);
+        self.info_due = false;
+    }
+
+    /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.
+    pub(super) fn back_off(&mut self, now: Time, most: u64) {
+        let pause = (1000 << self.failures.min(6)).min(most);
+        self.failures += 1;
+        self.again = Some(now.after(pause));
+        self.info_due = true;
+        self.directory_due = true;
+        self.directory_sent = (0, 0);
+        self.reading = None;
+        self.plan = None;
+    }
+}
+
+/// A list of addresses, read in pages.
+#[derive(Debug, Default)]
+pub(super) struct MacList {
+    /// As it was read whole.
+    pub(super) macs: Arc<BTreeSet<Mac>>,
+    /// The generation of that.
+    generation: Option<u16>,
+    /// Read of it so far, and of which generation.
+    part: Option<(u16, Vec<Mac>)>,
+    /// It has changed, whatever its generation.
+    pub(super) due: bool,
+}
+
+impl MacList {
+    /// Where to read on, if it is to be read.
+    fn next(&self, generation: u16) -> Option<u16> {
+        match &self.part {
+            Some((_, macs)) => u16::try_from(macs.len()).ok(),
+            None => (self.due || self.generation != Some(generation)).then_some(0),
+        }
+    }
+
+    /// Takes a page. Pages of two generations do not belong together: it begins anew. Returns whether the
+    /// list is whole.
+    pub(super) fn page(&mut self, asked: u16, page: &vnic::mad::MacList) -> bool {
+        let (generation, mut macs) = match self.part.take() {
+            Some((generation, macs)) if asked != 0 => (generation, macs),
+            _ => (page.gen_count, Vec::new()),
+        };
+        if generation != page.gen_count {
+            self.part = Some((page.gen_count, Vec::new()));
+            return false;
+        }
+        macs.extend(&page.macs);
+        if !page.macs.is_empty() && macs.len() < usize::from(page.total).min(LIST_MAX) {
+            self.part = Some((generation, macs));
+            return false;
+        }
+        let unicast_or_group = macs.into_iter().filter(|mac| *mac != [0; 6]);
+        self.macs = Arc::new(unicast_or_group.collect());
+        self.generation = Some(generation);
+        self.due = false;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(start: u16, count: u8, total: u16, gen_count: u16) -> vnic::mad::MacList {
+        let macs = (0..count).map(|n| [2, 0, 0, 0, start as u8, n]).collect();
+        vnic::mad::MacList {
+            start,
+            total,
+            gen_count,
+            macs,
+        }
+    }
+
+    // E08
+    #[test]
+    fn e08_pages_begin_anew_when_the_generation_changes() {
+        let mut list = MacList::default();
+        assert_eq!(list.next(7), Some(0));
+        assert!(!list.page(0, &page(0, 100, 250, 7)));
+        assert_eq!(list.next(7), Some(100));
+        assert!(!list.page(100, &page(100, 100, 250, 7)));
+        // The list has changed meanwhile.
+        assert!(!list.page(200, &page(200, 50, 249, 8)));
+        assert_eq!(list.next(8), Some(0));
+        assert!(!list.page(0, &page(0, 200, 249, 8)));
+        assert!(list.page(200, &page(200, 49, 249, 8)));
+        assert_eq!(list.macs.len(), 249);
+        assert_eq!(list.next(8), None);
+        assert_eq!(list.next(9), Some(0));
+    }
+
+    #[test]
+    fn a_list_that_promises_more_than_it_has_ends() {
+        let mut list = MacList::default();
+        assert!(!list.page(0, &page(0, 1, 1000, 1)));
+        assert!(list.page(1, &page(1, 0, 1000, 1)));
+        assert_eq!(list.macs.len(), 1);
+        let mut list = MacList::default();
+        let mut pages = 0;
+        while let Some(start) = list.next(1) {
+            let _ = list.page(start, &page(start, 200, u16::MAX, 1));
+            pages += 1;
+        }
+        assert!(pages <= LIST_MAX / 200 + 1, "{pages}");
+    }
+}

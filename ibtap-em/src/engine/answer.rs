@@ -1,0 +1,321 @@
+//! What answers say, and what follows from it.
+
+use log::Level;
+use vnic::Time;
+use vnic::attribute::{ConfigState, LidDirectory, NodeInfo, VeswPortInfo};
+use vnic::mad::{Attribute, ClassPortInfo, MacEntries, Mad, status};
+use vnic::table::MAC_TABLE_ENTRIES;
+
+use super::Engine;
+use super::agent::{AgentKey, Vport};
+use super::request::{List, Request, page};
+use super::tables::Page;
+use crate::seam::Endpoint;
+
+/// Milliseconds between two attempts of what an agent refuses, at most.
+const BACK_OFF: u64 = 60_000;
+
+/// Why an answer is no good.
+enum Failure {
+    Refused(u16),
+    Malformed,
+}
+
+impl Engine {
+    pub(super) fn take_answer(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        from: Endpoint,
+        request: Request,
+        mad: &Mad<'_>,
+    ) {
+        let failure = match self.try_answer(now, key, from, &request, mad) {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        match failure {
+            Failure::Refused(_) => self.done.refused += 1,
+            Failure::Malformed => self.done.malformed += 1,
+        }
+        self.fail(now, key, &request, &failure);
+    }
+
+    fn try_answer(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        from: Endpoint,
+        request: &Request,
+        mad: &Mad<'_>,
+    ) -> Result<(), Failure> {
+        let code = mad.header.status.get();
+        if let Request::GetCounters(index, kind, inquiry) = request {
+            self.take_counters_answer(key, *index, *kind, *inquiry, code, mad);
+            return Ok(());
+        }
+        if code != status::OK {
+            return Err(Failure::Refused(code));
+        }
+        match request {
+            Request::NodeInfo => {
+                let info = read::<NodeInfo>(mad)?;
+                self.hear_node(now, from, &info);
+            }
+            Request::GetClassPortInfo | Request::SetTraps(..) => {
+                let info = read::<ClassPortInfo>(mad)?;
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.class_port = Some(info);
+                    agent.traps_again = None;
+                }
+            }
+            Request::GetInfo(index) | Request::SetInfo(index, _) | Request::Delete(index) => {
+                let info = read::<VeswPortInfo>(mad)?;
+                self.take_info(now, key, *index, request, info);
+            }
+            Request::GetDirectory(index) => {
+                let directory = read::<LidDirectory>(mad)?;
+                if let Some(vport) = self.vport(key, *index) {
+                    vport.directory = Some(directory.digest);
+                    vport.directory_due = false;
+                }
+            }
+            Request::SetDirectory(index, sent) => {
+                let taken = read::<LidDirectory>(mad)?;
+                self.take_directory(now, key, *index, sent, &taken);
+            }
+            Request::GetTable(index, offset) => {
+                let entries = read::<MacEntries>(mad)?;
+                if let Some(vport) = self.vport(key, *index) {
+                    take_table(vport, *offset, &entries)?;
+                }
+            }
+            Request::SetTable(index, sent, digest) => {
+                let entries = read::<MacEntries>(mad)?;
+                if let Some(vport) = self.vport(key, *index) {
+                    table_set(vport, sent, *digest, &entries)?;
+                }
+            }
+            Request::GetList(index, list, start) => {
+                let macs = read::<vnic::mad::MacList>(mad)?;
+                self.take_list(now, key, *index, *list, *start, &macs);
+            }
+            Request::GetCounters(..) => {}
+        }
+        Ok(())
+    }
+
+    fn vport(&mut self, key: AgentKey, index: u8) -> Option<&mut Vport> {
+        self.agents.get_mut(&key)?.ports.get_mut(&index)
+    }
+
+    fn take_info(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        index: u8,
+        request: &Request,
+        info: VeswPortInfo,
+    ) {
+        let port = key.vport(index);
+        let Some(vport) = self.vport(key, index) else {
+            return;
+        };
+        let forwards = |info: &VeswPortInfo| info.config_state == ConfigState::Forwarding;
+        let began = !vport.info.as_ref().is_some_and(forwards) && forwards(&info);
+        let existed = vport.exists();
+        let (vesw, lid, mtu) = (info.vesw_id, info.encap_slid, info.eth_mtu);
+        vport.set_info(info);
+        if vport.exists() && !existed {
+            // What it has it has of somebody else, or of itself.
+            vport.directory = None;
+        }
+        let set = matches!(request, Request::SetInfo(..));
+        if set {
+            vport.refused = None;
+            vport.failures = 0;
+            vport.again = None;
+        }
+        if set && began {
+            let name = self.name(port);
+            self.tell(
+                Level::Info,
+                format!("{name} forwards on the switch {vesw}, LID {lid}, MTU {mtu}"),
+            );
+        }
+        self.report_macs(now, port);
+    }
+
+    fn take_directory(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        index: u8,
+        sent: &LidDirectory,
+        taken: &LidDirectory,
+    ) {
+        let Some(vport) = self.vport(key, index) else {
+            return;
+        };
+        if taken.digest == sent.digest && taken.start >= sent.total {
+            vport.directory = Some(sent.digest);
+            vport.directory_due = false;
+            vport.directory_sent = (0, 0);
+            vport.failures = 0;
+        } else if taken.digest == sent.digest && taken.start > sent.start {
+            vport.directory_sent = (sent.digest, taken.start);
+        } else {
+            // It has lost what it had of it, and does not take this.
+            vport.back_off(now, BACK_OFF);
+            self.schedule(now, key);
+        }
+    }
+
+    fn take_list(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        index: u8,
+        list: List,
+        start: u16,
+        page: &vnic::mad::MacList,
+    ) {
+        let Some(vport) = self.vport(key, index) else {
+            return;
+        };
+        if !vport.list(list).page(start, page) {
+            return;
+        }
+        if let Some(info) = &mut vport.info {
+            match list {
+                List::Unicast => info.uc_macs_gen_count = page.gen_count,
+                List::Multicast => info.mc_macs_gen_count = page.gen_count,
+            }
+        }
+        self.report_macs(now, key.vport(index));
+    }
+
+    /// An agent has refused something, or has answered nonsense: it is tried again later.
+    fn fail(&mut self, now: Time, key: AgentKey, request: &Request, failure: &Failure) {
+        let why = match failure {
+            Failure::Refused(status) => {
+                let name = vnic::mad::status_name(*status).unwrap_or("unknown");
+                format!("its agent refuses with status {status:#06x}, {name}")
+            }
+            Failure::Malformed => "its agent answers what cannot be understood".into(),
+        };
+        let what = vnic::mad::attribute_name(request.attribute()).unwrap_or_default();
+        match request {
+            Request::NodeInfo => {
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.poll_due = false;
+                }
+            }
+            Request::GetClassPortInfo => {
+                // It goes on without traps; polls tell all that they would.
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.class_port = Some(ClassPortInfo::default());
+                    agent.traps_again = Some(now.after(BACK_OFF));
+                }
+            }
+            Request::SetTraps(..) => {
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.traps_again = Some(now.after(BACK_OFF / 6));
+                }
+                self.tell_once(
+                    Level::Warn,
+                    format!(
+                        "{key} sends its traps elsewhere: {why}; perhaps another manager has it"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        let Some(index) = request.index() else {
+            self.schedule(now, key);
+            return;
+        };
+        let port = key.vport(index);
+        let Some(vport) = self.vport(key, index) else {
+            return;
+        };
+        vport.layout = None;
+        vport.back_off(now, BACK_OFF);
+        match request {
+            // There is none, or it does not know of such a thing.
+            Request::GetDirectory(_) => {
+                vport.directory = Some(0);
+                vport.directory_due = false;
+            }
+            Request::GetList(_, list, start) => {
+                let empty = vnic::mad::MacList {
+                    gen_count: match list {
+                        List::Unicast => vport.info.as_ref().map_or(0, |i| i.uc_macs_gen_count),
+                        List::Multicast => vport.info.as_ref().map_or(0, |i| i.mc_macs_gen_count),
+                    },
+                    ..vnic::mad::MacList::default()
+                };
+                let _ = start;
+                let _ = vport.list(*list).page(0, &empty);
+            }
+            _ => {}
+        }
+        if request.is_set() {
+            self.refuse(port, format!("{why} ({what})"));
+        }
+        self.schedule(now, key);
+    }
+}
+
+fn read<A: Attribute>(mad: &Mad<'_>) -> Result<A, Failure> {
+    mad.attribute().map_err(|_| Failure::Malformed)
+}
+
+/// A page of a table that is being read.
+fn take_table(vport: &mut Vport, asked: u16, entries: &MacEntries) -> Result<(), Failure> {
+    let Some((digest, mut layout, place)) = vport.reading.take() else {
+        return Ok(());
+    };
+    if place != asked || entries.offset != asked || entries.entries.is_empty() {
+        return Err(Failure::Malformed);
+    }
+    if entries.digest != digest {
+        // It has become another one meanwhile.
+        vport.info_due = true;
+        return Ok(());
+    }
+    let read = page(entries);
+    layout.apply(&read);
+    let next = usize::from(place) + read.entries.len();
+    if next >= MAC_TABLE_ENTRIES {
+        vport.layout = Some(layout);
+    } else {
+        vport.reading = Some((digest, layout, u16::try_from(next).unwrap_or(u16::MAX)));
+    }
+    Ok(())
+}
+
+/// A page was taken.
+fn table_set(
+    vport: &mut Vport,
+    sent: &Page,
+    digest: u32,
+    entries: &MacEntries,
+) -> Result<(), Failure> {
+    if entries.digest != digest {
+        return Err(Failure::Malformed);
+    }
+    if let Some(layout) = &mut vport.layout {
+        layout.apply(sent);
+    }
+    if let Some((_, pages)) = &mut vport.plan
+        && pages.front() == Some(sent)
+    {
+        pages.pop_front();
+    }
+    if let Some(info) = &mut vport.info {
+        info.mac_tbl_digest = digest;
+    }
+    vport.failures = 0;
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! What virtual ports are given: LID, address, number. All of it is remembered.
+
+use fabric::Qpn;
+use log::Level;
+use vnic::{Lid, Mac, Time, generated_mac};
+
+use super::agent::AgentKey;
+use super::{Engine, QUARANTINE};
+use crate::config::{MacSource, PortKey, SwitchConfig};
+use crate::state::{MEMBERS_MAX, Member};
+
+/// The first LID that is given: 1 is what traps are sent to.
+const FIRST: u32 = 2;
+/// The last.
+const LAST: u32 = 0xef_ffff;
+
+impl Engine {
+    /// Sees to it that a port that is on a switch has what it needs. What it needs first of all is to be
+    /// known: a port that forwards already keeps its LID.
+    pub(super) fn ensure_member(&mut self, now: Time, key: PortKey) {
+        let agent = AgentKey::of(key);
+        let Some((agent, vport)) = self.agents.get(&agent).and_then(|agent| {
+            let vport = agent.ports.get(&key.index)?;
+            Some((agent, vport))
+        }) else {
+            return;
+        };
+        let (Some(id), Some(info)) = (vport.switch, &vport.info) else {
+            return;
+        };
+        let Some(config) = self.config.switch(id).cloned() else {
+            return;
+        };
+        let reported = (info.vesw_id == id && info.encap_slid.is_unicast()).then_some(info);
+        let reported = reported.map(|info| (info.encap_slid, info.base_mac_addr, info.port_num));
+        let member = Member {
+            vesw: id,
+            lid: Lid::NONE,
+            mac: [0; 6],
+            port_num: 0,
+            description: agent.description.clone(),
+            interface: vport.interface.clone().unwrap_or_default(),
+            gid: agent.at.gid,
+            qpn: vport.qpn.unwrap_or(Qpn::new(0)),
+            payload_max: agent.payload_max,
+            gone: false,
+            drained: false,
+        };
+        let given = self.state.members.get(&key);
+        // Another manager's word counts while this one is not the one.
+        let follow = given.is_none_or(|given| given.vesw != id) || !self.active;
+        let reported = reported
+            .filter(|(lid, ..)| follow && self.lids.get(lid).is_none_or(|owner| *owner == key));
+        if given.is_none() && reported.is_none() && !self.active {
+            return;
+        }
+        let mut member = member;
+        match (given, reported) {
+            (_, Some((lid, mac, port_num))) => {
+                member.lid = lid;
+                member.mac = mac;
+                member.port_num = port_num;
+            }
+            (Some(given), None) => {
+                member.lid = given.lid;
+                if given.vesw == id {
+                    member.mac = given.mac;
+                    member.port_num = given.port_num;
+                }
+            }
+            (None, None) => {}
+        }
+        member.drained = given.is_some_and(|given| given.drained);
+        self.complete(now, key, &config, member);
+    }
+
+    /// Fills in what is missing, and keeps it.
+    fn complete(&mut self, now: Time, key: PortKey, config: &SwitchConfig, mut member: Member) {
+        if !member.lid.is_unicast() {
+            let Some(lid) = self.free_lid(key) else {
+                self.refuse(key, "there is no LID left".into());
+                return;
+            };
+            member.lid = lid;
+        }
+        match self.choose_mac(key, config, &member) {
+            Some(mac) => member.mac = mac,
+            None => {
+                let what = format!("no address of the list of {:?} is left", config.name);
+                self.refuse(key, what);
+                return;
+            }
+        }
+        let taken = |num: u32| {
+            let mut others = self.state.members.iter();
+            others.any(|(k, m)| *k != key && m.vesw == config.id && m.port_num == num)
+        };
+        if member.port_num == 0 || (self.active && taken(member.port_num)) {
+            member.port_num = self.free_number(key, config.id);
+        }
+        let before = self.state.members.get(&key);
+        if before == Some(&member) {
+            return;
+        }
+        if before.is_none() && self.state.members.len() >= MEMBERS_MAX && !self.evict(now) {
+            self.refuse(key, "too many virtual ports are known".into());
+            return;
+        }
+        let before = self.state.members.insert(key, member.clone());
+        self.unsaved = true;
+        if let Some(before) = before {
+            if before.lid != member.lid {
+                self.lids.remove(&before.lid);
+                self.quarantine_lid(now, before.lid, key);
+            }
+            if before.vesw != member.vesw {
+                self.leave(now, key, before.vesw);
+            }
+        }
+        self.quarantine.remove(&member.lid);
+        self.state.quarantined.remove(&member.lid);
+        self.lids.insert(member.lid, key);
+        self.join(now, key, member.vesw);
+    }
+
+    /// A LID that depends on the port alone, as long as it is free: who has lost its state gives the same.
+    fn free_lid(&self, key: PortKey) -> Option<Lid> {
+        let mut seed = key.guid.to_be_bytes().to_vec();
+        seed.extend([key.port, key.index]);
+        let many = LAST - FIRST + 1;
+        let first = crc32fast::hash(&seed) % many;
+        // Far fewer than this are taken.
+        (0..=2 * MEMBERS_MAX as u32)
+            .map(|step| Lid::new(FIRST + (first + step) % many))
+            .find(|lid| {
+                let quarantined = self.state.quarantined.get(lid);
+                !self.lids.contains_key(lid) && quarantined.is_none_or(|owner| *owner == key)
+            })
+    }
+
+    fn free_number(&self, key: PortKey, vesw: u16) -> u32 {
+        let members = self.state.members.iter();
+        let taken: std::collections::BTreeSet<u32> = members
+            .filter(|(k, member)| **k != key && member.vesw == vesw)
+            .map(|(_, member)| member.port_num)
+            .collect();
+        (1..)
+            .find(|number| !taken.contains(number))
+            .unwrap_or(u32::MAX)
+    }
+
+    /// The address of a port's interface: the one that names it, else as the switch makes them.
+    fn choose_mac(&self, key: PortKey, config: &SwitchConfig, member: &Member) -> Option<Mac> {
+        let pinned = config
+            .pinned_macs
+            .iter()
+            .find(|pinned| pinned.port.matches(&member.description, key));
+        if let Some(pinned) = pinned {
+            return Some(pinned.mac);
+        }
+        let ranges = match &config.macs {
+            MacSource::Generate => {
+                let (fabric, id) = (config.fabric_id, config.id);
+                return Some(generated_mac(fabric, id, member.lid, false));
+            }
+            MacSource::List(ranges) => ranges,
+        };
+        let others: std::collections::BTreeSet<Mac> = self
+            .state
+            .members
+            .iter()
+            .filter(|(other, m)| **other != key && m.vesw == config.id)
+            .map(|(_, m)| m.mac)
+            .chain(config.pinned_macs.iter().map(|pinned| pinned.mac))
+            .collect();
+        let within = |mac: &Mac| ranges.iter().any(|(low, high)| low <= mac && mac <= high);
+        if within(&member.mac) && !others.contains(&member.mac) {
+            return Some(member.mac);
+        }
+        ranges
+            .iter()
+            .flat_map(|(low, high)| number(*low)..=number(*high))
+            .take(2 * MEMBERS_MAX)
+            .map(address)
+            .find(|mac| !others.contains(mac))
+    }
+
+    /// Forgets one that is gone, for a new one.
+    fn evict(&mut self, now: Time) -> bool {
+        let gone = self.state.members.iter().find(|(_, member)| member.gone);
+        let gone = gone.map(|(key, _)| *key);
+        if let Some(key) = gone {
+            self.release(now, key);
+        }
+        gone.is_some()
+    }
+
+    /// A port is on no switch any more: what it had is free, its LID after a while.
+    pub(super) fn release(&mut self, now: Time, key: PortKey) {
+        let Some(member) = self.state.members.remove(&key) else {
+            return;
+        };
+        self.unsaved = true;
+        self.lids.remove(&member.lid);
+        self.quarantine_lid(now, member.lid, key);
+        self.leave(now, key, member.vesw);
+        let name = self.name(key);
+        self.tell(
+            Level::Info,
+            format!(
+                "{name} has left the switch {}; LID {}",
+                member.vesw, member.lid
+            ),
+        );
+    }
+
+    /// Ports that are not there, and that no switch has as members any more.
+    pub(super) fn release_strangers(&mut self, now: Time) {
+        let strangers: Vec<PortKey> = self
+            .state
+            .members
+            .iter()
+            .filter(|(key, member)| {
+                let here = self.agents.contains_key(&AgentKey::of(**key));
+                let switch = self.config.switch(member.vesw);
+                let on_it = |switch: &SwitchConfig| {
+                    let mut members = switch.members.iter();
+                    members.any(|pattern| pattern.matches(&member.description, **key))
+                };
+                !here && !switch.is_some_and(on_it)
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        for key in strangers {
+            self.release(now, key);
+        }
+    }
+
+    fn quarantine_lid(&mut self, now: Time, lid: Lid, key: PortKey) {
+        self.state.quarantined.insert(lid, key);
+        self.quarantine.insert(lid, now.after(QUARANTINE));
+    }
+
+    /// A port cannot be on its switch; said once.
+    pub(super) fn refuse(&mut self, key: PortKey, why: String) {
+        let name = self.name(key);
+        let Some(vport) = self
+            .agents
+            .get_mut(&AgentKey::of(key))
+            .and_then(|agent| agent.ports.get_mut(&key.index))
+        else {
+            return;
+        };
+        if vport.refused.as_ref() != Some(&why) {
+            vport.refused = Some(why.clone());
+            self.tell(Level::Warn, format!("{name} is not set up: {why}"));
+        }
+    }
+}
+
+fn number(mac: Mac) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+fn address(number: u64) -> Mac {
+    let [_, _, a, b, c, d, e, f] = number.to_be_bytes();
+    [a, b, c, d, e, f]
+}

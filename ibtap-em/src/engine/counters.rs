@@ -1,0 +1,204 @@
+//! Counters that somebody asks for.
+
+use std::collections::BTreeMap;
+
+use vnic::Time;
+use vnic::mad::{ErrorCounters, Mad, SummaryCounters, status};
+
+use super::Engine;
+use super::agent::AgentKey;
+use super::request::CounterKind;
+use crate::api::{CountersInfo, PortSelection};
+use crate::config::{Pattern, PortKey};
+use crate::seam::Inquiry;
+use ibtap::api::Counters;
+
+/// Inquiries that may be open; the oldest is forgotten for a new one.
+const INQUIRIES_MAX: usize = 64;
+/// Counters of VeswPortSummaryCounters; the driver has more, which are not in it.
+const SUMMARY: [&str; 28] = [
+    "tx_errors",
+    "rx_errors",
+    "tx_packets",
+    "rx_packets",
+    "tx_bytes",
+    "rx_bytes",
+    "tx_unicast",
+    "tx_mcastbcast",
+    "tx_untagged",
+    "tx_vlan",
+    "tx_64_size",
+    "tx_65_127",
+    "tx_128_255",
+    "tx_256_511",
+    "tx_512_1023",
+    "tx_1024_1518",
+    "tx_1519_max",
+    "rx_unicast",
+    "rx_mcastbcast",
+    "rx_untagged",
+    "rx_vlan",
+    "rx_64_size",
+    "rx_65_127",
+    "rx_128_255",
+    "rx_256_511",
+    "rx_512_1023",
+    "rx_1024_1518",
+    "rx_1519_max",
+];
+
+#[derive(Debug, Default)]
+pub(super) struct Inquiries {
+    last: u64,
+    open: BTreeMap<Inquiry, BTreeMap<PortKey, Asked>>,
+}
+
+#[derive(Debug, Default)]
+struct Asked {
+    summary: Option<Box<SummaryCounters>>,
+    errors: Option<Box<ErrorCounters>>,
+    problem: Option<String>,
+}
+
+impl Asked {
+    fn is_done(&self) -> bool {
+        self.problem.is_some() || (self.summary.is_some() && self.errors.is_some())
+    }
+
+    fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        if let Some(summary) = &self.summary {
+            let named = summary.counters.named();
+            counters.add(SUMMARY.iter().filter_map(|name| {
+                let value = named.iter().find(|(known, _)| known == name)?.1;
+                Some((*name, value))
+            }));
+        }
+        if let Some(e) = &self.errors {
+            counters.add([
+                ("tx_smac_filt", e.tx_smac_filt),
+                ("tx_dlid_zero", e.tx_dlid_zero),
+                ("tx_logic", e.tx_logic),
+                ("tx_drop_state", e.tx_drop_state),
+                ("rx_bad_veswid", e.rx_bad_veswid),
+                ("rx_runt", e.rx_runt),
+                ("rx_oversize", e.rx_oversize),
+                ("rx_eth_down", e.rx_eth_down),
+                ("rx_drop_state", e.rx_drop_state),
+                ("rx_logic", e.rx_logic),
+            ]);
+        }
+        counters
+    }
+}
+
+impl Inquiries {
+    pub(super) fn forget(&mut self, inquiry: Inquiry) {
+        self.open.remove(&inquiry);
+    }
+
+    fn entry(&mut self, inquiry: Inquiry, port: PortKey) -> Option<&mut Asked> {
+        self.open.get_mut(&inquiry)?.get_mut(&port)
+    }
+}
+
+impl Engine {
+    pub(super) fn begin_inquiry(
+        &mut self,
+        _now: Time,
+        which: &PortSelection,
+    ) -> Result<Inquiry, String> {
+        let pattern: Option<Pattern> = match &which.port {
+            Some(text) => Some(text.parse()?),
+            None => None,
+        };
+        let mut asked = BTreeMap::new();
+        for (key, member) in &self.state.members {
+            let fits = pattern
+                .as_ref()
+                .is_none_or(|pattern| pattern.matches(&member.description, *key));
+            if fits {
+                asked.insert(*key, Asked::default());
+            }
+        }
+        if let Some(pattern) = pattern.filter(|_| asked.is_empty()) {
+            return Err(format!(
+                "no member of a switch is {pattern}; `ibtap-em port` lists them"
+            ));
+        }
+        self.inquiries.last += 1;
+        let inquiry = Inquiry(self.inquiries.last);
+        for (key, asked) in &mut asked {
+            let agent = AgentKey::of(*key);
+            match self.agents.get_mut(&agent) {
+                Some(known) if !known.silent && self.own.is_some() => {
+                    for kind in [CounterKind::Summary, CounterKind::Errors] {
+                        known.asks.push_back((key.index, kind, inquiry));
+                    }
+                    self.ready.insert(agent);
+                }
+                _ => asked.problem = Some("its agent does not answer".into()),
+            }
+        }
+        if self.inquiries.open.len() >= INQUIRIES_MAX {
+            self.inquiries.open.pop_first();
+        }
+        self.inquiries.open.insert(inquiry, asked);
+        Ok(inquiry)
+    }
+
+    pub(super) fn end_inquiry(&mut self, inquiry: Inquiry) -> Option<Vec<CountersInfo>> {
+        let asked = self.inquiries.open.get(&inquiry)?;
+        if !asked.values().all(Asked::is_done) {
+            return None;
+        }
+        let asked = self.inquiries.open.remove(&inquiry)?;
+        let all = asked.into_iter().map(|(key, asked)| CountersInfo {
+            port: key.to_string(),
+            name: self.name(key),
+            vesw: self.vesw_name(key),
+            counters: asked.counters(),
+            problem: asked.problem,
+        });
+        Some(all.collect())
+    }
+
+    pub(super) fn take_counters_answer(
+        &mut self,
+        key: AgentKey,
+        index: u8,
+        kind: CounterKind,
+        inquiry: Inquiry,
+        code: u16,
+        mad: &Mad<'_>,
+    ) {
+        let problem = match code {
+            status::OK => "its agent answers what cannot be understood",
+            status::INVALID => "its agent has no such port any more",
+            _ => "its agent refuses",
+        };
+        let Some(asked) = self.inquiries.entry(inquiry, key.vport(index)) else {
+            return;
+        };
+        let read = match (code, kind) {
+            (status::OK, CounterKind::Summary) => {
+                asked.summary = mad.attribute().ok().map(Box::new);
+                asked.summary.is_some()
+            }
+            (status::OK, CounterKind::Errors) => {
+                asked.errors = mad.attribute().ok().map(Box::new);
+                asked.errors.is_some()
+            }
+            _ => false,
+        };
+        if !read {
+            asked.problem = Some(problem.into());
+        }
+    }
+
+    pub(super) fn no_counters(&mut self, key: AgentKey, index: u8, inquiry: Inquiry, why: &str) {
+        if let Some(asked) = self.inquiries.entry(inquiry, key.vport(index)) {
+            asked.problem.get_or_insert_with(|| why.into());
+        }
+    }
+}

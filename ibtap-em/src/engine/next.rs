@@ -1,0 +1,246 @@
+//! What an agent is asked next: the first difference between what is and what is to be.
+
+use std::collections::VecDeque;
+
+use vnic::Time;
+use vnic::attribute::{ConfigState, LidDirectory, VeswPortInfo};
+use vnic::mad::LID_DIRECTORY_PAGE;
+
+use super::Engine;
+use super::agent::{AgentKey, Vport};
+use super::request::Request;
+use super::switch::Target;
+use super::tables::{Layout, Page, unfinished};
+
+impl Engine {
+    pub(super) fn next_request(&mut self, now: Time, key: AgentKey) -> Option<Request> {
+        let agent = self.agents.get_mut(&key)?;
+        if agent.busy.is_some() || agent.silent {
+            return None;
+        }
+        if let Some((index, kind, inquiry)) = agent.asks.pop_front() {
+            return Some(Request::GetCounters(index, kind, inquiry));
+        }
+        if agent.poll_due {
+            return Some(Request::NodeInfo);
+        }
+        let Some(class_port) = agent.class_port else {
+            return Some(Request::GetClassPortInfo);
+        };
+        let later = agent.traps_again.is_some_and(|again| again > now);
+        if let Some(own) = self.own.filter(|_| self.active && !later)
+            && class_port.trap_to() != Some((own.gid, own.qpn))
+        {
+            return Some(Request::SetTraps(class_port, own));
+        }
+        let indexes: Vec<u8> = agent.ports.keys().copied().collect();
+        // What is read first makes what is sent first complete.
+        let read = indexes
+            .iter()
+            .find_map(|index| self.next_read(now, key, *index));
+        read.or_else(|| {
+            let mut indexes = indexes.iter();
+            indexes.find_map(|index| self.next_set(now, key, *index))
+        })
+    }
+
+    fn next_read(&mut self, now: Time, key: AgentKey, index: u8) -> Option<Request> {
+        let vport = self.agents.get(&key)?.ports.get(&index)?;
+        if vport.again.is_some_and(|again| again > now) {
+            return None;
+        }
+        if vport.info_due || vport.info.is_none() {
+            return Some(Request::GetInfo(index));
+        }
+        if !vport.exists() {
+            return None;
+        }
+        if vport.directory.is_none() || vport.directory_due {
+            return Some(Request::GetDirectory(index));
+        }
+        let (list, start) = vport.list_to_read()?;
+        Some(Request::GetList(index, list, start))
+    }
+
+    fn next_set(&mut self, now: Time, key: AgentKey, index: u8) -> Option<Request> {
+        let vport = self.agents.get(&key)?.ports.get(&index)?;
+        if vport.again.is_some_and(|again| again > now) {
+            return None;
+        }
+        let Some(id) = vport.switch else {
+            let configured = vport.info.as_ref().is_some_and(|info| info.vesw_id != 0);
+            let delete = self.active && configured && vport.exists();
+            return delete.then_some(Request::Delete(index));
+        };
+        self.ensure_member(now, key.vport(index));
+        if !self.active {
+            return None;
+        }
+        if self.switches.get(&id).is_some_and(|switch| !switch.settled) {
+            self.check_settled(now, id);
+        }
+        let member = self.state.members.get(&key.vport(index))?;
+        if member.gone || member.vesw != id {
+            return None;
+        }
+        let info = self.agents.get(&key)?.ports.get(&index)?.info.clone()?;
+        let wanted = self.wanted(key.vport(index), &info)?;
+        let switch = self.switches.get(&id)?;
+        // It works, by the word of who managed before; that what this manager knows is all there is, is not
+        // known yet.
+        if !switch.settled && info.config_state == ConfigState::Forwarding {
+            return None;
+        }
+        // Until the port itself is in it, the target is not about it.
+        let target = switch.target.clone();
+        let refused = target.refused.contains_key(&key.vport(index));
+        let in_it = target
+            .directory
+            .binary_search_by_key(&member.lid, |(lid, _)| *lid);
+        if in_it.is_err() && !refused {
+            return None;
+        }
+        let vport = self.agents.get_mut(&key)?.ports.get_mut(&index)?;
+        if refused && !vport.exists() {
+            return None;
+        }
+        bring(index, vport, &info, wanted, &target)
+    }
+}
+
+/// The next step of a virtual port towards what it is to be.
+fn bring(
+    index: u8,
+    vport: &mut Vport,
+    info: &VeswPortInfo,
+    wanted: VeswPortInfo,
+    target: &Target,
+) -> Option<Request> {
+    let set = |state: ConfigState| {
+        let info = VeswPortInfo {
+            config_state: state,
+            ..wanted.clone()
+        };
+        Some(Request::SetInfo(index, Box::new(info)))
+    };
+    let forwards = info.config_state == ConfigState::Forwarding;
+    let hold = wanted.config_state != ConfigState::Forwarding;
+    if forwards && hold {
+        return set(ConfigState::DropAll);
+    }
+    if !same_place(info, &wanted) || !vport.exists() {
+        // Nothing of what it had is for where it goes.
+        return set(ConfigState::DropAll);
+    }
+    if !same_settings(info, &wanted) {
+        return set(match forwards {
+            true => ConfigState::Forwarding,
+            false => ConfigState::DropAll,
+        });
+    }
+    if let Some(request) = bring_directory(index, vport, target) {
+        return Some(request);
+    }
+    if let Some(request) = bring_table(index, vport, info, target) {
+        return Some(request);
+    }
+    let differs = info.config_state != wanted.config_state;
+    differs.then(|| set(wanted.config_state)).flatten()
+}
+
+/// Whether it is where packets would find it, and those of others are refused.
+fn same_place(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
+    (
+        info.vesw_id,
+        info.fabric_id,
+        info.pkey,
+        info.encap_slid,
+        info.u_mcast_dlid,
+    ) == (
+        wanted.vesw_id,
+        wanted.fabric_id,
+        wanted.pkey,
+        wanted.encap_slid,
+        wanted.u_mcast_dlid,
+    )
+}
+
+/// Whether the rest is as it is to be, but for whether it forwards.
+fn same_settings(info: &VeswPortInfo, wanted: &VeswPortInfo) -> bool {
+    // What cannot be set is the port's own in `wanted`.
+    *info
+        == VeswPortInfo {
+            config_state: info.config_state,
+            ..wanted.clone()
+        }
+}
+
+fn bring_directory(index: u8, vport: &mut Vport, target: &Target) -> Option<Request> {
+    if vport.directory == Some(target.directory_digest) {
+        return None;
+    }
+    let all = &target.directory;
+    let start = match vport.directory_sent {
+        (digest, sent) if digest == target.directory_digest => usize::from(sent),
+        _ => 0,
+    };
+    let start = if start < all.len() { start } else { 0 };
+    let end = all.len().min(start + LID_DIRECTORY_PAGE);
+    vport.directory_sent = (target.directory_digest, start as u16);
+    // The table of a switch has up to 8192 members.
+    Some(Request::SetDirectory(
+        index,
+        LidDirectory {
+            start: start as u16,
+            total: all.len() as u16,
+            digest: target.directory_digest,
+            entries: all[start..end].to_vec(),
+        },
+    ))
+}
+
+fn bring_table(
+    index: u8,
+    vport: &mut Vport,
+    info: &VeswPortInfo,
+    target: &Target,
+) -> Option<Request> {
+    if info.mac_tbl_digest == target.digest {
+        vport.plan = None;
+        return None;
+    }
+    let layout = match &vport.layout {
+        Some(layout) => layout,
+        // Nobody has given it one.
+        None if info.mac_tbl_digest == 0 => vport.layout.insert(Layout::default()),
+        None => {
+            let place = match &vport.reading {
+                Some((digest, _, place)) if *digest == info.mac_tbl_digest => *place,
+                _ => 0,
+            };
+            if place == 0 {
+                vport.reading = Some((info.mac_tbl_digest, Layout::default(), 0));
+            }
+            return Some(Request::GetTable(index, place));
+        }
+    };
+    let plan = match &mut vport.plan {
+        Some((digest, pages)) if *digest == target.digest => pages,
+        _ => {
+            let pages: VecDeque<Page> = layout.plan(&target.content).into();
+            &mut vport.plan.insert((target.digest, pages)).1
+        }
+    };
+    let page = plan.front().cloned();
+    let last = plan.len() <= 1;
+    // Without a change of entries the name alone is set.
+    let page = page.unwrap_or(Page {
+        offset: 0,
+        entries: Vec::new(),
+    });
+    let digest = match last {
+        true => target.digest,
+        false => unfinished(target.digest),
+    };
+    Some(Request::SetTable(index, page, digest))
+}

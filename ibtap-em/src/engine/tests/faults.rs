@@ -1,0 +1,202 @@
+//! A fabric that loses, doubles and delays, restarts in the middle of everything, and a full disk.
+
+use super::world::Weather;
+use super::*;
+
+const CONFIG: &str = "[em]\npoll_interval = 3\ngrace = 30\n\
+    [[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
+
+fn storm(seed: u64) {
+    let mut world = World::new(seed, 6, CONFIG);
+    world.weather = Weather {
+        lost: 100,
+        doubled: 100,
+        late: 300,
+    };
+    for round in 0..12_u64 {
+        let n = ((seed ^ round * 5) % 6) as usize;
+        match (seed + round) % 5 {
+            0 => world.restart_engine(CONFIG),
+            1 => world.restart_node(n, 1, 4096),
+            2 => {
+                let macs = (0..round as u8 * 20).map(|m| [0, 1, 2, n as u8, 9, m]);
+                world.nodes[n]
+                    .agent
+                    .set_unicast_macs(world.now, 0, macs.collect());
+            }
+            3 => world.nodes[n].down = true,
+            _ => world.nodes.iter_mut().for_each(|node| node.down = false),
+        }
+        world.run(700 * (1 + round % 4));
+    }
+    // The weather clears up, and all is as it should be.
+    world.weather = Weather::default();
+    world.nodes.iter_mut().for_each(|node| node.down = false);
+    world.run(45_000);
+    world.assert_joined(&[0, 1, 2, 3, 4, 5], 2);
+    let tables: Vec<_> = (0..6)
+        .map(|n| world.nodes[n].host.tables[&0].clone())
+        .collect();
+    let expected = world.engine.macs(&Default::default()).unwrap();
+    for (n, table) in tables.iter().enumerate() {
+        let wanted = expected.iter().filter(|mac| mac.in_table);
+        assert_eq!(table.len(), wanted.clone().count(), "seed {seed}: n{n}");
+        for mac in wanted {
+            assert_eq!(table.lookup(mac.mac.0), Some(mac.lid), "seed {seed}: n{n}");
+        }
+    }
+    let lids: BTreeSet<Lid> = (0..6).map(|n| world.info(n).encap_slid).collect();
+    assert_eq!(lids.len(), 6, "seed {seed}");
+    // And then there is nothing to do any more.
+    world.take_sets();
+    world.run(60_000);
+    assert_eq!(world.take_sets(), 0, "seed {seed}");
+}
+
+#[test]
+fn after_any_storm_all_is_as_it_should_be() {
+    let first = std::env::var("EM_SIM_SEED").ok();
+    match first.and_then(|seed| seed.parse().ok()) {
+        Some(seed) => storm(seed),
+        None => (1..=25).for_each(storm),
+    }
+}
+
+#[test]
+fn what_was_given_is_kept_over_restarts_in_a_storm() {
+    let mut world = World::new(40, 4, CONFIG);
+    world.run(5_000);
+    let before: Vec<Lid> = (0..4).map(|n| world.info(n).encap_slid).collect();
+    world.weather = Weather {
+        lost: 200,
+        doubled: 200,
+        late: 500,
+    };
+    for n in 0..4 {
+        world.restart_engine(CONFIG);
+        world.restart_node(n, 1, 4096);
+        world.run(2_500);
+    }
+    world.weather = Weather::default();
+    world.run(30_000);
+    world.assert_joined(&[0, 1, 2, 3], 2);
+    assert_eq!(
+        (0..4).map(|n| world.info(n).encap_slid).collect::<Vec<_>>(),
+        before
+    );
+}
+
+#[test]
+fn the_same_comes_out_of_the_same() {
+    let run = || {
+        let mut world = World::new(41, 5, CONFIG);
+        world.weather.late = 50;
+        world.run(10_000);
+        (world.sent, world.disk.clone(), world.engine.log.clone())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn a_full_disk_is_said_and_gone_on_with() {
+    let mut world = World::new(42, 2, CONFIG);
+    world.disk_full = true;
+    world.run(5_000);
+    world.assert_joined(&[0, 1], 2);
+    let problems = world.engine.overview(world.now).problems;
+    assert_eq!(problems, ["cannot write the state: no space left"]);
+    assert!(world.disk.members.is_empty());
+    world.disk_full = false;
+    world.run(15_000);
+    assert_eq!(world.engine.overview(world.now).problems, [""; 0]);
+    assert_eq!(world.disk.members.len(), 2);
+}
+
+#[test]
+fn somebody_else_who_sets_is_put_right() {
+    let mut world = World::new(43, 2, CONFIG);
+    world.run(5_000);
+    // As if a late message of before had come again, with another table and another address.
+    let at = Endpoint {
+        gid: world.own.gid,
+        qpn: world.own.qpn,
+    };
+    let address = vnic::carriage::Address {
+        gid: at.gid,
+        qpn: at.qpn,
+        by_group: false,
+    };
+    let entries = vnic::mad::MacEntries {
+        offset: 100,
+        digest: 0x1234_5678,
+        entries: vec![vnic::table::MacEntry {
+            mac: [0, 1, 1, 1, 1, 1],
+            mask: [0; 6],
+            dlid_sd: 0x500,
+        }],
+    };
+    let set = |id| vnic::mad::Header::new(vnic::mad::method::SET, id, 0, 1);
+    let table = vnic::mad::write(&set(vnic::mad::attribute::VESW_MAC_ENTRIES), &entries);
+    let mut info = world.info(1).clone();
+    info.eth_mtu = 1000;
+    let info = vnic::mad::write(&set(vnic::mad::attribute::VESW_PORT_INFO), &info);
+    let node = &mut world.nodes[1];
+    for mad in [table, info] {
+        assert!(
+            node.agent
+                .handle(world.now, address, &mad, &mut node.host)
+                .is_some()
+        );
+    }
+    assert_eq!(world.lookup(1, [0, 1, 1, 1, 1, 1]), Some(Lid::new(5)));
+    world.run(5_000);
+    assert_eq!(world.lookup(1, [0, 1, 1, 1, 1, 1]), None);
+    assert_eq!(world.info(1).eth_mtu, 4053);
+    world.assert_joined(&[0, 1], 2);
+}
+
+#[test]
+fn answers_of_others_are_none() {
+    let mut world = World::new(44, 1, CONFIG);
+    world.run(5_000);
+    let before = world.engine.show_overview();
+    let forged = Endpoint {
+        gid: "fe80::bad".parse().unwrap(),
+        qpn: fabric::Qpn::new(9),
+    };
+    for tid in 0..2_000_u64 {
+        let header = vnic::mad::Header::new(
+            vnic::mad::method::GET_RESP,
+            vnic::mad::attribute::VESW_PORT_INFO,
+            0,
+            45 << 32 | tid,
+        );
+        let mad = vnic::mad::write(&header, &vnic::attribute::VeswPortInfo::default());
+        world.engine.receive(world.now, forged, &mad);
+    }
+    world.take_sets();
+    world.run(10_000);
+    assert_eq!(world.take_sets(), 0);
+    let after = world.engine.show_overview();
+    assert_eq!(before.forwarding, after.forwarding);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_from_anybody_are_borne(mads in proptest::collection::vec(
+        proptest::collection::vec(proptest::num::u8::ANY, 0..300), 0..20), attribute: u16, method: u8,
+    ) {
+        let mut world = World::new(45, 1, CONFIG);
+        world.run(3_000);
+        let from = world.nodes[0].at;
+        for data in mads {
+            let header = vnic::mad::Header::new(method, attribute, 0, 45 << 32 | 3);
+            let mut mad = vnic::mad::write_empty(&header);
+            mad.extend(&data);
+            world.engine.receive(world.now, from, &data);
+            world.engine.receive(world.now, from, &mad);
+        }
+        world.run(20_000);
+        world.assert_joined(&[0], 2);
+    }
+}

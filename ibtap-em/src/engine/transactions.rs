@@ -1,0 +1,146 @@
+//! Requests that wait for an answer: what was asked of whom, when it is asked again, when it is given up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use vnic::Time;
+
+use super::agent::AgentKey;
+use super::request::Request;
+use crate::seam::Endpoint;
+
+/// Requests that may wait at once: some 100 kB on the wire, which receive queues of a port take.
+const WINDOW: usize = 64;
+/// How often a request is sent.
+const ATTEMPTS: u32 = 4;
+/// Milliseconds until it is sent again, at most; doubled each time.
+const TIMEOUT: u64 = 400;
+
+#[derive(Debug)]
+pub(super) struct Transactions {
+    /// The upper half of each transaction id: another manager on this node has another one.
+    mark: u32,
+    last: u32,
+    timeout: u64,
+    open: BTreeMap<u32, Open>,
+    deadlines: BTreeSet<(Time, u32)>,
+}
+
+#[derive(Debug)]
+struct Open {
+    agent: AgentKey,
+    to: Endpoint,
+    request: Request,
+    mad: Vec<u8>,
+    sent: u32,
+    deadline: Time,
+}
+
+/// What a deadline leads to.
+pub(super) enum Expired {
+    /// It is sent again.
+    Again { to: Endpoint, mad: Vec<u8> },
+    /// It was sent often enough.
+    GivenUp { agent: AgentKey, request: Request },
+}
+
+impl Transactions {
+    /// `interval`: within so many milliseconds a request is to be given up.
+    pub(super) fn new(mark: u32, interval: u64) -> Transactions {
+        let mut transactions = Transactions {
+            mark,
+            last: 0,
+            timeout: TIMEOUT,
+            open: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+        };
+        transactions.set_interval(interval);
+        transactions
+    }
+
+    /// As for [`Transactions::new`].
+    pub(super) fn set_interval(&mut self, interval: u64) {
+        self.timeout = (interval / 16).clamp(20, TIMEOUT);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.open.len() >= WINDOW
+    }
+
+    /// Begins one; what it sends.
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        agent: AgentKey,
+        to: Endpoint,
+        request: Request,
+    ) -> (u32, Vec<u8>) {
+        self.last = self.last.wrapping_add(1);
+        let id = self.last;
+        let mad = request.encode(u64::from(self.mark) << 32 | u64::from(id));
+        let deadline = now.after(self.timeout);
+        self.deadlines.insert((deadline, id));
+        let open = Open {
+            agent,
+            to,
+            request,
+            mad: mad.clone(),
+            sent: 1,
+            deadline,
+        };
+        self.open.insert(id, open);
+        (id, mad)
+    }
+
+    /// The request that this is the answer to. An answer of somebody else, or to something else, is none.
+    pub(super) fn answered(
+        &mut self,
+        from: Endpoint,
+        header: &vnic::mad::Header,
+    ) -> Option<(AgentKey, Request)> {
+        let id = header.transaction_id.get();
+        let low = (id >> 32 == u64::from(self.mark)).then_some(id as u32)?;
+        let open = self.open.get(&low)?;
+        let fits = open.to == from
+            && header.attribute_id.get() == open.request.attribute()
+            && header.modifier.get() == open.request.modifier();
+        let open = fits.then(|| self.open.remove(&low)).flatten()?;
+        self.deadlines.remove(&(open.deadline, low));
+        Some((open.agent, open.request))
+    }
+
+    /// Ends one whose answer is not needed any more.
+    pub(super) fn cancel(&mut self, id: u32) -> Option<Request> {
+        let open = self.open.remove(&id)?;
+        self.deadlines.remove(&(open.deadline, id));
+        Some(open.request)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.deadlines.first().map(|(time, _)| *time)
+    }
+
+    /// The next whose time has come.
+    pub(super) fn expire(&mut self, now: Time) -> Option<Expired> {
+        let (time, id) = *self.deadlines.first().filter(|(time, _)| *time <= now)?;
+        self.deadlines.remove(&(time, id));
+        let open = self.open.get_mut(&id)?;
+        if open.sent >= ATTEMPTS {
+            let open = self.open.remove(&id)?;
+            return Some(Expired::GivenUp {
+                agent: open.agent,
+                request: open.request,
+            });
+        }
+        open.deadline = now.after(self.timeout << open.sent);
+        open.sent += 1;
+        self.deadlines.insert((open.deadline, id));
+        Some(Expired::Again {
+            to: open.to,
+            mad: open.mad.clone(),
+        })
+    }
+}

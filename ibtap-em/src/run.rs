@@ -1,0 +1,347 @@
+//! The program's life: start, manage until a signal, stop. One thread, one poll.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
+use ibtap::control::{BindError, ControlServer};
+use ibtap::logging;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+use sd_notify::NotifyState;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use vnic::Time;
+
+use crate::args::{Cli, RunArgs};
+use crate::config::{Config, ConfigError};
+use crate::election::Candidate;
+use crate::engine::Engine;
+use crate::runtime::Runtime;
+use crate::seam::Manager;
+use crate::server::{Served, Waiting};
+use crate::state::{StateError, Store};
+use crate::transport::Link;
+
+/// Messages sent in one turn, so that what comes, timers and the control socket have theirs.
+const TURN: usize = 256;
+
+/// Runs the manager, or checks its configuration; gives the exit status.
+pub fn run(cli: &Cli, args: &RunArgs) -> u8 {
+    let config = match read(cli, args) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("ibtap-em: {error}");
+            return EXIT_USAGE;
+        }
+    };
+    if args.check_config {
+        println!(
+            "{}: {} switch(es), valid",
+            args.config.display(),
+            config.switches.len()
+        );
+        return EXIT_OK;
+    }
+    logging::init(config.em.log_level);
+    match serve(cli, args, config) {
+        Ok(()) => EXIT_OK,
+        Err(failure) => {
+            eprintln!("ibtap-em: {failure}");
+            EXIT_REFUSED
+        }
+    }
+}
+
+/// The configuration. What the command line says goes before what the file says.
+fn read(cli: &Cli, args: &RunArgs) -> Result<Config, ConfigError> {
+    let mut config = Config::from_file(&args.config)?;
+    let own = &mut config.em;
+    if let Some(socket) = &cli.em_socket {
+        own.socket.clone_from(socket);
+    }
+    if let Some(socket) = &args.socket {
+        own.ibtapd_socket.clone_from(socket);
+    }
+    own.port = args.port.clone().or(own.port.take());
+    own.log_level = args.log_level.unwrap_or(own.log_level);
+    Ok(config)
+}
+
+/// Why it ends before its time; the texts are sentences.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("cannot {0}: {1}")]
+    Os(&'static str, io::Error),
+    #[error("{0}")]
+    Control(String),
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+fn serve(cli: &Cli, args: &RunArgs, config: Config) -> Result<(), Failure> {
+    let caught = |e| Failure::Os("catch signals", e);
+    let mut stops = signals(&[SIGTERM, SIGINT]).map_err(caught)?;
+    let mut reloads = signals(&[SIGHUP]).map_err(caught)?;
+    let server = ControlServer::bind(&config.em.socket)
+        .map_err(|error| Failure::Control(bind_failure(&error)))?;
+    let mut node = Node::new(server, config)?;
+    notify(&[NotifyState::Ready, NotifyState::Status(&node.summary())]);
+    loop {
+        node.turn()?;
+        node.wait(&stops, &reloads)?;
+        if is_signalled(&mut stops) {
+            break;
+        }
+        if is_signalled(&mut reloads) {
+            node.reload(cli, args);
+        }
+    }
+    log::info!("stopping");
+    notify(&[NotifyState::Stopping]);
+    node.farewell();
+    Ok(())
+}
+
+/// A running manager with its descriptors.
+struct Node {
+    runtime: Runtime<Engine>,
+    link: Link,
+    server: ControlServer,
+    waiting: Waiting,
+    store: Store,
+    config: Config,
+    /// Which manager it is.
+    id: u64,
+    /// There is more to send than one turn sends.
+    behind: bool,
+    /// What the service manager was told last.
+    told: String,
+}
+
+impl Node {
+    fn new(server: ControlServer, config: Config) -> Result<Node, Failure> {
+        let opened = Store::open(&config.em.state_dir, draw())?;
+        let (store, state) = (opened.store, opened.state);
+        let id = state.manager;
+        if opened.new {
+            // Else the id that others will hear is another one after a crash.
+            store.save(&state)?;
+            log::info!("new state in {}", config.em.state_dir.display());
+        }
+        let seed = draw();
+        let engine = Engine::new(config.clone(), state, seed as u32);
+        let link = Link::new(config.em.ibtapd_socket.clone(), config.em.port.clone());
+        let believed = config.em.managers.clone();
+        Ok(Node {
+            runtime: Runtime::new(engine, candidate(&config, id), believed, seed),
+            link,
+            server,
+            waiting: Waiting::default(),
+            store,
+            config,
+            id,
+            behind: false,
+            told: String::new(),
+        })
+    }
+
+    /// Does what can be done without waiting.
+    fn turn(&mut self) -> Result<(), Failure> {
+        let now = now();
+        for arrival in self.link.receive(now) {
+            self.runtime.arrived(now, arrival);
+        }
+        self.runtime.advance(now);
+        self.send(now);
+        let mut served = Served {
+            runtime: &mut self.runtime,
+            waiting: &mut self.waiting,
+            now,
+            ibtapd: self.link.socket().display().to_string(),
+        };
+        self.server
+            .process(&mut served)
+            .map_err(|e| Failure::Os("serve the control socket", e))?;
+        // What a client has asked for.
+        self.send(now);
+        self.tell();
+        Ok(())
+    }
+
+    /// What others may have heard of is on the disk before they do.
+    fn send(&mut self, now: Time) {
+        self.save(now);
+        self.behind = false;
+        for sent in 0.. {
+            if !self.link.has_room() {
+                break;
+            }
+            if sent == TURN {
+                self.behind = true;
+                break;
+            }
+            let Some(message) = self.runtime.poll_transmit(now) else {
+                break;
+            };
+            self.save(now);
+            self.link.send(message);
+        }
+        self.link.flush();
+    }
+
+    fn save(&mut self, now: Time) {
+        if let Some(state) = self.runtime.engine.take_unsaved(now)
+            && let Err(error) = self.store.save(&state)
+        {
+            log::error!("{error}");
+            self.runtime.engine.not_saved(now, &error.to_string());
+        }
+    }
+
+    fn wait(&self, stops: &UnixStream, reloads: &UnixStream) -> Result<(), Failure> {
+        let mut fds = vec![
+            PollFd::new(stops, PollFlags::IN),
+            PollFd::new(reloads, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.server.as_fd(), PollFlags::IN),
+        ];
+        let incoming = self.link.incoming();
+        fds.extend(incoming.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let outgoing = self.link.outgoing();
+        fds.extend(outgoing.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        let deadlines = [self.runtime.next_deadline(), self.link.next_deadline()];
+        let deadline = deadlines.into_iter().flatten().min();
+        let wait = match self.behind {
+            true => Some(0),
+            false => deadline.map(|deadline| deadline.since(now())),
+        };
+        let wait = wait.map(|ms| Timespec {
+            tv_sec: (ms / 1000) as i64,
+            tv_nsec: (ms % 1000) as i64 * 1_000_000,
+        });
+        match poll(&mut fds, wait.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Failure::Os("wait for events", error.into())),
+        }
+    }
+
+    /// Reads the configuration again. What is wrong with it changes nothing.
+    fn reload(&mut self, cli: &Cli, args: &RunArgs) {
+        let new = match read(cli, args) {
+            Ok(new) => new,
+            Err(error) => {
+                log::error!("not reloaded: {error}");
+                return;
+            }
+        };
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
+            Err(e) => log::debug!("cannot read the clock for the service manager: {e}"),
+        }
+        let now = now();
+        let (old, own) = (&self.config.em, &new.em);
+        for (what, changed) in [
+            ("socket", old.socket != own.socket),
+            ("state_dir", old.state_dir != own.state_dir),
+        ] {
+            if changed {
+                log::warn!("not reloaded: {what} takes a restart");
+            }
+        }
+        logging::set_level(own.log_level);
+        if !self.link.leads_to(&own.ibtapd_socket, own.port.as_deref()) {
+            let gone =
+                crate::transport::Arrival::Detached("the configuration names another".into());
+            self.runtime.arrived(now, gone);
+            self.link = Link::new(own.ibtapd_socket.clone(), own.port.clone());
+        }
+        self.runtime
+            .configure(now, candidate(&new, self.id), new.em.managers.clone());
+        self.runtime.engine.configure(now, new.clone());
+        log::info!("reloaded: {} switch(es)", new.switches.len());
+        self.config = new;
+        notify(&[NotifyState::Ready]);
+    }
+
+    /// Lets a standby know; there is nobody to wait for.
+    fn farewell(&mut self) {
+        let now = now();
+        self.save(now);
+        if let Some(message) = self.runtime.farewell() {
+            self.link.send(message);
+            self.link.flush();
+        }
+    }
+
+    /// Tells the service manager what has changed.
+    fn tell(&mut self) {
+        let summary = self.summary();
+        if summary != self.told {
+            notify(&[NotifyState::Status(&summary)]);
+            self.told = summary;
+        }
+    }
+
+    fn summary(&self) -> String {
+        format!(
+            "{}, {} switch(es)",
+            self.runtime.role().name(),
+            self.config.switches.len()
+        )
+    }
+}
+
+fn candidate(config: &Config, id: u64) -> Candidate {
+    Candidate {
+        id,
+        priority: config.em.priority,
+        elevated_priority: config.em.elevated_priority.max(config.em.priority),
+        lease_ms: u32::try_from(config.em.lease).unwrap_or(u32::MAX),
+    }
+}
+
+/// Time does not stand still while the machine sleeps, and does not step.
+fn now() -> Time {
+    let time = clock_gettime(ClockId::Boottime);
+    let (seconds, nanoseconds) = (time.tv_sec as u64, time.tv_nsec as u64);
+    // A point in time that is waited for is over when it is, not up to a millisecond before.
+    Time(seconds * 1000 + nanoseconds / 1_000_000)
+}
+
+/// A number that nobody else has: the keys of a hash map are the kernel's randomness.
+fn draw() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+fn bind_failure(error: &BindError) -> String {
+    match error {
+        BindError::Taken { path, .. } => format!(
+            "another ibtap-em already listens on the control socket {path}; end it, or choose another \
+             path with --em-socket"
+        ),
+        other => other.to_string().replace("--socket", "--em-socket"),
+    }
+}
+
+/// A stream that becomes readable with each of the signals.
+fn signals(which: &[i32]) -> io::Result<UnixStream> {
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    for signal in which {
+        signal_hook::low_level::pipe::register(*signal, write.try_clone()?)?;
+    }
+    Ok(read)
+}
+
+fn is_signalled(signals: &mut UnixStream) -> bool {
+    signals.read(&mut [0; 16]).is_ok_and(|n| n > 0)
+}
+
+/// Tells systemd, if it listens.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(states) {
+        log::debug!("cannot notify the service manager: {e}");
+    }
+}

@@ -1,0 +1,362 @@
+use fabric::{PKey, Qpn};
+use vnic::Time;
+
+use super::*;
+use crate::api::*;
+use crate::config::Config;
+use crate::seam::{Inquiry, Overview};
+use crate::state::State;
+
+/// Notes what it is told, and asks the group when it is to manage.
+#[derive(Debug, Default)]
+pub struct Fake {
+    pub attached: Option<Endpoint>,
+    pub active: bool,
+    pub received: Vec<Vec<u8>>,
+    pub asked: usize,
+    pub forgotten: usize,
+    pub answers: Option<Vec<CountersInfo>>,
+    pub to_send: Vec<Outgoing>,
+}
+
+impl Manager for Fake {
+    fn attach(&mut self, _: Time, own: Option<Endpoint>) {
+        self.attached = own;
+    }
+    fn set_active(&mut self, _: Time, active: bool) {
+        self.active = active;
+    }
+    fn configure(&mut self, _: Time, _: Config) {}
+    fn take_unsaved(&mut self, _: Time) -> Option<State> {
+        None
+    }
+    fn not_saved(&mut self, _: Time, _: &str) {}
+    fn receive(&mut self, _: Time, _: Endpoint, mad: &[u8]) {
+        self.received.push(mad.to_vec());
+    }
+    fn advance(&mut self, _: Time) {}
+    fn poll_transmit(&mut self, _: Time) -> Option<Outgoing> {
+        self.to_send.pop()
+    }
+    fn next_deadline(&self) -> Option<Time> {
+        Some(Time(1_000_000))
+    }
+    fn overview(&self, _: Time) -> Overview {
+        Overview {
+            agents: 3,
+            problems: vec!["the state cannot be written".into()],
+            counters: vec![("requests", 7)],
+            ..Overview::default()
+        }
+    }
+    fn vesws(&self, which: &VeswSelection) -> Result<Vec<VeswInfo>, String> {
+        match which.vesw.as_deref() {
+            None | Some("storage") => Ok(vec![vesw()]),
+            Some(other) => Err(format!("there is no switch {other:?}")),
+        }
+    }
+    fn ports(&self, _: Time, _: &VeswSelection) -> Result<Vec<PortInfo>, String> {
+        Ok(vec![port()])
+    }
+    fn macs(&self, _: &VeswSelection) -> Result<Vec<MacInfo>, String> {
+        Ok(vec![mac()])
+    }
+    fn ask_counters(&mut self, _: Time, _: &PortSelection) -> Result<Inquiry, String> {
+        self.asked += 1;
+        Ok(Inquiry(self.asked as u64))
+    }
+    fn take_counters(&mut self, _: Inquiry) -> Option<Vec<CountersInfo>> {
+        self.answers.clone()
+    }
+    fn forget_counters(&mut self, _: Inquiry) {
+        self.forgotten += 1;
+    }
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String> {
+        Ok(Explanation {
+            dst: request.dst,
+            sc: request.pcp,
+            ..explanation()
+        })
+    }
+    fn drain(&mut self, _: Time, request: &DrainRequest) -> Result<Drained, String> {
+        Ok(Drained {
+            targets: vec![request.target.clone()],
+            drained: !request.undo,
+        })
+    }
+}
+
+pub fn vesw() -> VeswInfo {
+    VeswInfo {
+        name: "storage".into(),
+        id: 2,
+        fabric_id: 0x301,
+        pkey: PKey::new(0x8001),
+        eth_mtu: Some(2005),
+        u_mcast_dlid: vnic::Lid::new(0xf0_0002),
+        members: 3,
+        forwarding: 2,
+        mac_entries: 5,
+        drained: false,
+        problems: vec!["node3:1:0 carries 1500 bytes only".into()],
+    }
+}
+
+pub fn port() -> PortInfo {
+    PortInfo {
+        port: "0x00117501016fbe21:1:0".into(),
+        name: "node1:1:0".into(),
+        interface: "vnic0".into(),
+        vesw: Some("storage".into()),
+        condition: PortCondition::Forwarding,
+        lid: Some(vnic::Lid::new(5)),
+        mac: Some("06:2c:00:05:00:00".parse().unwrap()),
+        gid: Some(gid(1)),
+        qpn: Some(Qpn::new(0x4d)),
+        mtu_limit: Some(4053),
+        digest: Some(0x1234_5678),
+        heard_ms: Some(2500),
+        problem: Some("an address of it is another's, too".into()),
+    }
+}
+
+pub fn mac() -> MacInfo {
+    MacInfo {
+        vesw: "storage".into(),
+        mac: "52:54:00:12:34:56".parse().unwrap(),
+        lid: vnic::Lid::new(5),
+        port: "0x00117501016fbe21:1:0".into(),
+        name: "node1:1:0".into(),
+        origin: MacOrigin::Reported,
+        in_table: true,
+    }
+}
+
+pub fn counters() -> CountersInfo {
+    CountersInfo {
+        port: "0x00117501016fbe21:1:0".into(),
+        name: "node1:1:0".into(),
+        vesw: Some("storage".into()),
+        counters: [("tx_packets", 4), ("rx_packets", 0)].into_iter().collect(),
+        problem: Some("it does not answer".into()),
+    }
+}
+
+pub fn explanation() -> Explanation {
+    Explanation {
+        vesw: "storage".into(),
+        dst: "52:54:00:12:34:56".parse().unwrap(),
+        dlid: vnic::Lid::new(5),
+        port: Some("node1:1:0".into()),
+        sc: 0,
+        rc: 1,
+        why: "the MAC table has it".into(),
+    }
+}
+
+pub fn gid(last: u8) -> Gid {
+    format!("fe80::{last}").parse().unwrap()
+}
+
+pub fn candidate(id: u64) -> Candidate {
+    Candidate {
+        id,
+        priority: 5,
+        elevated_priority: 8,
+        lease_ms: 900,
+    }
+}
+
+pub fn attached(last: u8, state: PortState) -> Arrival {
+    Arrival::Attached(ManagementPort {
+        port: "soft/eth0".into(),
+        gid: gid(last),
+        qpn: Qpn::new(0x34),
+        guid: "0002:c903:00e7:7e12".into(),
+        pkey: PKey::DEFAULT,
+        link_mtu: 4096,
+        state,
+    })
+}
+
+fn from(last: u8) -> Endpoint {
+    Endpoint {
+        gid: gid(last),
+        qpn: Qpn::new(0x34),
+    }
+}
+
+/// Runs for so long, and gives the announcements.
+fn run(runtime: &mut Runtime<Fake>, from: u64, to: u64) -> Vec<ManagerInfo> {
+    let mut announced = Vec::new();
+    for now in (from..to).step_by(5) {
+        runtime.advance(Time(now));
+        while let Some(message) = runtime.poll_transmit(Time(now)) {
+            assert_eq!(message.to, Destination::Group);
+            let mad = Mad::parse(&message.mad).unwrap();
+            assert_eq!(mad.header.method, method::SEND);
+            announced.push(mad.attribute().unwrap());
+        }
+    }
+    announced
+}
+
+#[test]
+fn it_attaches_announces_itself_and_manages() {
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    assert_eq!(runtime.engine.attached, Some(from(1)));
+    assert!(!runtime.engine.active);
+    let announced = run(&mut runtime, 0, 900);
+    assert!(runtime.engine.active);
+    assert!(announced.len() >= 4, "{announced:?}");
+    let last = announced.last().unwrap();
+    assert_eq!((last.id, last.priority, last.active), (1, 8, true));
+    let status = runtime.status(Time(900), "/run/x".into());
+    assert_eq!((status.role, status.agents), (Role::Active, 3));
+    assert_eq!(status.counters.get("requests"), Some(7));
+    assert!(status.counters.get("sent") > Some(0));
+}
+
+#[test]
+fn a_port_that_goes_ends_it_all_and_one_that_comes_back_begins_anew() {
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    run(&mut runtime, 0, 900);
+    for gone in [
+        attached(1, PortState::Down),
+        Arrival::Detached("cannot reach ibtapd".into()),
+    ] {
+        runtime.arrived(Time(900), gone);
+        assert_eq!(runtime.role(), Role::Detached);
+        assert_eq!(
+            (runtime.engine.attached, runtime.engine.active),
+            (None, false)
+        );
+        assert_eq!(runtime.poll_transmit(Time(901)), None);
+        assert!(runtime.farewell().is_none());
+    }
+    let status = runtime.status(Time(900), "/run/x".into());
+    assert_eq!(status.detached.as_deref(), Some("cannot reach ibtapd"));
+    runtime.arrived(Time(1000), attached(2, PortState::Active));
+    assert_eq!(runtime.role(), Role::Listening);
+    run(&mut runtime, 1000, 1900);
+    assert!(runtime.engine.active);
+    // The same address once more changes nothing.
+    runtime.arrived(Time(1900), attached(2, PortState::Active));
+    assert!(runtime.engine.active);
+}
+
+#[test]
+fn a_better_manager_keeps_it_quiet_and_its_messages_are_not_the_engines() {
+    let mut better = Runtime::new(Fake::default(), candidate(1), vec![], 8);
+    let mut worse = Runtime::new(Fake::default(), candidate(2), vec![], 7);
+    better.arrived(Time(0), attached(1, PortState::Active));
+    worse.arrived(Time(0), attached(2, PortState::Active));
+    for now in (0..5000).step_by(5) {
+        for own in 0..2 {
+            let (sender, receiver) = match own {
+                0 => (&mut better, &mut worse),
+                _ => (&mut worse, &mut better),
+            };
+            sender.advance(Time(now));
+            while let Some(message) = sender.poll_transmit(Time(now)) {
+                let arrival = Arrival::Received {
+                    from: from(own + 1),
+                    mad: message.mad,
+                };
+                // The group echoes.
+                sender.arrived(Time(now), arrival.clone());
+                receiver.arrived(Time(now), arrival);
+            }
+        }
+    }
+    assert!(better.engine.active && !worse.engine.active);
+    assert_eq!(worse.role(), Role::Standby);
+    assert!(better.engine.received.is_empty() && worse.engine.received.is_empty());
+    let status = worse.status(Time(5000), String::new());
+    assert_eq!(status.managers.len(), 1);
+    assert_eq!(status.managers[0].gid, gid(1));
+    assert!(status.managers[0].active);
+
+    // It takes its leave, and the other one need not wait for a lease.
+    let farewell = better.farewell().unwrap();
+    let mad = farewell.mad;
+    worse.arrived(Time(5000), Arrival::Received { from: from(1), mad });
+    assert_eq!(worse.role(), Role::Claiming);
+}
+
+#[test]
+fn nonsense_is_counted_and_other_messages_go_to_the_engine() {
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let mut receive = |mad: Vec<u8>| {
+        runtime.arrived(Time(1), Arrival::Received { from: from(2), mad });
+    };
+    receive(vec![]);
+    receive(vec![0; 40]);
+    let header = |method, attribute| Header::new(method, attribute, 0, 1);
+    // A manager's word that is too short, and one by a method that nobody uses for it.
+    let info = mad::attribute::MANAGER_INFO;
+    receive(mad::write_empty(&header(method::SEND, info)));
+    let word = ManagerInfo {
+        id: 9,
+        priority: 15,
+        active: true,
+        lease_ms: 900,
+        gid: gid(9),
+    };
+    receive(mad::write(&header(method::SET, info), &word));
+    let trap = mad::write_empty(&header(method::TRAP, mad::attribute::NOTICE));
+    receive(trap.clone());
+    runtime.arrived(Time(1), Arrival::Lost(3));
+    assert_eq!(runtime.engine.received, [trap]);
+    let status = runtime.status(Time(1), String::new());
+    for (name, value) in [("received", 5), ("malformed", 4), ("lost", 3)] {
+        assert_eq!(status.counters.get(name), Some(value), "{name}");
+    }
+    assert!(status.managers.is_empty());
+}
+
+#[test]
+fn where_a_manager_is_it_does_not_say_itself() {
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let word = ManagerInfo {
+        id: 9,
+        priority: 15,
+        active: true,
+        lease_ms: 900,
+        gid: gid(77),
+    };
+    let header = Header::new(method::SEND, mad::attribute::MANAGER_INFO, 0, 1);
+    let mad = mad::write(&header, &word);
+    runtime.arrived(Time(1), Arrival::Received { from: from(2), mad });
+    assert_eq!(
+        runtime.status(Time(1), String::new()).managers[0].gid,
+        gid(2)
+    );
+}
+
+#[test]
+fn managers_that_the_configuration_does_not_name_are_ignored() {
+    let named = vec![gid(1), gid(3)];
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), named, 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let word = ManagerInfo {
+        id: 9,
+        priority: 15,
+        active: true,
+        lease_ms: 900,
+        gid: gid(3),
+    };
+    let header = Header::new(method::SEND, mad::attribute::MANAGER_INFO, 0, 1);
+    for last in [2, 2, 3] {
+        let (from, mad) = (from(last), mad::write(&header, &word));
+        runtime.arrived(Time(1), Arrival::Received { from, mad });
+    }
+    let status = runtime.status(Time(1), String::new());
+    assert_eq!(status.managers.len(), 1);
+    assert_eq!(status.managers[0].gid, gid(3));
+    assert_eq!(status.counters.get("strangers"), Some(2));
+}

@@ -1,0 +1,183 @@
+//! What the manager answers on its control socket.
+
+use std::collections::BTreeMap;
+
+use ibtap::control::{Answered, Body, Failure, Identity, MethodCall, Program, StreamId};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use vnic::Time;
+
+use crate::api::{
+    CountersInfo, Drained, Explanation, INTERFACE, MacInfo, PortInfo, StatusInfo, VeswInfo,
+};
+use crate::runtime::Runtime;
+use crate::seam::{Inquiry, Manager};
+
+const DESCRIPTION: &str = include_str!("org.ibtap.EthernetManager.varlink");
+
+/// Requests for counters that wait for agents, of all clients.
+pub const INQUIRIES_MAX: usize = 16;
+
+/// Replies. Each has one member.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// To `Status`.
+    Status(StatusInfo),
+    /// To `Vesws`.
+    Vesws(Vec<VeswInfo>),
+    /// To `Ports`.
+    Ports(Vec<PortInfo>),
+    /// To `Macs`.
+    Macs(Vec<MacInfo>),
+    /// To `Counters`.
+    Counters(Vec<CountersInfo>),
+    /// To `Explain`.
+    Explanation(Explanation),
+    /// To `Drain`.
+    Drain(Drained),
+}
+
+/// Clients that wait for counters.
+#[derive(Debug, Default)]
+pub struct Waiting(BTreeMap<StreamId, Inquiry>);
+
+impl Waiting {
+    /// Whether somebody waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// The manager as the control socket sees it, for a moment.
+#[derive(Debug)]
+pub struct Served<'a, M> {
+    /// The manager.
+    pub runtime: &'a mut Runtime<M>,
+    /// Who waits.
+    pub waiting: &'a mut Waiting,
+    /// The time.
+    pub now: Time,
+    /// `ibtapd`'s control socket, for `status`.
+    pub ibtapd: String,
+}
+
+impl<M: Manager> Program for Served<'_, M> {
+    fn identity(&self) -> Identity {
+        Identity {
+            product: "ibtap-em",
+            interface: INTERFACE,
+            description: DESCRIPTION,
+        }
+    }
+
+    fn call(&mut self, call: MethodCall) -> Result<Answered, Failure> {
+        let engine = &mut self.runtime.engine;
+        let reply = match call.method.as_str() {
+            "Status" => {
+                let Nothing {} = parameters(call.parameters)?;
+                Reply::Status(self.runtime.status(self.now, self.ibtapd.clone()))
+            }
+            "Vesws" => Reply::Vesws(
+                engine
+                    .vesws(&parameters(call.parameters)?)
+                    .map_err(unknown)?,
+            ),
+            "Ports" => {
+                let which = parameters(call.parameters)?;
+                Reply::Ports(engine.ports(self.now, &which).map_err(unknown)?)
+            }
+            "Macs" => Reply::Macs(
+                engine
+                    .macs(&parameters(call.parameters)?)
+                    .map_err(unknown)?,
+            ),
+            "Counters" => {
+                if self.waiting.0.len() >= INQUIRIES_MAX {
+                    return Err(Failure::new(INTERFACE, "Busy", json!({})));
+                }
+                let which = parameters(call.parameters)?;
+                let inquiry = engine.ask_counters(self.now, &which).map_err(unknown)?;
+                if let Some(former) = self.waiting.0.insert(call.stream, inquiry) {
+                    engine.forget_counters(former);
+                }
+                return Ok(Answered::Later);
+            }
+            "Explain" => {
+                let request = parameters(call.parameters)?;
+                Reply::Explanation(engine.explain(&request).map_err(unknown)?)
+            }
+            "Drain" => {
+                let request = parameters(call.parameters)?;
+                Reply::Drain(engine.drain(self.now, &request).map_err(unknown)?)
+            }
+            other => return Err(Failure::unknown_method(&format!("{INTERFACE}.{other}"))),
+        };
+        Ok(Answered::Reply(Body::of(&reply)))
+    }
+
+    fn next(&mut self, stream: StreamId) -> Result<Option<(Body, bool)>, Failure> {
+        let Some(&inquiry) = self.waiting.0.get(&stream) else {
+            return Ok(None);
+        };
+        let Some(counters) = self.runtime.engine.take_counters(inquiry) else {
+            return Ok(None);
+        };
+        self.waiting.0.remove(&stream);
+        Ok(Some((Body::of(&Reply::Counters(counters)), true)))
+    }
+
+    fn close(&mut self, stream: StreamId) {
+        if let Some(inquiry) = self.waiting.0.remove(&stream) {
+            self.runtime.engine.forget_counters(inquiry);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// The engine refuses with a sentence; it is about what the client has named.
+fn unknown(message: String) -> Failure {
+    Failure::new(INTERFACE, "BadArgument", json!({ "message": message }))
+}
+
+/// Of what is wrong the parameter is named.
+fn parameters<P: DeserializeOwned>(parameters: Map<String, Value>) -> Result<P, Failure> {
+    let present: Map<String, Value> = parameters
+        .into_iter()
+        .filter(|(_, v)| !v.is_null())
+        .collect();
+    P::deserialize(Value::Object(present.clone())).map_err(|error| {
+        let message = error.to_string();
+        let of_name = ["unknown field", "missing field"];
+        let named = match of_name.iter().any(|what| message.starts_with(what)) {
+            true => message.split('`').nth(1).map(str::to_owned),
+            // What serde says of a value has the value, and not whose it is.
+            false => None,
+        };
+        Failure::invalid(&named.unwrap_or_else(|| wrong_one::<P>(&present)))
+    })
+}
+
+/// The parameter for which there would be another complaint were it missing.
+fn wrong_one<P: DeserializeOwned>(present: &Map<String, Value>) -> String {
+    let complaint = |map: &Map<String, Value>| {
+        P::deserialize(Value::Object(map.clone()))
+            .err()
+            .map(|error| error.to_string())
+    };
+    let all = complaint(present);
+    let culprit = present.keys().find(|name| {
+        let mut rest = present.clone();
+        rest.remove(*name);
+        complaint(&rest) != all
+    });
+    culprit.cloned().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! What survives a restart: which LID, address and number each virtual port was given, and where it was.
+//!
+//! The file's first line has its version, the length and a CRC-32 of the rest, which is JSON. A new one is
+//! written beside it, brought to the disk, and then takes its place, so that at any moment there is a
+//! whole one.
+
+mod disk;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use fabric::{Gid, Qpn};
+use serde::{Deserialize, Serialize};
+use vnic::{Lid, Mac};
+
+use crate::config::PortKey;
+pub use disk::{Opened, Store};
+
+/// Virtual ports that are remembered; one that is gone is forgotten for a new one.
+pub const MEMBERS_MAX: usize = 16_384;
+
+const VERSION: &str = "1";
+
+/// What survives a restart.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Which manager this is; drawn once.
+    pub manager: u64,
+    /// What virtual ports were given.
+    #[serde(with = "by_text")]
+    pub members: BTreeMap<PortKey, Member>,
+    /// LIDs that were taken away of late, and from whom: others may not have them yet.
+    #[serde(with = "by_text")]
+    pub quarantined: BTreeMap<Lid, PortKey>,
+    /// Ids of switches that are drained.
+    pub drained: BTreeSet<u16>,
+}
+
+/// What a virtual port was given, and where it was.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Member {
+    /// The switch.
+    pub vesw: u16,
+    /// Its LID.
+    pub lid: Lid,
+    /// The address of its interface.
+    #[serde(with = "mac_text")]
+    pub mac: Mac,
+    /// Its number in the switch, from 1.
+    pub port_num: u32,
+    /// Its node's name.
+    pub description: String,
+    /// Its interface's name.
+    pub interface: String,
+    /// Its port.
+    pub gid: Gid,
+    /// Its queue pair; 0: none yet.
+    #[serde(with = "qpn_number")]
+    pub qpn: Qpn,
+    /// The largest UD payload of its port, in bytes.
+    pub payload_max: u16,
+    /// It is gone for longer than the grace time, and not in the others' tables.
+    pub gone: bool,
+    /// It is drained.
+    pub drained: bool,
+}
+
+/// Why state cannot be read or written, one sentence.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StateError(pub String);
+
+impl State {
+    /// The file's bytes.
+    ///
+    /// # Errors
+    /// None that could happen; serialization may fail by its type.
+    pub fn encode(&self) -> Result<Vec<u8>, StateError> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| StateError(format!("the state cannot be written as JSON: {error}")))?;
+        json.push(b'\n');
+        let mut file = format!(
+            "ibtap-em state {VERSION} {} {:08x}\n",
+            json.len(),
+            crc32fast::hash(&json)
+        )
+        .into_bytes();
+        file.append(&mut json);
+        Ok(file)
+    }
+
+    /// Reads the file's bytes.
+    ///
+    /// # Errors
+    /// What is wrong with them, part of a sentence.
+    pub fn decode(file: &[u8]) -> Result<State, StateError> {
+        let wrong = |what: &str| StateError(what.into());
+        let end = file
+            .iter()
+            .take(80)
+            .position(|byte| *byte == b'\n')
+            .ok_or_else(|| wrong("it does not begin as such a file does"))?;
+        let (head, json) = (&file[..end], &file[end + 1..]);
+        let head = std::str::from_utf8(head).unwrap_or_default();
+        let mut words = head
+            .strip_prefix("ibtap-em state ")
+            .ok_or_else(|| wrong("it does not begin as such a file does"))?
+            .split(' ');
+        match words.next() {
+            Some(VERSION) => {}
+            other => {
+                return Err(StateError(format!(
+                    "it has version {}, and this program knows {VERSION}",
+                    other.unwrap_or_default()
+                )));
+            }
+        }
+        let length = words.next().and_then(|word| word.parse::<usize>().ok());
+        if length != Some(json.len()) {
+            return Err(wrong("it is cut off, or something was added to it"));
+        }
+        let sum = words
+            .next()
+            .and_then(|word| u32::from_str_radix(word, 16).ok());
+        if sum != Some(crc32fast::hash(json)) || words.next().is_some() {
+            return Err(wrong("its checksum is wrong"));
+        }
+        let state: State = serde_json::from_slice(json)
+            .map_err(|error| StateError(format!("it cannot be understood: {error}")))?;
+        state.check()?;
+        Ok(state)
+    }
+
+    /// What was changed by hand may be wrong in ways that a checksum does not show.
+    fn check(&self) -> Result<(), StateError> {
+        let mut lids = BTreeSet::new();
+        for (key, member) in &self.members {
+            if !member.lid.is_unicast() || !lids.insert(member.lid) {
+                return Err(StateError(format!(
+                    "the LID {} of {key} is no port's, or another's too",
+                    member.lid
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Maps whose keys are written as text, since those of JSON are.
+mod by_text {
+    use super::{BTreeMap, Text};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer, K: Text, V: Serialize>(
+        map: &BTreeMap<K, V>,
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
+        s.collect_map(map.iter().map(|(key, value)| (key.to_text(), value)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>, K: Text, V: Deserialize<'de>>(
+        d: D,
+    ) -> Result<BTreeMap<K, V>, D::Error> {
+        let map = BTreeMap::<String, V>::deserialize(d)?;
+        map.into_iter()
+            .map(|(text, value)| {
+                let key = K::from_text(&text)
+                    .ok_or_else(|| D::Error::custom(format!("{text:?} is no key")))?;
+                Ok((key, value))
+            })
+            .collect()
+    }
+}
+
+trait Text: Ord + Sized {
+    fn to_text(&self) -> String;
+    fn from_text(text: &str) -> Option<Self>;
+}
+
+impl Text for PortKey {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+    fn from_text(text: &str) -> Option<PortKey> {
+        text.parse().ok()
+    }
+}
+
+impl Text for Lid {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+    fn from_text(text: &str) -> Option<Lid> {
+        let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
+        Some(Lid::new(number)).filter(|lid| lid.get() == number)
+    }
+}
+
+impl Serialize for PortKey {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PortKey {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<PortKey, D::Error> {
+        String::deserialize(d)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+mod mac_text {
+    use crate::config::{format_mac, parse_mac};
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use vnic::Mac;
+
+    pub(super) fn serialize<S: Serializer>(mac: &Mac, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(&format_mac(*mac))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Mac, D::Error> {
+        let text = String::deserialize(d)?;
+        parse_mac(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no address")))
+    }
+}
+
+mod qpn_number {
+    use fabric::Qpn;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(qpn: &Qpn, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_u32(qpn.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Qpn, D::Error> {
+        u32::deserialize(d).map(Qpn::new)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} virtual ports", self.members.len())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

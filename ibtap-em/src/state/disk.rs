@@ -1,0 +1,166 @@
+//! The file on disk.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::{State, StateError};
+
+const FILE: &str = "state";
+const NEW: &str = "state.new";
+const LOCK: &str = "lock";
+
+/// The directory that state is kept in. One manager at a time has it.
+#[derive(Debug)]
+pub struct Store {
+    directory: PathBuf,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+/// What opening a [`Store`] has found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The store.
+    pub store: Store,
+    /// Its state.
+    pub state: State,
+    /// There was none, and this is the first.
+    pub new: bool,
+}
+
+/// What writing a file takes. At each of these it can end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step {
+    Create,
+    /// So many bytes are written, and not more.
+    Write(usize),
+    Sync,
+    Rename,
+    SyncDirectory,
+}
+
+impl Store {
+    /// Takes the directory, makes it where there is none, and reads what is there; `id` becomes the
+    /// manager's where there is nothing.
+    ///
+    /// # Errors
+    /// One sentence: another manager has the directory, it cannot be used, or the file in it is damaged.
+    pub fn open(directory: &Path, id: u64) -> Result<Opened, StateError> {
+        let fault = |what: String| StateError(what);
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)
+            .map_err(|error| {
+                fault(format!(
+                    "cannot make the state directory {}: {error}",
+                    directory.display()
+                ))
+            })?;
+        let lock = lock(directory)?;
+        let path = directory.join(FILE);
+        let (state, new) = match std::fs::read(&path) {
+            Ok(file) => (
+                State::decode(&file).map_err(|error| damaged(&path, &error))?,
+                false,
+            ),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let state = State {
+                    manager: id,
+                    ..State::default()
+                };
+                (state, true)
+            }
+            Err(error) => {
+                return Err(fault(format!(
+                    "cannot read the state in {}: {error}",
+                    path.display()
+                )));
+            }
+        };
+        let store = Store {
+            directory: directory.into(),
+            _lock: lock,
+        };
+        Ok(Opened { store, state, new })
+    }
+
+    /// Writes a state; when this returns it is on the disk, and until then the former one is.
+    ///
+    /// # Errors
+    /// One sentence, a full disk for one; the former state is still there.
+    pub fn save(&self, state: &State) -> Result<(), StateError> {
+        self.save_by(state, &mut |_| Ok(()))
+    }
+
+    /// [`Store::save`], which asks before each step.
+    pub(super) fn save_by(
+        &self,
+        state: &State,
+        before: &mut dyn FnMut(Step) -> io::Result<()>,
+    ) -> Result<(), StateError> {
+        let file = state.encode()?;
+        self.write(&file, before).map_err(|error| {
+            StateError(format!(
+                "cannot write the state to {}: {error}",
+                self.directory.join(FILE).display()
+            ))
+        })
+    }
+
+    fn write(&self, file: &[u8], before: &mut dyn FnMut(Step) -> io::Result<()>) -> io::Result<()> {
+        let new = self.directory.join(NEW);
+        before(Step::Create)?;
+        let mut out = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)?;
+        for (at, part) in file.chunks(4096).enumerate() {
+            before(Step::Write(at * 4096))?;
+            out.write_all(part)?;
+        }
+        before(Step::Sync)?;
+        out.sync_all()?;
+        before(Step::Rename)?;
+        std::fs::rename(&new, self.directory.join(FILE))?;
+        // Else the name could lead to the former file after a power failure.
+        before(Step::SyncDirectory)?;
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, StateError> {
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|error| StateError(format!("cannot open {}: {error}", path.display())))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StateError(format!(
+            "another ibtap-em has the state directory {}; stop it, or give this one another state_dir",
+            directory.display()
+        ))),
+        Err(error) => Err(StateError(format!(
+            "cannot lock {}: {error}",
+            path.display()
+        ))),
+    }
+}
+
+fn damaged(path: &Path, error: &StateError) -> StateError {
+    StateError(format!(
+        "the state in {} is damaged, {error}; put a copy of it back, or move it away to begin anew, when \
+         ports may get other LIDs and addresses",
+        path.display()
+    ))
+}

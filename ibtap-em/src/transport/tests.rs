@@ -1,0 +1,259 @@
+use std::collections::VecDeque;
+use std::path::Path;
+
+use fabric::{PKey, Qpn};
+use ibtap::api::{ApiError, ManagementDatagram, PortState, Reply, Request};
+use ibtap::control::{ControlServer, Handler, StreamId, Streamed};
+use tempfile::TempDir;
+
+use super::*;
+
+/// What takes part of `ibtapd`: one port, one who manages, in the thread of the test.
+struct Daemon {
+    server: ControlServer,
+    port: Port,
+}
+
+#[derive(Default)]
+struct Port {
+    stream: Option<StreamId>,
+    replies: VecDeque<ManageReply>,
+    sent: Vec<SendManagementRequest>,
+    refuses: bool,
+}
+
+impl Handler for Port {
+    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
+        let Request::SendManagement(request) = request else {
+            return Err(ApiError::Busy);
+        };
+        self.sent.push(request);
+        Ok(Reply::SendManagement {})
+    }
+
+    fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError> {
+        assert!(matches!(request, Request::Manage(_)));
+        if self.refuses {
+            let message = "there is no fabric port \"eth7\"".into();
+            return Err(ApiError::BadArgument { message });
+        }
+        self.stream = Some(stream);
+        self.replies.push_front(ManageReply::Attached(port()));
+        Ok(())
+    }
+
+    fn next(&mut self, stream: StreamId) -> Streamed {
+        if self.stream != Some(stream) {
+            return Streamed::Nothing;
+        }
+        let reply = self.replies.pop_front();
+        reply.map_or(Streamed::Nothing, |r| Streamed::Reply(Reply::Manage(r)))
+    }
+
+    fn close(&mut self, _: StreamId) {
+        self.stream = None;
+    }
+}
+
+impl Daemon {
+    fn start(socket: &Path) -> Daemon {
+        Daemon {
+            server: ControlServer::bind(socket).unwrap(),
+            port: Port::default(),
+        }
+    }
+
+    fn pass(&mut self) {
+        for _ in 0..8 {
+            self.server.process(&mut self.port).unwrap();
+        }
+    }
+}
+
+fn port() -> ManagementPort {
+    ManagementPort {
+        port: "soft/eth0".into(),
+        gid: "fe80::1".parse().unwrap(),
+        qpn: Qpn::new(0x34),
+        guid: "0002:c903:00e7:7e12".into(),
+        pkey: PKey::DEFAULT,
+        link_mtu: 4096,
+        state: PortState::Active,
+    }
+}
+
+fn agent() -> Endpoint {
+    Endpoint {
+        gid: "fe80::2".parse().unwrap(),
+        qpn: Qpn::new(9),
+    }
+}
+
+fn datagram(byte: u8, lost: Option<u64>) -> ManageReply {
+    ManageReply::Received(ManagementDatagram {
+        gid: agent().gid,
+        qpn: agent().qpn,
+        by_group: false,
+        mad: Hex(vec![byte; 2048]),
+        lost,
+    })
+}
+
+fn rig() -> (TempDir, Daemon, Link) {
+    let directory = TempDir::new().unwrap();
+    let socket = directory.path().join("ibtapd.sock");
+    let daemon = Daemon::start(&socket);
+    (directory, daemon, Link::new(socket, Some("eth0".into())))
+}
+
+/// Connects, and has the port told.
+fn attached(daemon: &mut Daemon, link: &mut Link, now: u64) {
+    assert_eq!(link.receive(Time(now)), []);
+    daemon.pass();
+    assert_eq!(link.receive(Time(now)), [Arrival::Attached(port())]);
+}
+
+#[test]
+fn messages_come_and_go() {
+    let (_directory, mut daemon, mut link) = rig();
+    assert!(!link.has_room());
+    attached(&mut daemon, &mut link, 0);
+    daemon
+        .port
+        .replies
+        .extend([datagram(1, None), datagram(2, Some(5))]);
+    daemon.pass();
+    let received = |byte| Arrival::Received {
+        from: agent(),
+        mad: vec![byte; 2048],
+    };
+    assert_eq!(
+        link.receive(Time(1)),
+        [received(1), Arrival::Lost(5), received(2)]
+    );
+
+    assert!(link.has_room());
+    for to in [Destination::Agent(agent()), Destination::Group] {
+        link.send(Outgoing {
+            to,
+            mad: vec![7, 8],
+        });
+    }
+    link.flush();
+    daemon.pass();
+    let sent = &daemon.port.sent;
+    assert_eq!(sent.len(), 2);
+    assert!(
+        sent.iter()
+            .all(|s| s.mad.0 == [7, 8] && s.port.as_deref() == Some("eth0"))
+    );
+    assert_eq!(
+        (sent[0].gid, sent[0].qpn),
+        (Some(agent().gid), Some(agent().qpn))
+    );
+    assert_eq!((sent[1].gid, sent[1].qpn), (None, None));
+}
+
+#[test]
+fn a_daemon_that_does_not_take_stops_the_sender_and_loses_nothing() {
+    let (_directory, mut daemon, mut link) = rig();
+    attached(&mut daemon, &mut link, 0);
+    let mut sent = 0;
+    while link.has_room() {
+        link.send(Outgoing {
+            to: Destination::Agent(agent()),
+            mad: vec![7; 2048],
+        });
+        link.flush();
+        sent += 1;
+        assert!(sent < 100_000);
+    }
+    assert!(link.outgoing().is_some());
+    while link.outgoing().is_some() {
+        daemon.pass();
+        link.flush();
+    }
+    daemon.pass();
+    daemon.pass();
+    while daemon.port.sent.len() < sent {
+        daemon.pass();
+    }
+    assert!(link.has_room());
+}
+
+#[test]
+fn a_daemon_that_goes_is_missed_once_and_found_again() {
+    let (directory, mut daemon, mut link) = rig();
+    attached(&mut daemon, &mut link, 0);
+    drop(daemon);
+    let gone = link.receive(Time(1000));
+    assert!(
+        matches!(&gone[..], [Arrival::Detached(why)] if why.contains("gone away")),
+        "{gone:?}"
+    );
+    assert!(!link.has_room() && link.incoming().is_none());
+    // What is sent meanwhile is lost, as any datagram may be.
+    link.send(Outgoing {
+        to: Destination::Group,
+        mad: vec![7],
+    });
+    link.flush();
+    let mut now = 1000;
+    let mut told = Vec::new();
+    for _ in 0..10 {
+        let again = link.next_deadline().expect("another attempt").0;
+        assert!((now..=now + RETRY_MS.1).contains(&again), "{again}");
+        now = again.max(now + 1);
+        told.extend(link.receive(Time(now)));
+    }
+    assert!(
+        matches!(&told[..], [Arrival::Detached(why)] if why.contains("cannot reach ibtapd")),
+        "{told:?}"
+    );
+    let mut daemon = Daemon::start(&directory.path().join("ibtapd.sock"));
+    now = link.next_deadline().unwrap().0;
+    attached(&mut daemon, &mut link, now);
+    assert_eq!(link.next_deadline(), None);
+}
+
+#[test]
+fn a_port_that_is_not_there_is_asked_for_again() {
+    let (_directory, mut daemon, mut link) = rig();
+    daemon.port.refuses = true;
+    assert_eq!(link.receive(Time(0)), []);
+    daemon.pass();
+    let why = "there is no fabric port \"eth7\"".to_owned();
+    assert_eq!(link.receive(Time(0)), [Arrival::Detached(why)]);
+    let again = link.next_deadline().unwrap();
+    assert_eq!(link.receive(again), []);
+    daemon.port.refuses = false;
+    daemon.pass();
+    assert_eq!(link.receive(again), [Arrival::Attached(port())]);
+}
+
+#[test]
+fn a_connection_for_sending_that_made_way_is_made_anew() {
+    let (_directory, mut daemon, mut link) = rig();
+    attached(&mut daemon, &mut link, 0);
+    // So many others come that whoever does not wait for a stream has to go.
+    let others: Vec<_> = (0..64)
+        .map(|_| {
+            let other = std::os::unix::net::UnixStream::connect(link.socket()).unwrap();
+            daemon.pass();
+            other
+        })
+        .collect();
+    drop(others);
+    daemon.pass();
+    for byte in 0..3 {
+        link.send(Outgoing {
+            to: Destination::Agent(agent()),
+            mad: vec![byte],
+        });
+        link.flush();
+        daemon.pass();
+    }
+    let sent: Vec<u8> = daemon.port.sent.iter().map(|s| s.mad.0[0]).collect();
+    assert!(sent.ends_with(&[2]), "{sent:?}");
+    assert!(daemon.port.stream.is_some());
+}
