@@ -14,7 +14,7 @@ mod vnic;
 
 pub use self::vnic::{
     FabricAddress, InterfaceKind, MacSource, ManageReply, ManageRequest, ManagementDatagram,
-    ManagementPort, SendManagementRequest, VnicInfo, VnicMac, VnicState, VnicStats,
+    ManagementPort, SendManagementRequest, VnicInfo, VnicMac, VnicMember, VnicState, VnicStats,
 };
 pub use child::{
     ChildAddRequest, ChildDelRequest, ChildInfo, Moderation, ModerationRequest, MtuRequest,
@@ -89,6 +89,8 @@ pub enum Request {
     VnicStats(Selection),
     /// The Ethernet addresses that a VNIC knows.
     VnicMacs(Interface),
+    /// The members of a VNIC's switch.
+    VnicMembers(Interface),
     /// Receive the VNIC management of a port: a stream of replies.
     Manage(ManageRequest),
     /// Send VNIC management.
@@ -247,6 +249,11 @@ pub enum Reply {
     VnicMacs {
         /// The addresses, in their order.
         macs: Vec<VnicMac>,
+    },
+    /// To [`Request::VnicMembers`].
+    VnicMembers {
+        /// The members, by LID.
+        members: Vec<VnicMember>,
     },
     /// To [`Request::Manage`], again and again.
     Manage(ManageReply),

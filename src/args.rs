@@ -49,8 +49,8 @@ pub enum Provider {
     Verbs,
 }
 
-/// Carries IP over InfiniBand (IPoIB) for TAP interfaces, over a software RoCEv2 fabric or an RDMA
-/// device.
+/// Carries IP over InfiniBand (IPoIB) and Ethernet (VNICs) for TAP interfaces, over a software RoCEv2
+/// fabric or an RDMA device.
 ///
 /// Makes an interface (ib0) whose traffic travels as IPoIB, in datagrams or over connections: in
 /// RoCEv2 packets, UDP port 4791, on an Ethernet underlay, or over an InfiniBand or RoCE adapter.

@@ -311,10 +311,9 @@ impl Daemon {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
             self.sync_groups_of(ids);
-            let vnics: Vec<DeviceId> = self.vnics.keys().copied().collect();
-            vnics
-                .into_iter()
-                .for_each(|id| self.vnic_membership_changed(id));
+            for id in self.vnics.keys().copied().collect::<Vec<_>>() {
+                self.read_vnic_groups(id);
+            }
         }
         Ok(())
     }

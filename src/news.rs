@@ -55,6 +55,11 @@ impl Daemon {
         self.name_places();
         let filter = match &which.interface {
             None => None,
+            Some(name) if let Ok(vnic) = self.vnic_named(name) => Some(Filter {
+                interface: vnic.name.clone(),
+                netns: vnic.netns.clone(),
+                port: self.ports[vnic.at].port.attributes().name,
+            }),
             Some(name) => {
                 let (_, at, device) = self.named(name)?;
                 Some(Filter {

@@ -44,6 +44,7 @@ impl Handler for Daemon {
             Request::Vnics(which) => self.show_vnics(&which),
             Request::VnicStats(which) => self.vnic_stats(&which),
             Request::VnicMacs(which) => self.vnic_macs(&which.interface),
+            Request::VnicMembers(which) => self.vnic_members(&which.interface),
             Request::SendManagement(request) => self.send_management(&request),
             Request::Monitor(_) | Request::Ping(_) | Request::Manage(_) => Err(ApiError::Refused {
                 message: "this request is answered by a stream only".into(),

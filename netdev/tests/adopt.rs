@@ -5,11 +5,11 @@ mod namespace;
 
 use std::fs::File;
 use std::io::IoSlice;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use namespace::{Elsewhere, in_namespace, run};
+use namespace::{Elsewhere, close, in_namespace, run, start};
 use netdev::ethtool;
 use netdev::netns::{self, Namespace};
 use netdev::tap::{READ_MAX, Tap, TapError, TapOptions, TapQueue, VNET_HEADER_LEN, is_gone};
@@ -221,7 +221,7 @@ fn a_held_tap_is_not_touched() {
             assert!(named.contains(&us), "{named}");
             assert_eq!(monitor.notices(), []);
             // Its holder lets go.
-            drop(held);
+            close(held);
             assert!(adopt(&elsewhere, 1).is_ok());
         }
     });
@@ -282,10 +282,10 @@ fn open_descriptors() -> usize {
 #[test]
 fn nothing_is_left_behind_while_taps_come_and_go_under_the_feet() {
     // The count is of the whole process, so the other tests must not be part of it.
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "adoption_against_deletion", "--ignored"])
-        .output()
-        .unwrap();
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    program.args(["--exact", "adoption_against_deletion", "--ignored"]);
+    program.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = start(&mut program).unwrap().wait_with_output().unwrap();
     assert!(
         child.status.success(),
         "{}",

@@ -6,7 +6,7 @@ mod namespace;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use namespace::{in_namespace, run};
+use namespace::{close, in_namespace, run, start};
 use netdev::ethtool::{Features, all_features};
 use netdev::membership;
 use netdev::mroute::{self, MulticastRoutes};
@@ -88,7 +88,7 @@ fn what_was_turned_off_stays_off_for_the_next_holder() {
         let all = Features::read("ib0").unwrap();
         assert!(all.gro && all.gso && all.tso && all.tx_checksum, "{all:?}");
         run("ethtool -K ib0 tso off gro off");
-        drop(held);
+        close(held);
         let _held = Tap::open(&options).unwrap();
         let some = Features::read("ib0").unwrap();
         assert!(!some.gro && !some.tso, "{some:?}");
@@ -140,7 +140,7 @@ fn joined_groups_are_announced_and_listed() {
             assert!(!announced || notified(&mut monitor, |event| *event == added));
             assert!(membership::read(ifindex).unwrap().contains(&group));
         }
-        drop((socket4, socket6));
+        close((socket4, socket6));
         let after = membership::read(ifindex).unwrap();
         assert!(!after.contains(&IpAddr::V4(v4)) && !after.contains(&IpAddr::V6(v6)));
         assert!(membership::read(ifindex + 1000).unwrap().is_empty());
@@ -202,14 +202,11 @@ fn a_multicast_router_shows_with_its_routes() {
                     mroute from ib0 source fd09::9 group ff15::1234 to d0\n\
                     mroute from d0 source 192.0.3.9 group 239.7.8.9 to ib0\n";
         std::fs::write(&file, text).unwrap();
-        let started = std::process::Command::new("smcrouted")
-            .args(["-n", "-N", "-s", "-f"])
-            .arg(&file)
-            .arg("-P")
-            .arg(directory.join("pid"))
-            .arg("-u")
-            .arg(directory.join("socket"))
-            .spawn();
+        let mut program = std::process::Command::new("smcrouted");
+        program.args(["-n", "-N", "-s", "-f"]).arg(&file);
+        program.arg("-P").arg(directory.join("pid"));
+        program.arg("-u").arg(directory.join("socket"));
+        let started = start(&mut program);
         let router = match started {
             Ok(child) => Running(child),
             Err(e) => return eprintln!("SKIPPED: smcrouted does not start: {e}"),
@@ -225,7 +222,7 @@ fn a_multicast_router_shows_with_its_routes() {
             assert!(Instant::now() < deadline, "{:?}", mroute::routes("ib0"));
             std::thread::sleep(Duration::from_millis(50));
         }
-        drop(router);
+        close(router);
         std::fs::remove_dir_all(&directory).unwrap();
     });
 }

@@ -7,7 +7,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use namespace::{in_namespace, run};
+use namespace::{close, in_namespace, run};
 use netdev::tap::{
     Holder, READ_MAX, Tap, TapError, TapOptions, TapQueue, VNET_HEADER_LEN, interface_of, is_down,
     is_gone,
@@ -232,9 +232,9 @@ fn exists() -> bool {
 fn an_ordinary_tap_goes_with_its_last_holder() {
     in_namespace(|| {
         let (tap, queues) = Tap::open(&options(2, false)).unwrap();
-        drop(tap);
+        close(tap);
         assert!(exists());
-        drop(queues);
+        close(queues);
         assert!(!exists());
     });
 }
@@ -242,16 +242,16 @@ fn an_ordinary_tap_goes_with_its_last_holder() {
 #[test]
 fn a_persistent_tap_is_left_and_adopted() {
     in_namespace(|| {
-        drop(Tap::open(&options(2, true)).unwrap());
+        close(Tap::open(&options(2, true)).unwrap());
         assert!(exists());
         let (tap, queues) = Tap::open(&options(2, false)).unwrap();
         assert!(tap.existed());
-        drop((tap, queues));
+        close((tap, queues));
         assert!(exists(), "adopting does not end its persistence");
         let opened = Tap::open(&options(1, false)).unwrap();
         assert_eq!(opened.1.len(), 1);
         opened.0.set_persist(false).unwrap();
-        drop(opened);
+        close(opened);
         assert!(!exists());
     });
 }
@@ -263,7 +263,7 @@ fn an_adopted_tap_keeps_its_queue_mode() {
         let (tap, queues) = Tap::open(&options(4, false)).unwrap();
         assert!(tap.existed());
         assert_eq!(queues.len(), 1);
-        drop((tap, queues));
+        close((tap, queues));
         run("ip link del ib0");
         run("ip tuntap add dev ib0 mode tap multi_queue");
         assert_eq!(Tap::open(&options(1, false)).unwrap().1.len(), 1);
@@ -282,7 +282,7 @@ fn kept_queues_carry_on_with_the_interface_as_it_was() {
     in_namespace(|| {
         let (tap, queues) = configured(2);
         let (index, fds) = (tap.ifindex(), kept(&tap));
-        drop((tap, queues));
+        close((tap, queues));
         assert!(
             exists(),
             "it is not persistent, and somebody has its queues"
@@ -302,7 +302,7 @@ fn kept_queues_carry_on_with_the_interface_as_it_was() {
         read_until(&queues, |frame| {
             frame[VNET_HEADER_LEN..].starts_with(&PEER_MAC)
         });
-        drop((tap, queues));
+        close((tap, queues));
         assert!(!run("ip -o link").contains("ib7"));
     });
 }
@@ -313,13 +313,13 @@ fn kept_queues_without_a_reader_are_detached() {
         let (tap, queues) = configured(3);
         let fds = kept(&tap);
         let still_kept = kept(&tap);
-        drop((tap, queues));
+        close((tap, queues));
         let (tap, queues) = Tap::from_fds(fds, 1, false).unwrap();
         assert_eq!((queues.len(), tap.descriptors().count()), (1, 1));
         let link = rtnl::Requests::new().unwrap().link_by_name("ib0").unwrap();
         let tun = link.tun.unwrap();
         assert_eq!((tun.queues, tun.disabled_queues), (1, 2));
-        drop(still_kept);
+        close(still_kept);
         let link = rtnl::Requests::new().unwrap().link_by_name("ib0").unwrap();
         assert_eq!(link.tun.unwrap().disabled_queues, 0);
     });

@@ -227,6 +227,20 @@ pub struct VnicMac {
     pub qpn: Option<Qpn>,
 }
 
+/// A member of a VNIC's switch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VnicMember {
+    /// Its LID.
+    pub lid: Lid,
+    /// Its port.
+    pub gid: Gid,
+    /// Its queue pair; absent while it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qpn: Option<Qpn>,
+    /// The manager or the configuration says so; else it was learned from what it sends.
+    pub listed: bool,
+}
+
 /// Parameters of [`super::Request::Manage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -19,7 +19,7 @@ use crate::api::{
     ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
     InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, Mode, ModeRequest, NeighbourInfo,
     PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection, SendManagementRequest,
-    VersionInfo, VnicInfo, VnicMac, VnicStats,
+    VersionInfo, VnicInfo, VnicMac, VnicMember, VnicStats,
 };
 pub use posts::Posts;
 pub use replies::{Next, Replies};
@@ -263,6 +263,10 @@ impl ControlClient {
     listing!(
         /// The Ethernet addresses that a VNIC knows.
         vnic_macs(name: &str) -> macs: VnicMac, "VnicMacs", interface(name)
+    );
+    listing!(
+        /// The members of a VNIC's switch.
+        vnic_members(name: &str) -> members: VnicMember, "VnicMembers", interface(name)
     );
 
     /// Tells an interface's mode, after changing it where one is given.

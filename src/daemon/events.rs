@@ -51,11 +51,9 @@ impl Daemon {
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                let id = self.by_index(place, ifindex);
+                let device = self.by_index(place, ifindex);
+                let id = device.or_else(|| self.vnic_by_index(place, ifindex));
                 self.membership_changed.extend(id);
-                if let Some(id) = self.vnic_by_index(place, ifindex) {
-                    self.vnic_membership_changed(id);
-                }
             }
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);

@@ -235,7 +235,10 @@ impl Daemon {
     /// Lets time pass for what is behind the interfaces.
     pub(super) fn tick(&mut self) {
         for id in std::mem::take(&mut self.stacking_changed) {
-            self.read_stacking(id);
+            match self.vnics.contains_key(&id) {
+                true => self.read_vnic_stacking(id),
+                false => self.read_stacking(id),
+            }
         }
         for id in std::mem::take(&mut self.addresses_changed) {
             self.read_addresses(id);

@@ -15,6 +15,9 @@ impl Daemon {
     /// Once for all changes that came together: a thousand joins are a thousand events.
     pub(super) fn sync_changed_groups(&mut self) {
         let changed = std::mem::take(&mut self.membership_changed);
+        for id in &changed {
+            self.read_vnic_groups(*id);
+        }
         self.sync_groups_of(changed);
     }
 

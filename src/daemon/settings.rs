@@ -58,7 +58,7 @@ impl Daemon {
     /// # Errors
     /// [`ApiError::NoSuchInterface`], [`ApiError::BadArgument`].
     pub(crate) fn moderation(&mut self, request: &ModerationRequest) -> Result<Reply, ApiError> {
-        let (_, at, _) = self.named(&request.interface)?;
+        let at = self.port_of_interface(&request.interface)?;
         let now = self.ports[at].moderation;
         let wanted = Moderation {
             rx_usecs: request.rx_usecs.unwrap_or(now.rx_usecs),

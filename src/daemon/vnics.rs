@@ -81,6 +81,9 @@ impl Daemon {
             self.watchers.tell(vnic.subject(), created);
         }
         self.set_vnic_carriers(at);
+        // What was put off wakes the control loop no more.
+        self.tick();
+        self.sync_changed_groups();
         if let Some(vnic) = self.vnics.get(&id)
             && let Some(why) = self.vnic_misses(vnic)
         {

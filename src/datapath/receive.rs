@@ -114,7 +114,8 @@ impl Receiver<'_> {
         if let Some(at) = self.ethernet.of_endpoint(endpoint)
             && let Some(lane) = self.ethernet.get_mut(at)
         {
-            return ethernet::datagrams(lane, self.coalescer, self.now, datagrams);
+            let (coalescer, siblings) = (&mut *self.coalescer, self.siblings);
+            return ethernet::datagrams(lane, coalescer, siblings, self.now, datagrams);
         }
         if let Some(name) = self.management.of_endpoint(endpoint) {
             self.management.keep(name, datagrams);

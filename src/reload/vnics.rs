@@ -62,6 +62,15 @@ impl Daemon {
 
     pub(super) fn make_vnic_of(&mut self, at: usize, vnic: &VnicConfig) -> Outcome {
         let key = vnic.key();
+        let is_other =
+            |v: &&Vnic| v.spec.key() == key || (v.at == at && v.spec.index == vnic.index);
+        if let Some(other) = self.vnics.values().find(is_other) {
+            return Err(format!(
+                "{key}: an Ethernet Manager made {} with that name or index; give another one, or \
+                 restart ibtapd",
+                other.name
+            ));
+        }
         let id = self.add_vnic(at, vnic).map_err(|e| format!("{key}: {e}"))?;
         let made = self.vnics.get(&id).map_or(0, Vnic::queues);
         let asked = vnic.queue_count();

@@ -328,7 +328,9 @@ mod tests {
         assert!(matches!(mac, Some(VnicVerb::Mac { interface }) if interface == "vnic0"));
         let list = verb("vnic list vnic0");
         assert!(matches!(list, Some(VnicVerb::List { interface: Some(_) })));
-        assert!(parse("vnic mac").is_err());
+        let members = verb("vnic members vnic0");
+        assert!(matches!(members, Some(VnicVerb::Members { .. })));
+        assert!(parse("vnic mac").is_err() && parse("vnic members").is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub use connections::connections;
 pub use follow::{event, ping_reply, ping_summary};
 pub use ibtap::debugfs::{groups, paths};
 use ibtap::table::{columns, labelled};
-pub use vnics::{show_vnic, vnic_macs, vnic_stats, vnics};
+pub use vnics::{show_vnic, vnic_macs, vnic_members, vnic_stats, vnics};
 
 /// `ibtap show`: the block of an IPoIB interface, labelled as `ibstat` labels.
 pub fn show(interface: &InterfaceInfo) -> String {

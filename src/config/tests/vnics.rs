@@ -1,7 +1,7 @@
 //! `[[vnic]]`.
 
+use ::vnic::Lid;
 use fabric::Qpn;
-use vnic::Lid;
 
 use super::*;
 use crate::config::vnic::{Learning, SwitchConfig, VnicPeer};

@@ -42,6 +42,7 @@ pub(super) fn request(
         "Vnics" => selection(parameters).map(Request::Vnics),
         "VnicStats" => selection(parameters).map(Request::VnicStats),
         "VnicMacs" => interface(parameters).map(Request::VnicMacs),
+        "VnicMembers" => interface(parameters).map(Request::VnicMembers),
         "Manage" => manage(parameters).map(Request::Manage),
         "SendManagement" => send_management(parameters).map(Request::SendManagement),
         _ => return None,

@@ -24,8 +24,12 @@ impl Daemon {
                     rx_frames: Some(rx_frames),
                     ..
                 } => {
-                    if let Some(id) = self.by_index(Place { nsid }, ifindex) {
+                    let place = Place { nsid };
+                    if let Some(id) = self.by_index(place, ifindex) {
                         self.moderation_seen(id, rx_frames);
+                    } else if let Some(id) = self.vnic_by_index(place, ifindex) {
+                        let at = self.vnics[&id].at;
+                        self.moderate_frames(at, rx_frames);
                     }
                 }
                 EthtoolEvent::Coalesce { .. } => {}
@@ -53,14 +57,18 @@ impl Daemon {
     fn moderation_seen(&mut self, id: DeviceId, rx_frames: u32) {
         if let Some((at, device)) = self.devices.get(&id) {
             log::debug!("{}: ethtool -C rx-frames {rx_frames}", device.name);
-            let (at, now) = (*at, self.ports[*at].moderation);
-            self.set_moderation(
-                at,
-                Moderation {
-                    rx_frames: rx_frames.min(MODERATION_MAX),
-                    ..now
-                },
-            );
+            self.moderate_frames(*at, rx_frames);
         }
+    }
+
+    fn moderate_frames(&mut self, at: usize, rx_frames: u32) {
+        let now = self.ports[at].moderation;
+        self.set_moderation(
+            at,
+            Moderation {
+                rx_frames: rx_frames.min(MODERATION_MAX),
+                ..now
+            },
+        );
     }
 }

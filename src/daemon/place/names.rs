@@ -61,12 +61,31 @@ impl Daemon {
         }
         match called[..] {
             [one] => Ok(one),
+            [] if self.vnic_named(name).is_ok() => Err(ApiError::Refused {
+                message: format!(
+                    "{name} is a VNIC, and has none of what IPoIB has; \"ibtap vnic\" says what can be \
+                     asked of it"
+                ),
+            }),
             [] => Err(ApiError::NoSuchInterface {
                 interface: name.to_owned(),
             }),
             [..] => Err(ApiError::Refused {
                 message: several(name, &called),
             }),
+        }
+    }
+}
+
+impl Daemon {
+    /// The port of the interface that is called so, of either kind.
+    ///
+    /// # Errors
+    /// As [`Daemon::named`].
+    pub(crate) fn port_of_interface(&self, name: &str) -> Result<usize, ApiError> {
+        match self.vnic_named(name) {
+            Ok(vnic) => Ok(vnic.at),
+            Err(_) => self.named(name).map(|(_, at, _)| at),
         }
     }
 }

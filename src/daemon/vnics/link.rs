@@ -72,7 +72,7 @@ impl Daemon {
 
     /// What a VNIC's interface is like now.
     pub(in crate::daemon) fn vnic_link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
-        self.read_vnic_stacking(id);
+        self.stacking_changed.insert(id);
         let asked = self.inside_vnic(id, |_, _| Features::read(&link.name));
         let Some(vnic) = self.vnics.get_mut(&id) else {
             return;
@@ -97,7 +97,7 @@ impl Daemon {
             self.vnic_mac_seen(id, mac);
         }
         self.vnic_features_seen(id, asked);
-        self.vnic_membership_changed(id);
+        self.membership_changed.insert(id);
     }
 
     /// A link that is none of a VNIC's changed, or went: it may be stacked on one, or no longer.
@@ -111,14 +111,12 @@ impl Daemon {
             None => v.stacked,
         };
         let there = self.vnics.values().filter(|v| v.place == place);
-        let concerned: Vec<DeviceId> = there.filter(concerned).map(|v| v.id).collect();
-        concerned
-            .into_iter()
-            .for_each(|id| self.read_vnic_stacking(id));
+        let concerned = there.filter(concerned).map(|v| v.id);
+        self.stacking_changed.extend(concerned);
     }
 
     /// Looks at what is stacked on an interface: guests send more at once than the host is let.
-    fn read_vnic_stacking(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: DeviceId) {
         self.inside_vnic(id, |vnic, netlink| {
             let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
             if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
@@ -212,8 +210,8 @@ impl Daemon {
         }
     }
 
-    /// A group was joined or left on a VNIC's interface: its manager is told of the MACs.
-    pub(in crate::daemon) fn vnic_membership_changed(&mut self, id: DeviceId) {
+    /// Reads the groups that the host has joined on a VNIC's interface, whose manager is told of their MACs.
+    pub(in crate::daemon) fn read_vnic_groups(&mut self, id: DeviceId) {
         if self.vnics.get(&id).is_none_or(|v| v.spec.switch.is_some()) {
             return;
         }

@@ -238,7 +238,9 @@ impl Daemon {
     /// Sends what a port's agent has to say, and hears what the port has said to itself.
     fn tend_management(&mut self, at: usize) {
         for _ in 0..LOOPBACK_AT_ONCE {
-            let Some(management) = &mut self.ports[at].management else {
+            // An agent that is at work hears, and is heard, afterwards.
+            let management = self.ports[at].management.as_mut();
+            let Some(management) = management.filter(|m| m.agent.is_some()) else {
                 return;
             };
             if let Some((from, mad)) = management.loopback.pop_front() {

@@ -9,7 +9,7 @@ use vnic::{Lid, Mac};
 
 use crate::api::{
     ApiError, Counters, InterfaceKind, LinkAddress, MacSource, Reply, Selection, VnicInfo, VnicMac,
-    VnicStats,
+    VnicMember, VnicStats,
 };
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
@@ -180,6 +180,34 @@ impl Daemon {
         let mut macs: Vec<VnicMac> = std::iter::once(own).chain(table).chain(learned).collect();
         macs.sort_by_key(|m| (m.mac.0, m.source));
         Ok(Reply::VnicMacs { macs })
+    }
+}
+
+impl Daemon {
+    /// The members of a VNIC's switch.
+    ///
+    /// # Errors
+    /// As [`Daemon::vnic_macs`].
+    pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
+        let v = self.vnic_named(name)?;
+        let snapshots = self.ports[v.at].snapshots(true);
+        if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
+            return Err(ApiError::Busy);
+        }
+        let mut members: BTreeMap<Lid, VnicMember> = BTreeMap::new();
+        for node in parts(&snapshots, v.id).flat_map(|part| &part.nodes) {
+            let qpn = Some(node.address.qpn).filter(|qpn| qpn.get() != 0);
+            let member = members.entry(node.lid).or_insert(VnicMember {
+                lid: node.lid,
+                gid: node.address.gid,
+                qpn,
+                listed: node.listed,
+            });
+            member.qpn = member.qpn.or(qpn);
+        }
+        Ok(Reply::VnicMembers {
+            members: members.into_values().collect(),
+        })
     }
 }
 

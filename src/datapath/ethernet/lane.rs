@@ -90,13 +90,7 @@ impl EthernetLane {
 
     /// Sends what the core learned to the other threads.
     pub fn publish(&mut self, siblings: &[Mailbox]) {
-        let id = self.id;
-        for update in self.core.drain_updates() {
-            for sibling in siblings {
-                let command = EthernetCommand::Update(update);
-                sibling.send(Command::Ethernet(id, command));
-            }
-        }
+        publish(self.id, &mut self.core, siblings);
     }
 
     /// Gives back the address handles that the core no longer names, after the last send that
@@ -105,6 +99,16 @@ impl EthernetLane {
         while let Some(ah) = self.core.pop_released_ah() {
             train.flush(fabric);
             fabric.destroy_ah(ah);
+        }
+    }
+}
+
+/// As [`EthernetLane::publish`], of a lane's core alone.
+pub fn publish(id: DeviceId, core: &mut VeswPort, siblings: &[Mailbox]) {
+    for update in core.drain_updates() {
+        for sibling in siblings {
+            let command = EthernetCommand::Update(update);
+            sibling.send(Command::Ethernet(id, command));
         }
     }
 }

@@ -11,8 +11,9 @@ use netdev::vnet::VnetHeader;
 use vnic::port::Meta;
 use zerocopy::IntoBytes;
 
+use super::super::handle::Mailbox;
 use super::super::transmit::ETHERNET_LEN;
-use super::lane::EthernetLane;
+use super::lane::{EthernetLane, publish};
 use super::stats::TapStats;
 
 /// Bytes of the two addresses that a tag stands behind.
@@ -61,10 +62,12 @@ impl FrameSink for Sink<'_> {
     }
 }
 
-/// Takes a run of datagrams for one VNIC to its TAP; true if its core has news.
+/// Takes a run of datagrams for one VNIC to its TAP, and tells the other threads what it learns from
+/// them; true if its core has news.
 pub fn datagrams<'b>(
     lane: &mut EthernetLane,
     coalescer: &mut Coalescer,
+    siblings: &[Mailbox],
     now: Time,
     datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
 ) -> bool {
@@ -83,6 +86,11 @@ pub fn datagrams<'b>(
         };
         // What is refused is counted by the core.
         if let Ok(frame) = lane.core.from_fabric(vnic::Time(now.0), &meta, payload) {
+            if lane.core.has_updates() {
+                // Before the host sees the frame, because its answer may go to another thread, which
+                // would send it to all.
+                publish(lane.id, &mut lane.core, siblings);
+            }
             push(&mut coalescing, frame, &mut sink);
         }
     }

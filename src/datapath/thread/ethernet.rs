@@ -15,6 +15,10 @@ use super::{At, BURST, DataThread};
 impl DataThread {
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
     pub(super) fn transmit_ethernet(&mut self, i: usize, now: Time) {
+        // Where the first frame goes may have been learned by another thread, from what it answers.
+        if !self.inbox.receiver.is_empty() {
+            self.commands(now);
+        }
         for _ in 0..if self.busy { BURST } else { 1 } {
             let Some(lane) = self.ethernet.get_mut(i) else {
                 return;

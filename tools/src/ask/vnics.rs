@@ -18,6 +18,9 @@ pub fn vnic(format: Format, mut client: ControlClient, args: &VnicArgs) -> Resul
         Some(VnicVerb::Mac { interface }) => {
             print(format, &client.vnic_macs(interface)?, text::vnic_macs)
         }
+        Some(VnicVerb::Members { interface }) => {
+            print(format, &client.vnic_members(interface)?, text::vnic_members)
+        }
     }
 }
 
@@ -95,10 +98,10 @@ fn both<I, V>(
     ipoib: Ask<I>,
     vnics: Ask<V>,
 ) -> Result<(Vec<I>, Vec<V>), ClientError> {
-    match ipoib(client, interface) {
-        Ok(found) if interface.is_some() => Ok((found, Vec::new())),
-        Ok(found) => Ok((found, vnics(client, None)?)),
-        Err(ClientError::NoSuchInterface { .. }) => Ok((Vec::new(), vnics(client, interface)?)),
+    match vnics(client, interface) {
+        Ok(found) if interface.is_some() => Ok((Vec::new(), found)),
+        Ok(found) => Ok((ipoib(client, None)?, found)),
+        Err(ClientError::NoSuchInterface { .. }) => Ok((ipoib(client, interface)?, Vec::new())),
         Err(error) => Err(error),
     }
 }

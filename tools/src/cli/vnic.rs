@@ -31,4 +31,10 @@ pub enum VnicVerb {
         #[arg(value_name = "IF")]
         interface: String,
     },
+    /// The other members of a VNIC's switch, and where they are on the fabric
+    Members {
+        /// The VNIC
+        #[arg(value_name = "IF")]
+        interface: String,
+    },
 }

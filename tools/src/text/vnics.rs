@@ -1,6 +1,6 @@
 //! VNICs.
 
-use ibtap::api::{VnicInfo, VnicMac, VnicState, VnicStats};
+use ibtap::api::{VnicInfo, VnicMac, VnicMember, VnicState, VnicStats};
 
 use super::{counters, qualified, seconds};
 use ibtap::table::{columns, labelled};
@@ -154,6 +154,19 @@ pub fn vnic_macs(macs: &[VnicMac]) -> String {
     )
 }
 
+/// `ibtap vnic members`: a table.
+pub fn vnic_members(members: &[VnicMember]) -> String {
+    let rows = members.iter().map(|m| {
+        [
+            m.lid.to_string(),
+            if m.listed { "listed" } else { "learned" }.to_owned(),
+            m.qpn.map_or("-".to_owned(), |qpn| qpn.to_string()),
+            m.gid.to_string(),
+        ]
+    });
+    columns(["LID", "SOURCE", "QPN", "GID"], rows)
+}
+
 #[cfg(test)]
 mod tests {
     use ibtap::api::{FabricAddress, InterfaceKind, LinkLayer, MacSource, PortState};
@@ -291,6 +304,20 @@ mod tests {
             "MAC                SOURCE   PLACE  IDLE  LID       QPN       GID\n\
              52:54:00:12:34:56  learned  -      1.5s  0x000007  0x000123  fe80::7\n\
              52:54:00:12:34:56  table    12     -     0x000007  -         -\n"
+        );
+    }
+
+    #[test]
+    fn members_are_a_table() {
+        let member = VnicMember {
+            lid: vnic::Lid::new(7),
+            gid: "fe80::7".parse().unwrap(),
+            qpn: None,
+            listed: true,
+        };
+        assert_eq!(
+            vnic_members(&[member]),
+            "LID       SOURCE  QPN  GID\n0x000007  listed  -    fe80::7\n"
         );
     }
 

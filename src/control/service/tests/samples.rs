@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::*;
 
 /// Every method with parameters that a daemon serving `ib0` answers.
-pub fn calls() -> [(&'static str, Value); 23] {
+pub fn calls() -> [(&'static str, Value); 24] {
     [
         ("Version", json!({})),
         ("Show", json!({"interface": "ib0"})),
@@ -36,6 +36,7 @@ pub fn calls() -> [(&'static str, Value); 23] {
         ("Vnics", json!({})),
         ("VnicStats", json!({})),
         ("VnicMacs", json!({"interface": "vnic0"})),
+        ("VnicMembers", json!({"interface": "vnic0"})),
         (
             "SendManagement",
             json!({"port": "soft/eth0", "gid": "fe80::7", "qpn": 0x123, "mad": "8034800b"}),
@@ -252,7 +253,7 @@ fn child() -> ChildInfo {
 fn vnic_reply(request: &Request) -> Result<Reply, ApiError> {
     let named = match request {
         Request::Vnics(s) | Request::VnicStats(s) => s.interface.as_ref(),
-        Request::VnicMacs(i) => Some(&i.interface),
+        Request::VnicMacs(i) | Request::VnicMembers(i) => Some(&i.interface),
         _ => None,
     };
     if let Some(interface) = named.filter(|name| *name != "vnic0") {
@@ -266,6 +267,14 @@ fn vnic_reply(request: &Request) -> Result<Reply, ApiError> {
         },
         Request::VnicStats(_) => Reply::VnicStats {
             stats: vec![vnic_stats()],
+        },
+        Request::VnicMembers(_) => Reply::VnicMembers {
+            members: vec![VnicMember {
+                lid: vnic::Lid::new(7),
+                gid: gid(),
+                qpn: Some(Qpn::new(0x123)),
+                listed: true,
+            }],
         },
         _ => Reply::VnicMacs {
             macs: vec![vnic_mac()],
@@ -377,6 +386,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         | Request::Vnics(_)
         | Request::VnicStats(_)
         | Request::VnicMacs(_)
+        | Request::VnicMembers(_)
         | Request::Manage(_)
         | Request::SendManagement(_) => None,
     };
@@ -456,7 +466,10 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
             applied: vec!["ib0: mtu 2044".into()],
             refused: vec!["ib0: pkey cannot change while it runs; restart ibtapd".into()],
         }),
-        Request::Vnics(_) | Request::VnicStats(_) | Request::VnicMacs(_) => {
+        Request::Vnics(_)
+        | Request::VnicStats(_)
+        | Request::VnicMacs(_)
+        | Request::VnicMembers(_) => {
             return vnic_reply(request);
         }
         Request::Monitor(_) | Request::Ping(_) | Request::Manage(_) => {
