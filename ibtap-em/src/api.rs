@@ -297,6 +297,8 @@ pub struct Drained {
     pub targets: Vec<String>,
     /// They drop all from now on; false: they forward again.
     pub drained: bool,
+    /// The manager that was asked manages; else it is so when it does.
+    pub in_force: bool,
 }
 
 /// Parameters of `Vesws`, `Ports`, `Macs`: all, or those of one switch.

@@ -326,9 +326,12 @@ impl Election {
             Phase::Detached => {}
             Phase::Listening { until } if self.now < until => {}
             Phase::Listening { .. } => {
-                // With its own priority from now on.
-                self.enter(Phase::Standby);
+                // With its own priority from now on; perhaps for no longer than this.
+                self.phase = Phase::Standby;
                 self.decide();
+                if self.phase == Phase::Standby {
+                    self.changes.push(Change::Role(Role::Standby));
+                }
             }
             Phase::Standby if self.is_outranked(|_| true) => {}
             Phase::Standby => {

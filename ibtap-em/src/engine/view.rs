@@ -238,7 +238,11 @@ impl Engine {
         for id in self.switches.keys().copied().collect::<Vec<_>>() {
             self.mark_dirty(now, id);
         }
-        Ok(Drained { targets, drained })
+        Ok(Drained {
+            targets,
+            drained,
+            in_force: self.active,
+        })
     }
 
     fn drain_ports(&mut self, pattern: &Pattern, drained: bool) -> Result<Vec<String>, String> {

@@ -82,6 +82,7 @@ impl Manager for Fake {
         Ok(Drained {
             targets: vec![request.target.clone()],
             drained: !request.undo,
+            in_force: true,
         })
     }
 }

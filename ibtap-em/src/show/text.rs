@@ -196,15 +196,14 @@ fn explanation(one: &Explanation) -> String {
 }
 
 fn drained(one: &Drained) -> String {
-    let what = if one.drained {
-        "drained"
-    } else {
-        "forwards again"
+    let what = match (one.drained, one.in_force) {
+        (true, true) => "drained",
+        (false, true) => "forwards again",
+        (true, false) => "drained when this manager manages; now another one does, or none",
+        (false, false) => "forwards when this manager manages; now another one does, or none",
     };
-    one.targets
-        .iter()
-        .map(|target| format!("{target}: {what}\n"))
-        .collect()
+    let line = |target: &String| format!("{target}: {what}\n");
+    one.targets.iter().map(line).collect()
 }
 
 #[cfg(test)]

@@ -126,14 +126,18 @@ fn explanations_say_where_to_and_why() {
 
 #[test]
 fn a_drain_says_what_it_has_changed() {
-    for (drained, text) in [
-        (true, "storage: drained\n"),
-        (false, "storage: forwards again\n"),
+    for (drained, in_force, words) in [
+        (true, true, "storage: drained\n"),
+        (false, true, "storage: forwards again\n"),
+        (true, false, "storage: drained when this manager manages"),
+        (false, false, "storage: forwards when this manager manages"),
     ] {
         let one = Drained {
             targets: vec!["storage".into()],
             drained,
+            in_force,
         };
-        assert_eq!(of(&Reply::Drain(one), false), text);
+        let text = of(&Reply::Drain(one), false);
+        assert!(text.starts_with(words), "{text}");
     }
 }
