@@ -201,7 +201,8 @@ impl Vport {
         let digest = |info: &VeswPortInfo| info.mac_tbl_digest;
         if self.info.as_ref().map(digest) != Some(info.mac_tbl_digest) {
             // A late message may have named a mixture as the whole table that it once was part of.
-            self.doubted = self.info.is_some() && info.mac_tbl_digest != 0;
+            // So may one from before this manager's time.
+            self.doubted = info.mac_tbl_digest != 0;
             self.layout = None;
             self.plan = None;
             self.reading = None;
