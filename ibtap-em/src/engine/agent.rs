@@ -140,6 +140,8 @@ pub(super) struct Vport {
     pub(super) directory_sent: (u32, u16),
     /// The agent's table, where that is known.
     pub(super) layout: Option<Layout>,
+    /// The table is called other than it was last: it is read, whatever its name.
+    pub(super) doubted: bool,
     /// A table that is being read, and how it is called.
     pub(super) reading: Option<(u32, Layout, u16)>,
     /// A table that is being sent, and how it is called.
@@ -198,6 +200,9 @@ impl Vport {
     pub(super) fn set_info(&mut self, info: VeswPortInfo) {
         let digest = |info: &VeswPortInfo| info.mac_tbl_digest;
         if self.info.as_ref().map(digest) != Some(info.mac_tbl_digest) {
+            // A late message may have named a mixture as the whole table that it once was part of.
+            // So may one from before this manager's time.
+            self.doubted = info.mac_tbl_digest != 0;
             self.layout = None;
             self.plan = None;
             self.reading = None;

@@ -211,7 +211,11 @@ fn bring_table(
     info: &VeswPortInfo,
     target: &Target,
 ) -> Option<Request> {
-    if info.mac_tbl_digest == target.digest {
+    let right = |layout: &Layout| layout.content() == *target.content;
+    if vport.doubted && vport.layout.as_ref().is_some_and(right) {
+        vport.doubted = false;
+    }
+    if info.mac_tbl_digest == target.digest && !vport.doubted {
         vport.plan = None;
         return None;
     }

@@ -45,7 +45,6 @@ impl Layout {
     }
 
     /// What it says; of an address that is there twice the highest place counts.
-    #[cfg(test)]
     pub(super) fn content(&self) -> Content {
         self.places.iter().copied().flatten().collect()
     }
