@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use ibtap::api::InterfaceInfo;
+use ibtap::api::{InterfaceInfo, VnicInfo};
 use ibtap::args::{EXIT_OK, EXIT_REFUSED};
 use ibtap::config::{Config, PortName, values::parse_interface};
 use ibtap::control::ClientError;
@@ -176,10 +176,13 @@ impl Site<'_> {
             Some(file) => config(file, findings),
             None => None,
         };
-        let served: &[InterfaceInfo] = self.view.as_ref().map_or(&[], |v| &v.interfaces);
+        let (served, vnics): (&[InterfaceInfo], &[VnicInfo]) = match &self.view {
+            Some(view) => (&view.interfaces, &view.vnics),
+            None => (&[], &[]),
+        };
         let started = || self.view.as_ref().and_then(|v| target::of_process(v.pid?));
         let started = started();
-        let of_daemon = target::of_daemon(served, file.as_ref().or(started.as_ref()));
+        let of_daemon = target::of_daemon(served, vnics, file.as_ref().or(started.as_ref()));
         if let Some(port) = args.port() {
             let known = of_daemon.into_iter().find(|t| t.name == port);
             return vec![known.unwrap_or_else(|| target::of_name(port))];
@@ -243,7 +246,11 @@ impl Site<'_> {
         let Some(link) = &facts.seen.link else {
             return Ok(None);
         };
-        let served = !target.interfaces.is_empty();
+        let has_vnics = |view: &daemon::View| {
+            let mut ports = view.vnics.iter().map(|v| PortName::of_running(&v.port));
+            ports.any(|port| port.as_ref() == Some(&target.name))
+        };
+        let served = !target.interfaces.is_empty() || self.view.as_ref().is_some_and(has_vnics);
         let port = port::Facts {
             user: fabric::soft::port_user(name, link.index),
             daemon: self.view.as_ref().map(|v| (v.pid, served)),

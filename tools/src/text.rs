@@ -224,4 +224,7 @@ pub fn reloaded(outcomes: &[Reloaded]) -> String {
 }
 
 #[cfg(test)]
+pub use vnics::tests as vnics_tests;
+
+#[cfg(test)]
 mod tests;

@@ -5,7 +5,7 @@ use fabric::{EndpointId, PortEvent, PortState};
 use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand};
-use crate::vnic::{Vnic, carried_mtu, static_switch};
+use crate::vnic::{Vnic, carried_mtu, mtu_of};
 
 impl Daemon {
     /// A port has news.
@@ -97,7 +97,6 @@ impl Daemon {
 
     /// The port's packets are of another size.
     fn vnic_payload_changed(&mut self, at: usize, payload: u32) {
-        let guid = self.ports[at].port.attributes().guid;
         for id in self.vnics_on(at) {
             let Some(vnic) = self.vnics.get_mut(&id) else {
                 continue;
@@ -108,9 +107,9 @@ impl Daemon {
             let port = &self.ports[at];
             port.tell(|| vnic.command(EthernetCommand::SetPayloadMax(payload as usize)));
             let (name, asked) = (vnic.name.clone(), vnic.spec.mtu);
-            if let Some(switch) = &vnic.spec.switch {
-                let carried = vnic.carried_mtu;
-                vnic.info = static_switch(switch, guid, vnic.spec.index, carried).0;
+            if vnic.spec.switch.is_some() {
+                // Nobody else says what the switch's is.
+                vnic.info.eth_mtu = mtu_of(vnic.carried_mtu);
                 let info = || EthernetCommand::Configure(Box::new(vnic.info.clone()));
                 port.tell(|| vnic.command(info()));
                 let most = *vnic.allowed_mtu().end();

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ibtap::api::{
     InterfaceInfo, InterfaceStats, NeighbourInfo, PkeyTable, PkeysRequest, PortState, VersionInfo,
+    VnicInfo,
 };
 use ibtap::control::{ClientError, ControlClient};
 use rustix::net::sockopt::socket_peercred;
@@ -31,7 +32,9 @@ pub struct View {
     pub pid: Option<u32>,
     /// Its interfaces, or the one asked for.
     pub interfaces: Vec<InterfaceInfo>,
-    /// Their counters, by qualified name.
+    /// Its VNICs, or the one asked for.
+    pub vnics: Vec<VnicInfo>,
+    /// The counters of its interfaces, by qualified name.
     pub stats: BTreeMap<String, InterfaceStats>,
     /// Their neighbours, likewise.
     pub neighbours: BTreeMap<String, Vec<NeighbourInfo>>,
@@ -51,7 +54,15 @@ pub fn gather(
     interface: Option<&str>,
 ) -> Result<View, ClientError> {
     let mut client = ControlClient::connect(socket, timeout)?;
-    let interfaces = client.show(interface)?;
+    let (vnics, interfaces) = match client.vnics(interface) {
+        Ok(vnics) if interface.is_some() => (vnics, Vec::new()),
+        Ok(vnics) => (vnics, client.show(None)?),
+        // Another interface's name; or an older daemon, whose version is a finding of its own.
+        Err(ClientError::NoSuchInterface { .. } | ClientError::Protocol(_)) => {
+            (Vec::new(), client.show(interface)?)
+        }
+        Err(error) => return Err(error),
+    };
     let mut neighbours = BTreeMap::new();
     let mut guests = BTreeMap::new();
     let mut stats = BTreeMap::new();
@@ -71,6 +82,7 @@ pub fn gather(
         pid: pid(socket),
         stats,
         interfaces,
+        vnics,
         neighbours,
         guests,
         tables,
@@ -110,7 +122,7 @@ pub fn judge_absence(error: &ClientError, rehearsal: bool) -> Finding {
 /// Judges what it is and serves.
 pub fn judge(view: &View) -> Vec<Finding> {
     let mut findings = vec![version(&view.version)];
-    if view.interfaces.is_empty() {
+    if view.interfaces.is_empty() && view.vnics.is_empty() {
         findings.push(
             Finding::new(CHECK, Level::Warn, "", "it serves no interface")
                 .advise("its interfaces were deleted: see its log"),
@@ -123,7 +135,29 @@ pub fn judge(view: &View) -> Vec<Finding> {
         let known = view.neighbours.get(&name).map_or(0, Vec::len);
         findings.push(neighbours(&name, known));
     }
+    findings.extend(view.vnics.iter().map(vnic));
     findings
+}
+
+/// Judges a VNIC. One that waits for its manager is nothing that this node can mend.
+fn vnic(vnic: &VnicInfo) -> Finding {
+    let name = match &vnic.netns {
+        Some(netns) => format!("{netns}/{}", vnic.name),
+        None => vnic.name.clone(),
+    };
+    let (vesw, lid, mtu) = (vnic.vesw, vnic.lid, vnic.mtu);
+    if vnic.carrier {
+        let found = format!("{}, switch {vesw}, LID {lid}, MTU {mtu}", vnic.state);
+        return Finding::new("vnic", Level::Ok, name, found);
+    }
+    let reason = vnic.reason.as_deref().unwrap_or("no reason given");
+    let found = format!("{}, carrier off: {reason}", vnic.state);
+    match vnic.managed && vnic.state == PortState::Active {
+        true => Finding::new("vnic", Level::Warn, name, found)
+            .advise("see what its manager says: ibtap-em status, ibtap-em port, where that runs"),
+        false => Finding::new("vnic", Level::Fail, name, found)
+            .advise("do what the reason says; the VNIC follows by itself"),
+    }
 }
 
 fn version(version: &VersionInfo) -> Finding {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use fabric::Gid;
-use ibtap::api::InterfaceInfo;
+use ibtap::api::{InterfaceInfo, VnicInfo};
 use ibtap::args::{Action, Args};
 use ibtap::config::{Config, GidChoice, PortConfig, PortName};
 use rtnl::Link;
@@ -24,8 +24,13 @@ pub struct Target {
     pub interfaces: Vec<InterfaceInfo>,
 }
 
-/// The ports of the interfaces that a daemon serves. `config` has their settings, where it names them.
-pub fn of_daemon(interfaces: &[InterfaceInfo], config: Option<&Config>) -> Vec<Target> {
+/// The ports of the interfaces and VNICs that a daemon serves. `config` has their settings, where it names
+/// them.
+pub fn of_daemon(
+    interfaces: &[InterfaceInfo],
+    vnics: &[VnicInfo],
+    config: Option<&Config>,
+) -> Vec<Target> {
     let mut targets: Vec<Target> = Vec::new();
     for interface in interfaces {
         let Some(name) = PortName::of_running(&interface.port) else {
@@ -33,21 +38,31 @@ pub fn of_daemon(interfaces: &[InterfaceInfo], config: Option<&Config>) -> Vec<T
         };
         match targets.iter_mut().find(|t| t.name == name) {
             Some(target) => target.interfaces.push(interface.clone()),
-            None => targets.push(of_interface(name, interface, config)),
+            None => targets.push(Target {
+                interfaces: vec![interface.clone()],
+                ..of_running(name, interface.gid, config)
+            }),
+        }
+    }
+    for vnic in vnics {
+        if let Some(name) = PortName::of_running(&vnic.port)
+            && targets.iter().all(|t| t.name != name)
+        {
+            targets.push(of_running(name, vnic.gid, config));
         }
     }
     targets
 }
 
-fn of_interface(name: PortName, interface: &InterfaceInfo, config: Option<&Config>) -> Target {
+fn of_running(name: PortName, gid: Gid, config: Option<&Config>) -> Target {
     let configured = config.and_then(|c| c.ports.get(&name));
     Target {
         port: configured.cloned().unwrap_or_else(|| PortConfig {
-            gid: choice_of(interface.gid),
+            gid: choice_of(gid),
             ..PortConfig::default()
         }),
         configured: configured.is_some(),
-        interfaces: vec![interface.clone()],
+        interfaces: Vec::new(),
         name,
     }
 }
@@ -65,7 +80,9 @@ pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
     let wanted = |port: &PortName| {
         interface.is_none_or(|name| {
             let mut devices = config.devices.iter();
+            let mut vnics = config.vnics.iter();
             devices.any(|d| d.name == name && d.port == *port)
+                || vnics.any(|v| v.name == name && v.port == *port)
         })
     };
     config

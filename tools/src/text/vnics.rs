@@ -168,12 +168,13 @@ pub fn vnic_members(members: &[VnicMember]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use ibtap::api::{FabricAddress, InterfaceKind, LinkLayer, MacSource, PortState};
 
     use super::*;
 
-    fn vnic() -> VnicInfo {
+    /// A VNIC that forwards.
+    pub fn vnic() -> VnicInfo {
         VnicInfo {
             name: "vnic0".into(),
             kind: InterfaceKind::Vnic,

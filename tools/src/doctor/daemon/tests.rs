@@ -53,6 +53,7 @@ fn view() -> View {
         },
         pid: Some(7),
         interfaces: vec![interface()],
+        vnics: Vec::new(),
         stats: BTreeMap::new(),
         neighbours: BTreeMap::new(),
         guests: BTreeMap::new(),
@@ -62,6 +63,32 @@ fn view() -> View {
 
 fn levels(view: &View) -> Vec<(&'static str, Level)> {
     judge(view).iter().map(|f| (f.check, f.level)).collect()
+}
+
+#[test]
+fn vnics_are_interfaces_enough_and_may_wait_for_a_manager() {
+    let forwarding = crate::text::vnics_tests::vnic();
+    let waiting = VnicInfo {
+        carrier: false,
+        reason: Some("it waits".into()),
+        ..forwarding.clone()
+    };
+    let without_key = VnicInfo {
+        managed: false,
+        ..waiting.clone()
+    };
+    let view = View {
+        interfaces: Vec::new(),
+        vnics: vec![forwarding, waiting, without_key],
+        ..view()
+    };
+    let expected = [
+        ("daemon", Level::Ok),
+        ("vnic", Level::Ok),
+        ("vnic", Level::Warn),
+        ("vnic", Level::Fail),
+    ];
+    assert_eq!(levels(&view), expected);
 }
 
 #[test]
