@@ -7,7 +7,7 @@ use ipoib::Time;
 use netdev::tap::TapQueue;
 use vnic::Lid;
 use vnic::carriage::data_qkey;
-use vnic::packet::frame_max;
+use vnic::packet::{FRAME_MAX, frame_max};
 use vnic::port::{Target, VeswPort};
 
 use super::super::command::{Command, DeviceId};
@@ -77,10 +77,11 @@ impl EthernetLane {
         Some(UdDestination { ah, qpn, qkey })
     }
 
-    /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, and the
-    /// fabric's packets, leave room for.
+    /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, the
+    /// fabric's packets, and the length in a 16B header leave room for.
     pub fn frame_max(&self) -> usize {
-        self.core.frame_max().min(frame_max(self.payload_max))
+        let carried = frame_max(self.payload_max).min(FRAME_MAX);
+        self.core.frame_max().min(carried)
     }
 
     /// Whether somebody is to hear from the core.

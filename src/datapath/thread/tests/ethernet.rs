@@ -5,7 +5,7 @@ use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
 use vnic::carriage::{MANAGEMENT_QKEY, data_qkey, group_mgid};
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
-use vnic::packet::{Decoded, Header16B, Profile, Strictness, decode, encode};
+use vnic::packet::{Decoded, FRAME_MAX, Header16B, Profile, Strictness, decode, encode};
 use vnic::{Lid, Mac};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
@@ -329,6 +329,20 @@ fn a_fabric_with_smaller_packets_limits_frames() {
     let payloads = packets.iter().map(|p| segment(decoded(p).frame, 14).1);
     assert_eq!(payloads.collect::<Vec<_>>().concat(), frame[54..]);
     assert_eq!(vnics.counters(0).tx_too_big, 0);
+}
+
+/// The length in a 16B header has 11 bits.
+#[test]
+fn no_frame_is_longer_than_a_packet_can_say() {
+    let mut vnics = Vnics::new(1, 60_000);
+    vnics.command(0, EthernetCommand::SetPayloadMax(60_000));
+    let mut frame = [&PEER_MAC[..], &vnic_mac(0), &[0x88, 0xb5]].concat();
+    for (len, sent) in [(FRAME_MAX, 1), (FRAME_MAX + 1, 0)] {
+        frame.resize(len, 7);
+        vnics.send(0, &PLAIN, &frame);
+        assert_eq!(vnics.sent().len(), sent, "{len}");
+    }
+    assert_eq!(vnics.counters(0).tx_too_big, 1);
 }
 
 #[test]
