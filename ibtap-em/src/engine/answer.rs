@@ -251,7 +251,7 @@ impl Engine {
                 vport.directory = Some(0);
                 vport.directory_due = false;
             }
-            Request::GetList(_, list, start) => {
+            Request::GetList(_, list, _) => {
                 let empty = vnic::mad::MacList {
                     gen_count: match list {
                         List::Unicast => vport.info.as_ref().map_or(0, |i| i.uc_macs_gen_count),
@@ -259,7 +259,6 @@ impl Engine {
                     },
                     ..vnic::mad::MacList::default()
                 };
-                let _ = start;
                 let _ = vport.list(*list).page(0, &empty);
             }
             _ => {}

@@ -3,7 +3,7 @@
 use vnic::{Lid, Mac};
 
 use super::Engine;
-use super::switch::{Target, lid_in};
+use super::target::{Target, lid_in};
 use crate::api::{ExplainRequest, Explanation, MacOrigin};
 use crate::config::SwitchConfig;
 

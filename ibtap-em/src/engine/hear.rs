@@ -136,7 +136,7 @@ impl Engine {
             return;
         }
         self.heard(now, key);
-        self.move_agent(now, key, from, info);
+        self.move_agent(key, from, info);
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
@@ -214,7 +214,7 @@ impl Engine {
     }
 
     /// It has started anew, or is somewhere else: it knows nothing any more.
-    fn move_agent(&mut self, _now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) {
+    fn move_agent(&mut self, key: AgentKey, from: Endpoint, info: &NodeInfo) {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };

@@ -9,8 +9,8 @@ use vnic::mad::LID_DIRECTORY_PAGE;
 use super::Engine;
 use super::agent::{AgentKey, Vport};
 use super::request::Request;
-use super::switch::Target;
 use super::tables::{Layout, Page, unfinished};
+use super::target::Target;
 
 impl Engine {
     pub(super) fn next_request(&mut self, now: Time, key: AgentKey) -> Option<Request> {

@@ -12,4 +12,6 @@ use vnic::{Lid, Mac};
 
 use super::*;
 use crate::api::PortCondition;
+use crate::api::{DrainRequest, ExplainRequest};
+use crate::seam::Manager as _;
 use world::{World, node_key};

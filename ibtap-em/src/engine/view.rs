@@ -10,7 +10,7 @@ use ibtap::api::LinkAddress;
 
 use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};
-use super::switch::mtu_limit;
+use super::target::mtu_limit;
 use crate::api::{
     DrainRequest, Drained, MacInfo, PortCondition, PortInfo, VeswInfo, VeswSelection,
 };

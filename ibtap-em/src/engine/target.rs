@@ -1,0 +1,281 @@
+//! What all members of a switch are to have in common: MTU, directory, MAC table.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vnic::attribute::{ConfigState, VeswPortInfo};
+use vnic::directory::NodeAddress;
+use vnic::mad::DIRECTORY_MAX;
+use vnic::table::MAC_TABLE_ENTRIES;
+use vnic::{Lid, Mac};
+
+use super::Engine;
+use super::agent::AgentKey;
+use super::request::place;
+use super::switch::Switch;
+use super::tables::{Content, directory_digest, table_digest};
+use crate::api::MacOrigin;
+use crate::config::{Pattern, PortKey, SwitchConfig, format_mac};
+use crate::state::Member;
+
+/// The smallest payload that an interface can have (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
+const MTU_MIN: u16 = 68;
+
+/// What its members are to have.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// `None` while nobody says what it can carry.
+    pub(super) eth_mtu: Option<u16>,
+    pub(super) directory: Arc<Vec<(Lid, NodeAddress)>>,
+    pub(super) directory_digest: u32,
+    pub(super) content: Arc<Content>,
+    pub(super) digest: u32,
+    pub(super) default_lids: [Lid; 16],
+    pub(super) def_port_mask: u16,
+    /// Members that cannot be, and why.
+    pub(super) refused: BTreeMap<PortKey, String>,
+    /// Addresses and whose they are, those included that are in no table.
+    pub(super) sources: BTreeMap<Mac, Source>,
+    pub(super) problems: Vec<String>,
+}
+
+/// How an address came to be known. The first of these that has it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Source {
+    pub(super) port: PortKey,
+    pub(super) lid: Lid,
+    pub(super) origin: MacOrigin,
+}
+
+/// The largest payload of an Ethernet frame with one tag, where a packet of the fabric has up to so many
+/// bytes.
+pub(super) const fn mtu_limit(payload_max: u16) -> u16 {
+    // Of the longest packets 16333 bytes are left.
+    vnic::packet::eth_mtu(payload_max as usize) as u16
+}
+
+/// The LID that everybody takes an address for that is locally administered (kernel opa_vnic_encap.c,
+/// `opa_vnic_get_dlid`).
+pub(super) const fn lid_in(mac: Mac) -> Option<Lid> {
+    if mac[0] & 3 != 2 {
+        return None;
+    }
+    Some(Lid::new(u32::from_le_bytes([mac[3], mac[4], mac[5], 0])))
+}
+
+impl Engine {
+    pub(super) fn make_target(&self, config: &SwitchConfig, switch: &Switch) -> Target {
+        let mut target = Target::default();
+        let mut members: BTreeMap<PortKey, &Member> = switch
+            .members
+            .iter()
+            .filter_map(|key| Some((*key, self.state.members.get(key)?)))
+            .filter(|(_, member)| !member.gone)
+            .collect();
+        self.aim_mtu(config, &mut members, &mut target);
+        members.retain(|key, _| !self.is_missing(*key));
+        if members.len() > DIRECTORY_MAX {
+            target.problems.push(format!(
+                "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
+                members.len()
+            ));
+            while members.len() > DIRECTORY_MAX {
+                members.pop_last();
+            }
+        }
+        let mut directory: Vec<_> = members
+            .values()
+            .map(|member| place(member.lid, member.gid, member.qpn))
+            .collect();
+        directory.sort_by_key(|(lid, _)| *lid);
+        target.directory_digest = directory_digest(&directory);
+        target.directory = Arc::new(directory);
+        aim_default_ports(config, &members, &mut target);
+        aim_macs(config, switch, &members, &mut target);
+        target
+    }
+
+    /// A port that nobody has named, and that its agent has not made yet, is nowhere.
+    fn is_missing(&self, key: PortKey) -> bool {
+        let agent = self.agents.get(&AgentKey::of(key));
+        let vport = agent.and_then(|agent| agent.ports.get(&key.index));
+        vport.is_some_and(|v| v.interface.is_none() && v.info.is_some() && !v.exists())
+    }
+
+    /// A member that carries less than the configured MTU cannot be one; without one all have what the
+    /// smallest carries, those included that are away and may come back.
+    fn aim_mtu(
+        &self,
+        config: &SwitchConfig,
+        members: &mut BTreeMap<PortKey, &Member>,
+        target: &mut Target,
+    ) {
+        let least = config.eth_mtu.unwrap_or(MTU_MIN);
+        members.retain(|key, member| {
+            let limit = mtu_limit(member.payload_max);
+            if limit >= least {
+                return true;
+            }
+            let what = format!(
+                "eth_mtu = {least} is more than the {limit} bytes that {} can carry",
+                self.name(*key)
+            );
+            target.problems.push(format!("{what}; it is left out"));
+            target.refused.insert(*key, what);
+            false
+        });
+        let limits = members.values().map(|m| mtu_limit(m.payload_max));
+        target.eth_mtu = config.eth_mtu.or_else(|| limits.min());
+    }
+
+    /// What a member is to be set to; `None` while that is not known.
+    pub(super) fn wanted(&self, key: PortKey, now_is: &VeswPortInfo) -> Option<VeswPortInfo> {
+        let member = self.state.members.get(&key)?;
+        let config = self.config.switch(member.vesw)?;
+        let target = &self.switches.get(&member.vesw)?.target;
+        let drained = member.drained || self.state.drained.contains(&member.vesw);
+        let held = drained || target.refused.contains_key(&key);
+        Some(VeswPortInfo {
+            fabric_id: config.fabric_id,
+            vesw_id: config.id,
+            def_port_mask: target.def_port_mask,
+            pkey: config.pkey,
+            u_mcast_dlid: config.u_mcast_dlid,
+            u_ucast_dlid: target.default_lids,
+            rc: config.rc,
+            eth_mtu: target.eth_mtu?,
+            port_num: member.port_num,
+            base_mac_addr: member.mac,
+            config_state: match held {
+                true => ConfigState::DropAll,
+                false => ConfigState::Forwarding,
+            },
+            encap_slid: member.lid,
+            classes: config.classes.clone(),
+            // What is read-only, or nobody's, stays what it is.
+            ..now_is.clone()
+        })
+    }
+}
+
+/// The ports that unknown addresses go to.
+fn aim_default_ports(
+    config: &SwitchConfig,
+    members: &BTreeMap<PortKey, &Member>,
+    target: &mut Target,
+) {
+    for (slot, port) in &config.default_ports {
+        match find(port, members) {
+            Some((_, member)) => {
+                target.default_lids[usize::from(*slot) % 16] = member.lid;
+                target.def_port_mask |= 1 << (slot % 16);
+            }
+            None => target.problems.push(format!(
+                "the default port {port} is not there, or no member"
+            )),
+        }
+    }
+}
+
+fn aim_macs(
+    config: &SwitchConfig,
+    switch: &Switch,
+    members: &BTreeMap<PortKey, &Member>,
+    target: &mut Target,
+) {
+    let mut found: Vec<(Mac, PortKey, MacOrigin)> = Vec::new();
+    for fixed in &config.static_macs {
+        match find(&fixed.port, members) {
+            Some((key, _)) => found.push((fixed.mac, key, MacOrigin::Static)),
+            None => target.problems.push(format!(
+                "{} of static_macs is at {}, which is not there, or no member",
+                format_mac(fixed.mac),
+                fixed.port
+            )),
+        }
+    }
+    found.extend(
+        members
+            .iter()
+            .map(|(key, m)| (m.mac, *key, MacOrigin::Base)),
+    );
+    let reported = switch.claims.owners();
+    found.extend(reported.map(|(mac, key)| (mac, key, MacOrigin::Reported)));
+    let mut content = Content::new();
+    let mut left_out = 0;
+    for (mac, port, origin) in found {
+        let Some(member) = members.get(&port) else {
+            continue;
+        };
+        if target.sources.contains_key(&mac) {
+            continue;
+        }
+        let lid = member.lid;
+        let source = Source { port, lid, origin };
+        target.sources.insert(mac, source);
+        // Everybody knows those from the address itself.
+        if lid_in(mac) == Some(lid) {
+            continue;
+        }
+        if content.len() < MAC_TABLE_ENTRIES {
+            content.insert(mac, lid.get() << 8);
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        target.problems.push(format!(
+            "{left_out} addresses are in no table, which has {MAC_TABLE_ENTRIES} entries; ports that learn \
+             find them, others do not"
+        ));
+    }
+    target.digest = table_digest(&content);
+    target.content = Arc::new(content);
+}
+
+/// The member that a pattern without wildcards names.
+fn find<'a>(
+    pattern: &Pattern,
+    members: &BTreeMap<PortKey, &'a Member>,
+) -> Option<(PortKey, &'a Member)> {
+    members
+        .iter()
+        .find(|(key, member)| pattern.matches(&member.description, **key))
+        .map(|(key, member)| (*key, *member))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mtu_is_what_a_payload_has_room_for_with_one_tag() {
+        for (payload, mtu) in [
+            (256, 213),
+            (512, 469),
+            (1024, 981),
+            (1472, 1429),
+            (2048, 2005),
+            (4096, 4053),
+            (8972, 8925),
+            (10240, 10_197),
+            (16_376, 16_333),
+            (u16::MAX, 16_333),
+            (40, 0),
+            (0, 0),
+        ] {
+            assert_eq!(mtu_limit(payload), mtu, "{payload}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_of_one_local_interface_have_a_lid() {
+        assert_eq!(lid_in([0x06, 0x2c, 0, 5, 0, 0]), Some(Lid::new(5)));
+        assert_eq!(
+            lid_in([0x52, 0x54, 0, 0x12, 0x34, 0x56]),
+            Some(Lid::new(0x56_3412))
+        );
+        assert_eq!(lid_in([0x00, 0x02, 0xc9, 5, 0, 0]), None);
+        assert_eq!(lid_in([0x33, 0x33, 0, 5, 0, 0]), None);
+    }
+}
