@@ -163,7 +163,7 @@ pub struct AgentCounts {
     pub to_all: u64,
     /// Traps sent.
     pub traps: u64,
-    /// Traps not sent: there were five in the last second, or too many wait.
+    /// Traps not sent at once: there were five in the last second, or too many wait.
     pub traps_suppressed: u64,
     /// Traps not sent since no manager wants them.
     pub traps_unwanted: u64,
@@ -266,6 +266,7 @@ impl Agent {
 
     /// The next datagram to send by itself, if one is due.
     pub fn poll_transmit(&mut self, now: Time) -> Option<Transmit> {
+        self.send_late_traps(now);
         if let Some(transmit) = self.outbox.pop_front() {
             return Some(transmit);
         }
@@ -286,7 +287,8 @@ impl Agent {
         if !self.outbox.is_empty() {
             return Some(Time(0));
         }
-        self.announcements.next()
+        let due = [self.announcements.next(), self.late_traps_due()];
+        due.into_iter().flatten().min()
     }
 
     /// The next thing that people may want to know.

@@ -2,6 +2,7 @@
 
 use fabric::Gid;
 
+use super::vport::Vport;
 use super::{Agent, Destination, Event, OUTBOX_MAX, Transmit};
 use crate::Time;
 use crate::directory::NodeAddress;
@@ -32,9 +33,35 @@ pub enum Verdict {
     },
 }
 
+/// Kinds of traps, one bit each.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kinds(u8);
+
+impl Kinds {
+    const ALL: [TrapKind; 3] = [
+        TrapKind::UcastMacs,
+        TrapKind::McastMacs,
+        TrapKind::LinkStatus,
+    ];
+
+    fn add(&mut self, kind: TrapKind) {
+        self.0 |= 1 << kind.opcode();
+    }
+
+    fn iter(self) -> impl Iterator<Item = TrapKind> {
+        let has = move |kind: &TrapKind| self.0 & 1 << kind.opcode() != 0;
+        Kinds::ALL.into_iter().filter(has)
+    }
+}
+
 impl Limiter {
+    /// When the window is over; at once if there is none.
+    fn end(&self) -> Time {
+        self.since.map_or(Time(0), |since| since.after(WINDOW_MS))
+    }
+
     pub fn verdict(&mut self, now: Time) -> Verdict {
-        if self.since.is_none_or(|since| since.after(WINDOW_MS) <= now) {
+        if self.end() <= now {
             *self = Limiter {
                 since: Some(now),
                 ..Limiter::default()
@@ -51,8 +78,9 @@ impl Limiter {
 }
 
 impl Agent {
-    /// Sends a trap, if somebody wants it and there were not too many. None is sent again: who manages
-    /// looks for itself from time to time.
+    /// Sends a trap, if somebody wants it. Where there were too many, one of its kind follows when the
+    /// window is over. (The kernel's driver leaves it out, and the manager hears of the last change only
+    /// when it looks for itself.) None is sent again.
     pub(super) fn trap(&mut self, now: Time, index: u8, kind: TrapKind) {
         let Some(to) = self.trap_to(now) else {
             self.counts.traps_unwanted += 1;
@@ -72,6 +100,7 @@ impl Agent {
             kind,
         };
         if let Verdict::Suppress { first } = verdict {
+            vport.late.add(kind);
             self.counts.traps_suppressed += 1;
             if first {
                 self.tell(Event::TrapsSuppressed { index });
@@ -79,6 +108,7 @@ impl Agent {
             return;
         }
         if self.outbox.len() >= OUTBOX_MAX {
+            vport.late.add(kind);
             self.counts.traps_suppressed += 1;
             return;
         }
@@ -88,6 +118,29 @@ impl Agent {
             to: Destination::Node(to),
             mad: mad::write(&header, &notice),
         });
+    }
+
+    /// When there are suppressed traps to follow.
+    pub(super) fn late_traps_due(&self) -> Option<Time> {
+        let late = self.vports.values().filter(|v| v.late != Kinds::default());
+        late.map(|vport| vport.limiter.end()).min()
+    }
+
+    /// Has traps follow that were suppressed in windows that are over.
+    pub(super) fn send_late_traps(&mut self, now: Time) {
+        if self.late_traps_due().is_none_or(|due| now < due) {
+            return;
+        }
+        let over = |vport: &Vport| vport.late != Kinds::default() && vport.limiter.end() <= now;
+        let due = self.vports.iter_mut().filter(|(_, vport)| over(vport));
+        let due: Vec<(u8, Kinds)> = due
+            .map(|(index, vport)| (*index, std::mem::take(&mut vport.late)))
+            .collect();
+        for (index, kinds) in due {
+            for kind in kinds.iter() {
+                self.trap(now, index, kind);
+            }
+        }
     }
 
     /// Where traps go: to where ClassPortInfo says, or to the manager if it says only that they are

@@ -7,7 +7,7 @@ use fabric::Qpn;
 use super::NewPort;
 use super::directory::Pages;
 use super::mac_list::Macs;
-use super::trap::Limiter;
+use super::trap::{Kinds, Limiter};
 use crate::Mac;
 use crate::attribute::VeswPortInfo;
 use crate::table::MacTable;
@@ -28,6 +28,8 @@ pub struct Vport {
     /// The host can carry its frames.
     pub ready: bool,
     pub limiter: Limiter,
+    /// Traps that were suppressed since.
+    pub late: Kinds,
     /// The interface's own address, and others that it listens to, or that are behind it.
     pub mac: Mac,
     pub others: Vec<Mac>,
@@ -46,6 +48,7 @@ impl Vport {
             admin_up: false,
             ready: true,
             limiter: Limiter::default(),
+            late: Kinds::default(),
             mac: port.mac,
             others: Vec::new(),
             unicast: Macs::default(),

@@ -71,6 +71,31 @@ fn s03_the_traps_of_a_port_are_those_of_the_vectors() {
 }
 
 #[test]
+fn what_was_suppressed_is_told_when_the_window_is_over() {
+    let mut w = World::forwarding();
+    // All announcements are made before.
+    for now in [1_000, 3_000, 8_000, 10_000] {
+        w.at(now).traps();
+    }
+    for n in 0..8 {
+        w.agent.set_admin_up(w.now, 0, n % 2 == 1);
+    }
+    let guest = [0x52, 0x54, 0, 0, 0, 9];
+    w.agent.set_unicast_macs(w.now, 0, vec![guest]);
+    assert_eq!(w.traps(), [LINK; 5]);
+    assert_eq!(w.agent.next_deadline(), Some(Time(11_074)));
+    assert_eq!(w.at(11_073).traps(), []);
+    assert_eq!(w.at(11_074).traps(), [TrapKind::UcastMacs, LINK]);
+    assert_eq!(w.agent.next_deadline(), None);
+    // They count in their own window.
+    for n in 0..4 {
+        w.agent.set_admin_up(w.now, 0, n % 2 == 1);
+    }
+    assert_eq!(w.traps(), [LINK; 3]);
+    assert_eq!(w.agent.counts().traps_suppressed, 5);
+}
+
+#[test]
 fn s03_each_port_has_a_limit_of_its_own() {
     let mut w = World::forwarding();
     w.at(10_000);
