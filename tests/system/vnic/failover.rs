@@ -27,7 +27,7 @@ fn two_managers(a: &mut Host, b: &mut Host) -> (Em, Em) {
         start(host, &managed("vnic0"));
         host.configure_addresses("vnic0");
     }
-    let first = Em::start(a, &format!("priority = 8\n{LEASE}"), &vesw(1, ""));
+    let first = Em::start(a, &format!("priority = 6\n{LEASE}"), &vesw(1, ""));
     for host in [&*a, &*b] {
         host.await_carrier("vnic0", true);
     }

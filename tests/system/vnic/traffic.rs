@@ -115,7 +115,7 @@ fn counters_of_both_sides_add_up() {
             let received = grown(to, "rx", &[name]);
             assert_eq!(sent, received, "{name} from {from}");
         }
-        assert!(grown(from, "tx", &["packets"]) > 100);
+        assert!(grown(from, "tx", &["packets"]) > 10);
         for direction in ["rx", "tx"] {
             let packets = grown(from, direction, &["packets"]);
             for parts in [&sizes[..], &kinds, &tags] {
