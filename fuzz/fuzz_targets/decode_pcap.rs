@@ -8,7 +8,10 @@ use tools::decode::decode;
 fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();
     if let Ok(summary) = decode(data, data.len() % 2 == 1, &mut out) {
-        assert_eq!(summary.good + summary.bad + summary.unknown, summary.roce + summary.raw);
+        assert_eq!(
+            summary.good + summary.bad + summary.unknown,
+            summary.roce + summary.raw
+        );
     }
     assert!(std::str::from_utf8(&out).is_ok());
 });

@@ -9,8 +9,8 @@
 use libfuzzer_sys::fuzz_target;
 use vnic::Lid;
 use vnic::packet::{
-    Arrival, HEADER_LEN, Header16B, PACKET_MAX, Prefix, Profile, Receiver, Refusal, Strictness, admit,
-    decode, encode, icrc, packet_len, stored_icrc,
+    Arrival, HEADER_LEN, Header16B, PACKET_MAX, Prefix, Profile, Receiver, Refusal, Strictness,
+    admit, decode, encode, icrc, packet_len, stored_icrc,
 };
 
 fn profile(flags: u8) -> Profile {
