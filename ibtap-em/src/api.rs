@@ -198,7 +198,7 @@ pub struct PortInfo {
     /// Largest payload of an Ethernet frame that its fabric port can carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu_limit: Option<u16>,
-    /// The MAC table that it said it has; 0: none.
+    /// The last message of its MAC table that it said it has taken; 0: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<u32>,
     /// Milliseconds since its agent was heard.

@@ -35,6 +35,7 @@ use crate::state::State;
 use agent::{Agent, AgentKey};
 use counters::Inquiries;
 use switch::Switch;
+use tables::Names;
 use transactions::{Expired, Transactions};
 
 /// Agents that are known; more are not heard.
@@ -70,6 +71,8 @@ pub struct Engine {
     /// Until when LIDs are in quarantine.
     quarantine: BTreeMap<Lid, Time>,
     open: Transactions,
+    /// What the next tables are called.
+    names: Names,
     /// Agents to look at, and the last one that was.
     ready: BTreeSet<AgentKey>,
     turn: Option<AgentKey>,
@@ -111,6 +114,7 @@ impl Engine {
     pub fn new(config: Config, state: State, mark: u32) -> Engine {
         let mut engine = Engine {
             open: Transactions::new(mark, config.em.poll_interval),
+            names: Names::new(mark),
             lids: state.members.iter().map(|(k, m)| (m.lid, *k)).collect(),
             quarantine: state
                 .quarantined
@@ -209,7 +213,7 @@ impl Engine {
             {
                 agent.next_poll = now.after(interval);
                 agent.silent = false;
-                agent.audit();
+                agent.audit(now);
             }
             self.schedule(now, key);
             self.touch(key);
@@ -328,7 +332,7 @@ impl Engine {
                     self.open.cancel(id);
                 }
                 agent.silent = false;
-                agent.audit();
+                agent.audit(now);
             }
             self.touch(key);
         }

@@ -16,6 +16,9 @@ use crate::seam::{Endpoint, Inquiry};
 
 /// Polls in a row without an answer after which an agent is away.
 const AWAY: u32 = 3;
+/// Milliseconds after which a message of a table arrives nowhere any more, from when it was first sent:
+/// longer than it is sent again.
+const LATE: u64 = 10_000;
 /// Addresses of one port's list that are read.
 const LIST_MAX: usize = 4096;
 
@@ -113,12 +116,17 @@ impl Agent {
     }
 
     /// All of it is looked at again.
-    pub(super) fn audit(&mut self) {
+    pub(super) fn audit(&mut self, now: Time) {
         self.poll_due = true;
         self.class_port = None;
         for vport in self.ports.values_mut() {
             vport.info_due = true;
             vport.directory_due = true;
+            // Between two messages a late one may have come, whose name nobody has seen.
+            if vport.written.is_some_and(|at| now.since(at) >= LATE) {
+                vport.written = None;
+                vport.forget_table();
+            }
         }
     }
 }
@@ -140,12 +148,12 @@ pub(super) struct Vport {
     pub(super) directory_sent: (u32, u16),
     /// The agent's table, where that is known.
     pub(super) layout: Option<Layout>,
-    /// The table is called other than it was last: it is read, whatever its name.
-    pub(super) doubted: bool,
     /// A table that is being read, and how it is called.
     pub(super) reading: Option<(u32, Layout, u16)>,
-    /// A table that is being sent, and how it is called.
+    /// What is left to send of a table, and the sum of its content.
     pub(super) plan: Option<(u32, VecDeque<Page>)>,
+    /// When a message of a table was sent last, unless the table was read back since.
+    pub(super) written: Option<Time>,
     pub(super) unicast: MacList,
     pub(super) multicast: MacList,
     /// By which of the engine's settings it was given what it has.
@@ -200,18 +208,20 @@ impl Vport {
     pub(super) fn set_info(&mut self, info: VeswPortInfo) {
         let digest = |info: &VeswPortInfo| info.mac_tbl_digest;
         if self.info.as_ref().map(digest) != Some(info.mac_tbl_digest) {
-            // A late message may have named a mixture as the whole table that it once was part of.
-            // So may one from before this manager's time.
-            self.doubted = info.mac_tbl_digest != 0;
-            self.layout = None;
-            self.plan = None;
-            self.reading = None;
+            self.forget_table();
         }
         if info.eth_link_status == 0 {
             self.directory = Some(0);
         }
         self.info = Some(info);
         self.info_due = false;
+    }
+
+    /// What the agent's table says is not known, and is read.
+    pub(super) fn forget_table(&mut self) {
+        self.layout = None;
+        self.plan = None;
+        self.reading = None;
     }
 
     /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.

@@ -58,7 +58,7 @@ impl Engine {
         agent.missed = 0;
         agent.silent = false;
         if was_away {
-            agent.audit();
+            agent.audit(now);
             let text = format!("{} ({key}) is back", agent.description);
             self.tell(Level::Info, text);
             self.not_gone(now, key);
@@ -78,9 +78,7 @@ impl Engine {
             && let Some(vport) = agent.ports.get_mut(&index)
         {
             // Whether it was done is not known.
-            vport.layout = None;
-            vport.plan = None;
-            vport.reading = None;
+            vport.forget_table();
             vport.directory = None;
             vport.directory_due = true;
             vport.directory_sent = (0, 0);

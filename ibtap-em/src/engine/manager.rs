@@ -35,7 +35,7 @@ impl Manager for Engine {
         for key in keys {
             // What the former manager did last is seen first.
             if let Some(agent) = self.agents.get_mut(&key) {
-                agent.audit();
+                agent.audit(now);
                 for vport in agent.ports.values_mut() {
                     vport.plan = None;
                     vport.again = None;

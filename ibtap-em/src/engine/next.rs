@@ -9,7 +9,7 @@ use vnic::mad::LID_DIRECTORY_PAGE;
 use super::Engine;
 use super::agent::{AgentKey, Vport};
 use super::request::Request;
-use super::tables::{Layout, Page, unfinished};
+use super::tables::{Layout, Names, Page};
 use super::target::Target;
 
 impl Engine {
@@ -104,7 +104,10 @@ impl Engine {
         if refused && !vport.exists() {
             return None;
         }
-        let request = bring(index, vport, &info, wanted, &target);
+        let request = bring(index, vport, &info, wanted, &target, &mut self.names);
+        if matches!(request, Some(Request::SetTable(..))) {
+            vport.written = Some(now);
+        }
         if request.is_none() {
             // Whoever has set it so.
             vport.refused = None;
@@ -121,6 +124,7 @@ fn bring(
     info: &VeswPortInfo,
     wanted: VeswPortInfo,
     target: &Target,
+    names: &mut Names,
 ) -> Option<Request> {
     let set = |state: ConfigState| {
         let info = VeswPortInfo {
@@ -147,7 +151,7 @@ fn bring(
     if let Some(request) = bring_directory(index, vport, target) {
         return Some(request);
     }
-    if let Some(request) = bring_table(index, vport, info, target) {
+    if let Some(request) = bring_table(index, vport, info, target, names) {
         return Some(request);
     }
     let differs = info.config_state != wanted.config_state;
@@ -210,19 +214,13 @@ fn bring_table(
     vport: &mut Vport,
     info: &VeswPortInfo,
     target: &Target,
+    names: &mut Names,
 ) -> Option<Request> {
-    let right = |layout: &Layout| layout.content() == *target.content;
-    if vport.doubted && vport.layout.as_ref().is_some_and(right) {
-        vport.doubted = false;
-    }
-    if info.mac_tbl_digest == target.digest && !vport.doubted {
-        vport.plan = None;
-        return None;
-    }
+    let nameless = info.mac_tbl_digest == 0;
     let layout = match &vport.layout {
         Some(layout) => layout,
         // Nobody has given it one.
-        None if info.mac_tbl_digest == 0 => vport.layout.insert(Layout::default()),
+        None if nameless => vport.layout.insert(Layout::default()),
         None => {
             let place = match &vport.reading {
                 Some((digest, _, place)) if *digest == info.mac_tbl_digest => *place,
@@ -235,22 +233,19 @@ fn bring_table(
         }
     };
     let plan = match &mut vport.plan {
-        Some((digest, pages)) if *digest == target.digest => pages,
+        Some((sum, pages)) if *sum == target.content_sum => pages,
         _ => {
             let pages: VecDeque<Page> = layout.plan(&target.content).into();
-            &mut vport.plan.insert((target.digest, pages)).1
+            &mut vport.plan.insert((target.content_sum, pages)).1
         }
     };
     let page = plan.front().cloned();
-    let last = plan.len() <= 1;
-    // Without a change of entries the name alone is set.
-    let page = page.unwrap_or(Page {
-        offset: 0,
-        entries: Vec::new(),
-    });
-    let digest = match last {
-        true => target.digest,
-        false => unfinished(target.digest),
-    };
-    Some(Request::SetTable(index, page, digest))
+    // Without a change of entries a name alone is set.
+    let page = page.or_else(|| {
+        nameless.then_some(Page {
+            offset: 0,
+            entries: Vec::new(),
+        })
+    })?;
+    Some(Request::SetTable(index, page, names.give()))
 }

@@ -1,8 +1,13 @@
 //! MAC tables: what a member's table is to say, and the fewest messages that bring it there.
 //!
 //! An address keeps its place in a table for as long as it is there, so that an update never takes away,
-//! not even for a moment, what it does not change. Which place that is differs from member to member, and
-//! so the digest is one of the content alone, whatever its order.
+//! not even for a moment, what it does not change.
+//!
+//! Agents keep with a table the digest of the last message that they have taken, whatever it is
+//! (kernel opa_vnic_encap.c, `opa_vnic_update_mac_tbl`). A message may be taken late, or twice, and then
+//! makes a mixture of a table that was right. So that this is seen, no two messages have the same digest:
+//! it is a name, and says nothing about the content.
+//! And since one may come late between two others, a table is read back once when it was written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +50,7 @@ impl Layout {
     }
 
     /// What it says; of an address that is there twice the highest place counts.
+    #[cfg(test)]
     pub(super) fn content(&self) -> Content {
         self.places.iter().copied().flatten().collect()
     }
@@ -97,30 +103,37 @@ pub(super) fn directory_digest(nodes: &[(Lid, NodeAddress)]) -> u32 {
         hasher.update(&address.gid.0);
         hasher.update(&address.qpn.to_bytes());
     }
-    named(hasher.finalize())
+    // 0 is none.
+    hasher.finalize().max(1)
 }
 
-/// What the manager calls a table.
-pub(super) fn table_digest(content: &Content) -> u32 {
+/// Tells contents from each other.
+pub(super) fn content_sum(content: &Content) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     for (mac, value) in content {
         hasher.update(mac);
         hasher.update(&value.to_be_bytes());
     }
-    named(hasher.finalize())
+    hasher.finalize()
 }
 
-/// 0 is a table that nobody has set, and its inverse must not be that either.
-fn named(sum: u32) -> u32 {
-    match sum {
-        0 | u32::MAX => 1,
-        sum => sum,
+/// What tables are called: each name is given once in 2^32 times.
+#[derive(Debug)]
+pub(super) struct Names {
+    last: u32,
+}
+
+impl Names {
+    /// `mark` was drawn for this run, so that names of other runs are others.
+    pub(super) const fn new(mark: u32) -> Names {
+        Names { last: mark }
     }
-}
 
-/// What a table is called while only some of its messages were taken.
-pub(super) fn unfinished(digest: u32) -> u32 {
-    !digest
+    pub(super) fn give(&mut self) -> u32 {
+        // 0 is a table that nobody has set.
+        self.last = self.last.checked_add(1).unwrap_or(1);
+        self.last
+    }
 }
 
 #[cfg(test)]
@@ -184,16 +197,18 @@ mod tests {
     }
 
     #[test]
-    fn digests_are_never_0_and_tell_tables_apart() {
+    fn sums_tell_contents_apart() {
         let one: Content = [(mac(1), 0x100)].into();
         let other: Content = [(mac(1), 0x200)].into();
-        assert_ne!(table_digest(&one), table_digest(&other));
-        assert_ne!(table_digest(&one), table_digest(&Content::new()));
-        for sum in [0, 1, u32::MAX] {
-            assert_ne!(named(sum), 0);
-            assert_ne!(unfinished(named(sum)), 0);
-            assert_ne!(unfinished(named(sum)), named(sum));
-        }
+        assert_ne!(content_sum(&one), content_sum(&other));
+        assert_ne!(content_sum(&one), content_sum(&Content::new()));
+    }
+
+    #[test]
+    fn names_are_never_0_and_do_not_come_again() {
+        let mut names = Names::new(u32::MAX - 2);
+        let given: Vec<u32> = (0..4).map(|_| names.give()).collect();
+        assert_eq!(given, [u32::MAX - 1, u32::MAX, 1, 2]);
     }
 
     proptest! {

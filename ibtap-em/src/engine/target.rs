@@ -13,7 +13,7 @@ use super::Engine;
 use super::agent::AgentKey;
 use super::request::place;
 use super::switch::Switch;
-use super::tables::{Content, directory_digest, table_digest};
+use super::tables::{Content, content_sum, directory_digest};
 use crate::api::MacOrigin;
 use crate::config::{Pattern, PortKey, SwitchConfig, format_mac};
 use crate::state::Member;
@@ -29,7 +29,7 @@ pub(super) struct Target {
     pub(super) directory: Arc<Vec<(Lid, NodeAddress)>>,
     pub(super) directory_digest: u32,
     pub(super) content: Arc<Content>,
-    pub(super) digest: u32,
+    pub(super) content_sum: u32,
     pub(super) default_lids: [Lid; 16],
     pub(super) def_port_mask: u16,
     /// Members that cannot be, and why.
@@ -229,7 +229,7 @@ fn aim_macs(
              find them, others do not"
         ));
     }
-    target.digest = table_digest(&content);
+    target.content_sum = content_sum(&content);
     target.content = Arc::new(content);
 }
 
