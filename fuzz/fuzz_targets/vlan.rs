@@ -26,7 +26,7 @@ fn with_tag(tag: Tag, frame: &[u8], cuts: [u8; 2]) -> Option<Vec<u8>> {
     let (first, second) = (first.min(second), first.max(second));
     let pieces = [&frame[..first], &frame[first..second], &frame[second..]].map(IoSlice::new);
     let mut head: Head = [0; BEFORE + TAG_LEN];
-    let parts = insert(tag, &pieces, &mut head)?;
+    let parts = insert(tag.bytes(), &pieces, &mut head)?;
     Some(parts.iter().flat_map(|part| part.iter().copied()).collect())
 }
 

@@ -67,7 +67,9 @@ impl Claims {
         macs: &BTreeSet<Mac>,
         alarms: &mut Vec<Alarm>,
     ) -> bool {
-        let macs: BTreeSet<Mac> = macs.iter().copied().take(PORT_CLAIMS).collect();
+        // Whoever had a group's address, or everybody's, would have what is for all.
+        let ones = macs.iter().copied().filter(|mac| mac[0] & 1 == 0);
+        let macs: BTreeSet<Mac> = ones.take(PORT_CLAIMS).collect();
         let before = match macs.is_empty() {
             true => self.by_port.remove(&port),
             false => self.by_port.insert(port, macs.clone()),
@@ -279,6 +281,20 @@ mod tests {
     fn an_address_that_goes_to_and_fro_stays_for_a_while() {
         to_and_fro(false);
         to_and_fro(true);
+    }
+
+    #[test]
+    fn nobody_claims_a_groups_address_or_everybodys() {
+        let (mut claims, mut alarms) = (Claims::default(), Vec::new());
+        let macs = BTreeSet::from([
+            [0xff; 6],
+            [0x33, 0x33, 0, 0, 0, 1],
+            [1, 0, 0x5e, 0, 0, 1],
+            MAC,
+        ]);
+        assert!(claims.report(Time(0), port(1), &macs, &mut alarms));
+        assert_eq!(claims.owners().count(), 1);
+        assert_eq!(owner(&claims), Some(port(1)));
     }
 
     #[test]

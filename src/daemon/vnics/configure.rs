@@ -129,6 +129,8 @@ impl Daemon {
             }
         }
         vnic.joined.clear();
+        // Cores that begin anew know of nobody behind it, and tell only of changes.
+        vnic.guests.clear();
         vnic.siblings = Arc::default();
         port.remove_lanes(id);
         if let Err(e) = port.port.destroy_ud(endpoint.id) {
