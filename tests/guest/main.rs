@@ -2,7 +2,7 @@
 //! host runs meets it on an Ethernet of its own. They need root, and QEMU and Debian's kernel to be had
 //! from a package mirror; without these each test says so and passes.
 //!
-//! All tests share two guests, and two run at a time. What each of them sends is captured: every packet
+//! All tests share three guests, and three run at a time. What each of them sends is captured: every packet
 //! must dissect, and every ICRC be right.
 
 mod lab;

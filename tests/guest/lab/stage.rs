@@ -1,4 +1,4 @@
-//! What all tests share: two stages, each a bridge with a host and a guest on it, and a cable between the
+//! What all tests share: stages, each a bridge with a host and a guest on it, and a cable between two of the
 //! bridges that is out unless a test wants both. They are made for the first test, and gone when this
 //! process is.
 
@@ -15,9 +15,9 @@ use super::{Guest, Local, Station, UNDERLAY_MTU, programs};
 
 /// An Ethernet with a host of this machine and a guest.
 pub struct Stage {
-    /// Number 1 or 2.
+    /// Number 1 to 3.
     pub host: Local,
-    /// Number 11 or 12.
+    /// Number 11 to 13.
     pub guest: Guest,
     switch: Station,
     scratch: PathBuf,
@@ -26,15 +26,21 @@ pub struct Stage {
 /// Status of `scripts/rxe-guest` where guests cannot be had.
 const NO_GUESTS: i32 = 77;
 
+/// Tests wait more than they compute: three guests are done sooner than two, on two processors as well.
+const STAGES: usize = 3;
+
+/// The two with the cable between them.
+const CABLED: [bool; STAGES] = [true, true, false];
+
 /// Runs a test on a stage that is as it was at first, and judges what its guest sent and got. Where guests
-/// cannot be had it says so instead. Two tests run at a time.
+/// cannot be had it says so instead. As many run at a time as there are stages.
 pub fn on_stage(test: impl FnOnce(&Stage)) {
     let Some(stages) = Stages::get() else { return };
     let lease = stages.one();
     lease.stages[0].watch(test);
 }
 
-/// Runs a test with both stages, on one Ethernet.
+/// Runs a test with two stages, on one Ethernet.
 pub fn on_both_stages(test: impl FnOnce(&Stage, &Stage)) {
     let Some(stages) = Stages::get() else { return };
     let lease = stages.both();
@@ -82,8 +88,8 @@ impl Stage {
 
 /// All stages, and which of them tests have.
 struct Stages {
-    all: [Stage; 2],
-    taken: Mutex<[bool; 2]>,
+    all: [Stage; STAGES],
+    taken: Mutex<[bool; STAGES]>,
     given_back: Condvar,
     // What it is told to remove is removed when this closes.
     _sweeper: Child,
@@ -93,7 +99,7 @@ struct Stages {
 struct Lease<'s> {
     stages: Vec<&'s Stage>,
     of: &'s Stages,
-    which: [bool; 2],
+    which: [bool; STAGES],
 }
 
 impl Stages {
@@ -106,23 +112,23 @@ impl Stages {
         stages
     }
 
-    /// Waits for one that is free.
+    /// Waits for one that is free: the cabled ones last, which others may want together.
     fn one(&self) -> Lease<'_> {
-        self.lease(|taken| match taken {
-            [false, _] => Some([true, false]),
-            [true, false] => Some([false, true]),
-            [true, true] => None,
+        self.lease(|taken| {
+            let free = taken.iter().rposition(|taken| !taken)?;
+            Some(std::array::from_fn(|stage| stage == free))
         })
     }
 
-    /// Waits for both, and puts the cable in.
+    /// Waits for the cabled ones, and puts the cable in.
     fn both(&self) -> Lease<'_> {
-        let lease = self.lease(|taken| (taken == [false; 2]).then_some([true; 2]));
+        let are_free = |taken: [bool; STAGES]| !taken.iter().zip(CABLED).any(|(t, c)| *t && c);
+        let lease = self.lease(|taken| are_free(taken).then_some(CABLED));
         self.all[0].switch.ok("ip link set trunk up");
         lease
     }
 
-    fn lease(&self, choose: impl Fn([bool; 2]) -> Option<[bool; 2]>) -> Lease<'_> {
+    fn lease(&self, choose: impl Fn([bool; STAGES]) -> Option<[bool; STAGES]>) -> Lease<'_> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if let Some(which) = choose(*taken) {
@@ -163,9 +169,10 @@ impl Stages {
             .keep();
         let mut sweeper = sweeper();
         let share = share_programs(&scratch);
-        let sides = [1, 2].map(|number| Stage::make(number, &scratch, &mut sweeper));
+        let sides: [_; STAGES] =
+            std::array::from_fn(|i| Stage::make(i + 1, &scratch, &mut sweeper));
         sweep(&mut sweeper, &format!("rm -rf {}", scratch.display()));
-        let [(switch, _), (other, _)] = &sides;
+        let [(switch, _), (other, _), ..] = &sides;
         switch.ok(&format!(
             "ip link add trunk mtu {UNDERLAY_MTU} master br0 type veth \
              peer name trunk mtu {UNDERLAY_MTU} netns {}",
@@ -201,7 +208,7 @@ impl Stages {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        if self.which == [true; 2] {
+        if self.which == CABLED {
             let pulled = self.of.all[0].switch.run("ip link set trunk down");
             assert!(pulled.code == Some(0) || std::thread::panicking());
         }
