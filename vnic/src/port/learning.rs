@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::VeswPort;
 use super::damping::Verdict;
 use super::frame::is_group;
 use super::macs::{Heard, Second};
 use super::nodes::Origin;
 use super::types::{Event, Meta, Place, Update};
+use super::{NEAR_AGEING, VeswPort};
 use crate::directory::NodeAddress;
 use crate::packet::Refusal;
 use crate::{Lid, Mac, Time};
@@ -129,7 +129,7 @@ impl VeswPort {
 
     #[cold]
     fn tell_node_again(&mut self, now: Time, lid: Lid, address: NodeAddress, told: Option<Second>) {
-        if self.is_long_ago(now, told) {
+        if is_long_ago(now, told, self.ageing_seconds()) {
             self.publish_node(now, lid, address);
         }
     }
@@ -277,15 +277,13 @@ impl VeswPort {
 
     #[cold]
     fn tell_mac_again(&mut self, now: Time, mac: Mac, place: Place, told: Option<Second>) {
-        if self.is_long_ago(now, told) {
+        let ageing = match place {
+            Place::Here => NEAR_AGEING,
+            Place::At(_) => self.ageing_seconds(),
+        };
+        if is_long_ago(now, told, ageing) {
             self.publish_mac(now, mac, place);
         }
-    }
-
-    /// Whether other replicas are to be told anew: they forget what they have not heard of.
-    fn is_long_ago(&self, now: Time, told: Option<Second>) -> bool {
-        let every = (self.ageing_seconds() / 4).max(1);
-        told.is_none_or(|told| second(now).saturating_sub(told) >= every)
     }
 
     /// Takes in the news of another replica; makes none of its own.
@@ -327,4 +325,14 @@ impl VeswPort {
         self.nodes.set_told(second(now), lid);
         self.forget_last();
     }
+}
+
+/// Whether other replicas are to be told anew of something that they forget after `ageing` seconds without
+/// news of it; 0: never, and yet what nobody speaks of is pushed out first where there is no room.
+fn is_long_ago(now: Time, told: Option<Second>, ageing: Second) -> bool {
+    let every = match ageing {
+        0 => NEAR_AGEING / 4,
+        ageing => (ageing / 4).max(1),
+    };
+    told.is_none_or(|told| second(now).saturating_sub(told) >= every)
 }
