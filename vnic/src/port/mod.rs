@@ -48,6 +48,9 @@ pub use types::{
 const NEAR_MAX: usize = 256;
 /// Seconds after which an address behind the interface that was not heard of is forgotten.
 const NEAR_AGEING: Second = 300;
+/// Seconds for which such an address keeps its place against new ones: those that another replica hears of
+/// are told anew after half of it, so that whatever speaks stays.
+const NEAR_KEPT: Second = NEAR_AGEING / 2;
 /// The control side is told of addresses behind the interface this often at most, in milliseconds.
 const NEAR_TOLD_MS: u64 = 1000;
 /// Entries that are forgotten at once, so that it takes no time that anybody notices.
@@ -80,6 +83,8 @@ pub struct VeswPort {
     near: Macs,
     near_changed: bool,
     near_told: Time,
+    /// That more addresses are behind the interface than are kept was told.
+    told_crowded: bool,
     mac_damping: Damping<Mac, Place>,
     nodes: Nodes,
     node_damping: Damping<Lid, NodeAddress>,
@@ -112,6 +117,7 @@ impl VeswPort {
             near: Macs::new(NEAR_MAX),
             near_changed: false,
             near_told: Time(0),
+            told_crowded: false,
             mac_damping: Damping::default(),
             nodes: Nodes::default(),
             node_damping: Damping::default(),
