@@ -89,7 +89,7 @@ pub struct VeswPort {
     nodes: Nodes,
     node_damping: Damping<Lid, NodeAddress>,
     groups: Groups,
-    /// In ascending order.
+    /// In ascending order. One may have the port's own LID by mistake, or until the port gets another.
     siblings: Vec<Lid>,
     last: Option<Last>,
     last_near: (Mac, Second),
@@ -175,8 +175,7 @@ impl VeswPort {
 
     /// Says which LIDs on the same switch are virtual ports of this daemon, reached without the fabric.
     pub fn set_siblings(&mut self, siblings: impl IntoIterator<Item = Lid>) {
-        let own = self.switch.slid();
-        self.siblings = siblings.into_iter().filter(|lid| *lid != own).collect();
+        self.siblings = siblings.into_iter().collect();
         self.siblings.sort_unstable();
         self.forget_last();
     }
