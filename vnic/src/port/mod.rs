@@ -438,7 +438,7 @@ impl VeswPort {
     fn regroup(&mut self) {
         let header = self.switch.header();
         let switch = (header.pkey, self.switch.fabric_id, header.vesw_id);
-        let named = self.table.destinations();
+        let named = self.table.destinations().map(|(_, lid)| lid);
         let lids = named.chain([self.switch.multicast]);
         self.groups.set(switch, lids);
     }
