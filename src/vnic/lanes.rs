@@ -39,6 +39,7 @@ impl Vnic {
                 coalesce: self.coalesce,
                 uso: self.tap.offloads().uso,
                 siblings: self.siblings.clone(),
+                priorities: Default::default(),
                 stats: TapStats::default(),
             })));
         }

@@ -132,6 +132,7 @@ impl DataThread {
         self.muted.retain(|muted| *muted != At::Ethernet(i));
         if let Some(mut lane) = self.ethernet.remove(i) {
             self.waiter.delete(lane.tap.as_fd());
+            lane.priorities.release_all();
             lane.core.release_all();
             lane.release_ahs(&mut *self.fabric, &mut self.train);
         }

@@ -1,5 +1,7 @@
 //! VNICs in a data thread: a host behind the TAP, and a fabric that keeps what it is told.
 
+mod classes;
+
 use fabric::{Gid, PKey, UdDestination, UdReceived};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
 use vnic::carriage::{MANAGEMENT_QKEY, data_qkey, group_mgid};
