@@ -8,6 +8,7 @@ mod lanes;
 mod management;
 mod mtu;
 mod switch;
+mod tally;
 
 pub use alias::Alias;
 pub use clients::Clients;
@@ -15,6 +16,7 @@ pub use interface::{Vnic, VnicSite, drawn};
 pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
 pub use switch::{default_lid, static_switch};
+pub use tally::{Counted, Tally};
 
 use fabric::Gid;
 

@@ -10,16 +10,15 @@ use netdev::netns::NamespaceId;
 use netdev::tap::{Tap, TapQueue, is_gone};
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
-use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::table::MacTable;
 use vnic::{Lid, Mac};
 
-use super::Alias;
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
+use super::{Alias, Tally};
 use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
-use crate::datapath::{DeviceId, EthernetSibling, TapStats};
+use crate::datapath::{DeviceId, EthernetSibling};
 use crate::device::{self, DeviceError, Opened, TapSite, TapSpec};
 use crate::fdstore;
 use crate::watch::Subject;
@@ -90,8 +89,9 @@ pub struct Vnic {
     pub guests: Vec<Mac>,
     /// MACs of groups that the host has joined.
     pub groups: Vec<Mac>,
-    /// Counters of endpoints that it had before.
-    pub retired: (Counters, TapStats),
+    /// What has been counted of it.
+    pub tally: Tally,
+    /// The key of its flow hash, of all lanes that it ever has.
     pub(super) hash_key: u64,
 }
 
@@ -150,7 +150,7 @@ impl Vnic {
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
-            retired: Default::default(),
+            tally: Tally::default(),
             hash_key: drawn(),
         };
         // One that was never without a queue keeps its carrier, as an IPoIB interface does.

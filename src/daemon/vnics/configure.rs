@@ -122,17 +122,14 @@ impl Daemon {
             return;
         };
         let port = &mut self.ports[vnic.at];
-        for snapshot in port.snapshots(false) {
-            for part in snapshot.ethernet.iter().filter(|part| part.id == id) {
-                vnic.retired.0.add(&part.counters);
-                vnic.retired.1.add(&part.tap);
-            }
-        }
         vnic.joined.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         vnic.guests.clear();
         vnic.siblings = Arc::default();
-        port.remove_lanes(id);
+        for part in port.remove_lanes(id) {
+            vnic.tally.note(&part);
+        }
+        vnic.tally.retire();
         if let Err(e) = port.port.destroy_ud(endpoint.id) {
             log::warn!("{}: cannot close its endpoint: {e}", vnic.name);
         }

@@ -166,10 +166,11 @@ impl EthernetLane {
         Some(sibling.device)
     }
 
-    /// A copy of its state; with `tables` also of what was learned.
-    pub fn snapshot(&self, now: vnic::Time, tables: bool) -> EthernetSnapshot {
+    /// A copy of its state in a data thread of this number; with `tables` also of what was learned.
+    pub fn snapshot(&self, worker: usize, now: vnic::Time, tables: bool) -> EthernetSnapshot {
         EthernetSnapshot {
             id: self.id,
+            worker,
             tap: self.stats,
             counters: *self.core.counters(),
             macs: match tables {

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use crossbeam_channel::Sender;
 use ipoib::Time;
 use vnic::port::Event;
 
@@ -117,10 +118,21 @@ impl DataThread {
         }
     }
 
-    /// Ends a VNIC, or an endpoint of management.
-    pub(super) fn remove_ethernet(&mut self, id: DeviceId) {
+    /// Ends a VNIC, of which it tells what was counted to the last, or an endpoint of management.
+    pub(super) fn remove_ethernet(
+        &mut self,
+        id: DeviceId,
+        now: Time,
+        counted: &Sender<EthernetSnapshot>,
+    ) {
         match self.ethernet.of_device(id) {
-            Some(i) => self.drop_ethernet(i),
+            Some(i) => {
+                if let Some(lane) = self.drop_ethernet(i) {
+                    let last = lane.snapshot(self.index, vnic::Time(now.0), false);
+                    // Whoever asked may have given up.
+                    let _ = counted.send(last);
+                }
+            }
             None => {
                 let (fabric, train) = (&mut *self.fabric, &mut self.train);
                 self.management.remove(id, fabric, train);
@@ -128,14 +140,15 @@ impl DataThread {
         }
     }
 
-    pub(super) fn drop_ethernet(&mut self, i: usize) {
+    /// Serves a VNIC no more; its queue is open as long as the lane is there.
+    pub(super) fn drop_ethernet(&mut self, i: usize) -> Option<EthernetLane> {
         self.muted.retain(|muted| *muted != At::Ethernet(i));
-        if let Some(mut lane) = self.ethernet.remove(i) {
-            self.waiter.delete(lane.tap.as_fd());
-            lane.priorities.release_all();
-            lane.core.release_all();
-            lane.release_ahs(&mut *self.fabric, &mut self.train);
-        }
+        let mut lane = self.ethernet.remove(i)?;
+        self.waiter.delete(lane.tap.as_fd());
+        lane.priorities.release_all();
+        lane.core.release_all();
+        lane.release_ahs(&mut *self.fabric, &mut self.train);
+        Some(lane)
     }
 
     pub(super) fn ethernet_command(&mut self, id: DeviceId, command: EthernetCommand, now: Time) {
@@ -154,6 +167,8 @@ impl DataThread {
         tables: bool,
     ) -> Vec<EthernetSnapshot> {
         let lanes = self.ethernet.iter();
-        lanes.map(|(_, lane)| lane.snapshot(now, tables)).collect()
+        lanes
+            .map(|(_, lane)| lane.snapshot(self.index, now, tables))
+            .collect()
     }
 }

@@ -565,7 +565,13 @@ fn a_sibling_that_is_going_gets_nothing_and_frames_too_long_neither() {
         .commands
         .send(Command::RemoveLane(vnic_id(1), done));
     vnics.round();
-    assert!(ended.try_recv().is_err());
+    let last = ended.try_recv().unwrap();
+    assert_eq!((last.id, last.counters.rx_packets), (vnic_id(1), 0));
+    assert_eq!(last.tap.tap_writes, 0);
+    assert_eq!(
+        ended.try_recv().map(drop),
+        Err(crossbeam_channel::TryRecvError::Disconnected)
+    );
     vnics.send(0, &PLAIN, &frame[..100]);
     assert!(vnics.sent().is_empty());
     let counters = vnics.counters(0);
