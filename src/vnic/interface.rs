@@ -286,6 +286,13 @@ impl Vnic {
         self.info.vesw_id != 0
     }
 
+    /// Whether it is on the switch that this is about: what its frames can reach, and its queue pair, whose
+    /// Q_Key is the switch's, stay.
+    pub fn is_on_switch_of(&self, info: &VeswPortInfo) -> bool {
+        let switch = |info: &VeswPortInfo| (info.vesw_id, info.fabric_id, info.pkey);
+        switch(&self.info) == switch(info)
+    }
+
     /// The LID of its packets.
     pub fn lid(&self) -> Lid {
         self.info.encap_slid

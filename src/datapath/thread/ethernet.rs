@@ -4,7 +4,8 @@ use std::os::fd::AsFd;
 
 use crossbeam_channel::Sender;
 use ipoib::Time;
-use vnic::port::Event;
+use netdev::vnet::VNET_HEADER_LEN;
+use vnic::port::{Event, Sizes, Unsent};
 
 use super::super::command::{DeviceId, Report};
 use super::super::ethernet::{
@@ -12,6 +13,11 @@ use super::super::ethernet::{
 };
 use super::reports::REPORTS_MAX;
 use super::{At, BURST, DataThread};
+
+/// Frames that are dropped unread of a queue that begins to be read: more than it has room for unless
+/// somebody has made it longer (`txqueuelen`, 1000), and few enough that a host which sends all the time
+/// does not hold the thread.
+const STALE_MAX: usize = 4096;
 
 impl DataThread {
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
@@ -109,12 +115,29 @@ impl DataThread {
         }
     }
 
-    pub(super) fn add_ethernet(&mut self, lane: EthernetLane) {
+    pub(super) fn add_ethernet(&mut self, mut lane: EthernetLane) {
         let id = lane.id;
+        if lane.reads {
+            self.drop_stale(&mut lane);
+        }
         let i = self.ethernet.insert(lane);
         if let Err(e) = self.watch_tap(At::Ethernet(i)) {
             self.ethernet.remove(i);
             self.unwatchable(id, &e);
+        }
+    }
+
+    /// Drops what waits in the queue of a lane that is new: the host sent it to the switch that the VNIC was
+    /// on before, or to none, and on this one it would be somebody else's.
+    fn drop_stale(&mut self, lane: &mut EthernetLane) {
+        for _ in 0..STALE_MAX {
+            // An interface that is gone is noticed when the queue is waited for.
+            let Ok(Some(len)) = lane.tap.read(&mut self.buffer) else {
+                return;
+            };
+            lane.stats.tap_reads += 1;
+            let sizes = Sizes::one(len.saturating_sub(VNET_HEADER_LEN));
+            lane.core.count_unsent(Unsent::State, sizes);
         }
     }
 
