@@ -2,15 +2,21 @@
 
 mod alias;
 mod clients;
+mod groups;
 mod interface;
+mod lanes;
 mod management;
+mod mtu;
 mod switch;
+mod tally;
 
 pub use alias::Alias;
 pub use clients::Clients;
-pub use interface::{Vnic, VnicSite, carried_mtu, drawn, mtu_of};
+pub use interface::{Vnic, VnicSite, drawn};
 pub use management::Management;
+pub use mtu::{carried_mtu, mtu_of};
 pub use switch::{default_lid, static_switch};
+pub use tally::{Counted, Tally};
 
 use fabric::Gid;
 

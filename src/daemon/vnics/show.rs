@@ -14,7 +14,7 @@ use crate::api::{
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
 use crate::status::worker_stats;
-use crate::vnic::Vnic;
+use crate::vnic::{Counted, Vnic};
 
 impl Daemon {
     fn selected_vnics(&self, which: &Selection) -> Result<Vec<&Vnic>, ApiError> {
@@ -89,11 +89,7 @@ impl Daemon {
 
     /// A VNIC's counters.
     pub(in crate::daemon) fn vnic_counters(&self, vnic: &Vnic) -> vnic::counters::Counters {
-        let mut counters = vnic.retired.0;
-        for part in parts(&self.ports[vnic.at].snapshots(false), vnic.id) {
-            counters.add(&part.counters);
-        }
-        counters
+        counted(vnic, &self.ports[vnic.at].snapshots(false)).0
     }
 
     /// The counters of VNICs.
@@ -107,11 +103,7 @@ impl Daemon {
         let stats = selected.into_iter().map(|v| {
             let port = self.ports[v.at].port.attributes().name;
             let snapshots = &snapshots[v.at].1;
-            let (mut counters, mut tap) = v.retired;
-            for part in parts(snapshots, v.id) {
-                counters.add(&part.counters);
-                tap.add(&part.tap);
-            }
+            let (counters, tap) = counted(v, snapshots);
             let named = counters.named();
             let (driver, own) = named.split_at(DRIVER_COUNTERS);
             VnicStats {
@@ -209,6 +201,12 @@ impl Daemon {
             members: members.into_values().collect(),
         })
     }
+}
+
+/// What was counted of a VNIC, as its data threads tell now.
+fn counted(vnic: &Vnic, snapshots: &[Snapshot]) -> Counted {
+    parts(snapshots, vnic.id).for_each(|part| vnic.tally.note(part));
+    vnic.tally.total()
 }
 
 /// The parts of one VNIC in all data threads.

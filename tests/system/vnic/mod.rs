@@ -7,6 +7,7 @@ mod failover;
 mod hostile;
 mod life;
 mod manager;
+mod moving;
 mod mtu;
 mod switches;
 mod tags;
