@@ -266,8 +266,11 @@ fn an_adopted_tap_keeps_its_queue_mode() {
         close((tap, queues));
         run("ip link del ib0");
         run("ip tuntap add dev ib0 mode tap multi_queue");
-        assert_eq!(Tap::open(&options(1, false)).unwrap().1.len(), 1);
-        assert_eq!(Tap::open(&options(4, false)).unwrap().1.len(), 4);
+        for count in [1, 4] {
+            let (tap, queues) = Tap::open(&options(count, false)).unwrap();
+            assert_eq!(queues.len(), count);
+            close((tap, queues));
+        }
     });
 }
 
