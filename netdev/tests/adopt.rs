@@ -382,6 +382,7 @@ fn a_tap_that_is_here_stays_here() {
             let (tap, queues) = Tap::adopt(&options(4), namespace).unwrap();
             assert_eq!((tap.ifindex(), queues.len()), (index, 1));
             assert_eq!(tap.namespace().unwrap().id().unwrap(), here.id().unwrap());
+            close((tap, queues));
         }
     });
 }
