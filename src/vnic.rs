@@ -4,13 +4,17 @@ mod alias;
 mod clients;
 mod interface;
 mod management;
+mod recent;
 mod switch;
+mod touched;
 
 pub use alias::Alias;
 pub use clients::Clients;
 pub use interface::{Vnic, VnicSite, carried_mtu, drawn, mtu_of};
 pub use management::Management;
+pub use recent::RecentCounters;
 pub use switch::{default_lid, static_switch};
+pub use touched::Touched;
 
 use fabric::Gid;
 

@@ -9,7 +9,7 @@ use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
-use super::{ManagementSettings, drawn, now};
+use super::{ManagementSettings, RecentCounters, drawn, now};
 use crate::api::{Counters, ManagementPort};
 use crate::datapath::{Command, DeviceId, Mailbox};
 
@@ -30,8 +30,12 @@ pub struct Management {
     pub endpoint: UdEndpoint,
     /// The agent; not while it handles a request.
     pub agent: Option<Agent>,
+    /// There was news of its interfaces meanwhile, which it is to be told afterwards.
+    pub stale: bool,
     /// Messages from this port to this port, which need no fabric.
     pub loopback: VecDeque<(Address, Vec<u8>)>,
+    /// Counters that were read for managers.
+    pub recent: RecentCounters,
     /// Where clients were told that it is.
     pub told: Option<ManagementPort>,
     joined: bool,
@@ -74,7 +78,9 @@ impl Management {
             id,
             endpoint,
             agent: Some(Agent::new(now(), config)),
+            stale: false,
             loopback: VecDeque::new(),
+            recent: RecentCounters::default(),
             told: None,
             joined: false,
             splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),

@@ -87,13 +87,20 @@ impl Daemon {
         }
     }
 
-    /// A VNIC's counters.
-    pub(in crate::daemon) fn vnic_counters(&self, vnic: &Vnic) -> vnic::counters::Counters {
-        let mut counters = vnic.retired.0;
-        for part in parts(&self.ports[vnic.at].snapshots(false), vnic.id) {
-            counters.add(&part.counters);
+    /// The counters of a port's VNICs.
+    pub(in crate::daemon) fn vnic_counters_on(
+        &self,
+        at: usize,
+    ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
+        let on_port = self.vnics.values().filter(|v| v.at == at);
+        let mut all: BTreeMap<_, _> = on_port.map(|v| (v.id, v.retired.0)).collect();
+        let snapshots = self.ports[at].snapshots(false);
+        for part in snapshots.iter().flat_map(|s| &s.ethernet) {
+            if let Some(counters) = all.get_mut(&part.id) {
+                counters.add(&part.counters);
+            }
         }
-        counters
+        all
     }
 
     /// The counters of VNICs.

@@ -12,7 +12,7 @@ use vnic::table::MacTable;
 use crate::config::VnicConfig;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
-use crate::vnic::Vnic;
+use crate::vnic::{RecentCounters, Vnic, now};
 
 pub(super) fn new_port(vnic: &Vnic) -> NewPort {
     NewPort {
@@ -37,6 +37,11 @@ impl PortHost<'_> {
 
     fn id(&self, index: u8) -> Option<DeviceId> {
         self.vnic(index).map(|v| v.id)
+    }
+
+    fn recent(&mut self) -> Option<&mut RecentCounters> {
+        let management = self.daemon.ports[self.at].management.as_mut();
+        management.map(|m| &mut m.recent)
     }
 
     /// The name of a VNIC that a manager makes.
@@ -133,9 +138,17 @@ impl Host for PortHost<'_> {
     }
 
     fn counters(&mut self, index: u8) -> Counters {
-        let Some(vnic) = self.vnic(index) else {
+        let Some(id) = self.id(index) else {
             return Counters::default();
         };
-        self.daemon.vnic_counters(vnic)
+        let recent = self.recent().and_then(|recent| recent.get(now(), id));
+        recent.unwrap_or_else(|| {
+            let all = self.daemon.vnic_counters_on(self.at);
+            let counters = all.get(&id).copied().unwrap_or_default();
+            if let Some(recent) = self.recent() {
+                recent.set(now(), all);
+            }
+            counters
+        })
     }
 }

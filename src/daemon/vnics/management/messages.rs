@@ -11,7 +11,7 @@ use super::host::PortHost;
 use crate::api::{Hex, ManagementDatagram};
 use crate::daemon::Daemon;
 use crate::datapath::Datagram;
-use crate::vnic::{Management, now};
+use crate::vnic::{Management, Touched, now};
 
 /// Messages of a port to itself that are handled at once: what comes of them waits for the next turn.
 const LOOPBACK_AT_ONCE: usize = 256;
@@ -44,16 +44,18 @@ impl Daemon {
         let is_request = Mad::parse(&mad).is_ok_and(|mad| mad.header.is_request());
         let agent = self.ports[at].management.as_mut();
         if let Some(mut agent) = agent.and_then(|m| m.agent.take()) {
-            let mut host = PortHost { daemon: self, at };
+            let mut host = Touched::new(PortHost { daemon: self, at });
             let answer = agent.handle(now(), from, &mad, &mut host);
+            let mut touched = host.is_touched();
             if let Some(management) = &mut self.ports[at].management {
                 management.agent = Some(agent);
+                touched |= std::mem::take(&mut management.stale);
             }
             if let Some(answer) = answer {
                 let (gid, qpn) = (from.gid, from.qpn);
                 self.send_mad(at, Destination::Node(NodeAddress { gid, qpn }), answer);
             }
-            if is_request {
+            if touched {
                 self.sync_agent(at);
             }
         }

@@ -19,6 +19,7 @@ impl Daemon {
         management.follow(&mut *port.port);
         let Some(agent) = &mut management.agent else {
             // It is at work, and is told afterwards.
+            management.stale = true;
             return;
         };
         let mut gone: Vec<u8> = agent.ports().map(|(index, ..)| index).collect();
