@@ -32,11 +32,11 @@ use crate::{Mac, Time};
 
 pub use event::Event;
 pub use mac_list::list_digest;
-pub use owner::Owner;
+pub use owner::{LEASES_MS, Owner};
 pub use validate::Invalid;
 
 use announce::Announcements;
-use owner::{Change, Ownership};
+use owner::{Change, Ownership, Sender};
 use random::Random;
 use vport::Vport;
 
@@ -436,7 +436,8 @@ impl Agent {
         match mad.attribute::<crate::attribute::ManagerInfo>() {
             Ok(info) => {
                 let gid = from.gid;
-                match self.ownership.announced(now, from, &info) {
+                let sender = Sender::of(from, &mad.header);
+                match self.ownership.announced(now, sender, &info) {
                     Change::None => {}
                     Change::Released => self.tell(Event::Released { gid }),
                     Change::Regained => self.tell(Event::Owned { gid }),

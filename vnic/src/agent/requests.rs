@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::owner::Verdict;
+use super::owner::{Sender, Verdict};
 use super::vport::Vport;
 use super::{Agent, Event, Host, Invalid, validate};
 use crate::Time;
@@ -87,7 +87,7 @@ impl Agent {
         let answer = if header.method == method::SET {
             self.set_by(from, &request, host)
         } else {
-            self.ownership.heard(now, from);
+            self.ownership.heard(now, Sender::of(from, header));
             Some(self.get(&request, host))
         };
         let code = match answer {
@@ -129,7 +129,8 @@ impl Agent {
         if !is_settable(request.header.attribute_id.get()) {
             return Some(Err(Refusal::Unsupported));
         }
-        let verdict = self.ownership.may_set(request.now, from);
+        let sender = Sender::of(from, request.header);
+        let verdict = self.ownership.may_set(request.now, sender);
         if let Verdict::Refused(owner) = verdict {
             self.counts.not_owner += 1;
             if self.ownership.is_new(from) {
@@ -147,7 +148,7 @@ impl Agent {
             self.refusals.remove(&request.index);
         }
         if answer.is_ok() || verdict == Verdict::Owner {
-            self.ownership.take(request.now, from);
+            self.ownership.take(request.now, sender);
         }
         if answer.is_ok() && verdict == Verdict::Vacant {
             self.tell(Event::Owned { gid: from.gid });

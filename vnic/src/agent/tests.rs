@@ -3,6 +3,7 @@
 mod attributes;
 mod links;
 mod managers;
+mod shared;
 mod tables;
 mod world;
 
