@@ -53,8 +53,8 @@ pub struct Vnic {
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
     pub made_by_manager: bool,
-    /// What a manager wanted of it last could not be done.
-    pub failed: bool,
+    /// Why what a manager wanted of it last could not be done.
+    pub failed: Option<String>,
     /// The interface's name now.
     pub name: String,
     /// Its interface index.
@@ -135,7 +135,7 @@ impl Vnic {
             at,
             spec: spec.clone(),
             made_by_manager: false,
-            failed: false,
+            failed: None,
             name: opened.name,
             ifindex: opened.tap.ifindex(),
             place: Place::HOME,
@@ -320,7 +320,7 @@ impl Vnic {
 
     /// Whether its frames can be carried on the switch that a manager has put it on.
     pub fn is_ready(&self) -> bool {
-        !self.failed && self.endpoint.is_none_or(|e| e.pkey.is_some())
+        self.endpoint.is_none_or(|e| e.pkey.is_some())
     }
 
     /// The Q_Key of its switch.

@@ -54,8 +54,8 @@ impl<H: Host> Host for Touched<H> {
         self.touch().set_mac(index, mac);
     }
 
-    fn configure(&mut self, index: u8, info: &VeswPortInfo) {
-        self.touch().configure(index, info);
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
+        self.touch().configure(index, info)
     }
 
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {
@@ -94,7 +94,9 @@ mod tests {
             Err("no more interfaces".into())
         }
         fn set_mac(&mut self, _: u8, _: Mac) {}
-        fn configure(&mut self, _: u8, _: &VeswPortInfo) {}
+        fn configure(&mut self, _: u8, _: &VeswPortInfo) -> Result<(), String> {
+            Ok(())
+        }
         fn set_table(&mut self, _: u8, _: Arc<MacTable>) {}
         fn set_directory(&mut self, _: u8, _: Arc<Directory>) {}
         fn delete(&mut self, _: u8) {}

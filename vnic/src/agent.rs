@@ -98,7 +98,10 @@ pub trait Host {
 
     /// The manager has changed something in this. [`mtu_limit`] says what MTUs the interface may have; a
     /// larger one shrinks to that, a smaller one stays.
-    fn configure(&mut self, index: u8, info: &VeswPortInfo);
+    ///
+    /// # Errors
+    /// Why it cannot, for people. The port is in no switch then, as after [`Host::delete`].
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String>;
 
     /// The MAC table is another one.
     fn set_table(&mut self, index: u8, table: Arc<MacTable>);

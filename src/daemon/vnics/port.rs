@@ -31,7 +31,10 @@ impl Daemon {
             return Some(why.unwrap_or_else(|| "its port is down".into()));
         }
         if !vnic.is_on_switch() {
-            return Some("it waits for an Ethernet Manager to say on which switch it is".into());
+            return Some(match &vnic.failed {
+                Some(why) => format!("what its Ethernet Manager wants cannot be done: {why}"),
+                None => "it waits for an Ethernet Manager to say on which switch it is".into(),
+            });
         }
         if vnic.endpoint.is_none_or(|e| e.pkey.is_none()) {
             return Some(format!(

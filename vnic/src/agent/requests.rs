@@ -25,6 +25,8 @@ enum Refusal {
     Invalid(Invalid),
     /// A virtual port cannot be made.
     NotCreated(String),
+    /// The host cannot do it, now at least.
+    Failed(String),
 }
 
 impl From<Invalid> for Refusal {
@@ -114,6 +116,10 @@ impl Agent {
             Refusal::NotCreated(why) => {
                 self.counts.invalid += 1;
                 self.tell_refusal(index, Event::NotCreated { gid, index, why });
+            }
+            Refusal::Failed(why) => {
+                self.counts.invalid += 1;
+                self.tell_refusal(index, Event::Failed { gid, index, why });
             }
         }
         status::INVALID
@@ -250,8 +256,13 @@ impl Agent {
             }
             // The manager knows of this change by itself.
             vport.list_unicast();
-            host.configure(index, &vport.info);
+            let configured = host.configure(index, &vport.info);
+            if configured.is_err() {
+                // Else the manager would find what it wants, and never ask for it again.
+                vport.reset();
+            }
             self.update_link(request.now, index, false);
+            configured.map_err(Refusal::Failed)?;
         }
         Ok(self.get_vesw_port_info(request))
     }

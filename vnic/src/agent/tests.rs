@@ -1,6 +1,7 @@
 //! An agent with a host that writes down what it is called for.
 
 mod attributes;
+mod failures;
 mod links;
 mod managers;
 mod shared;
@@ -49,6 +50,8 @@ struct TestHost {
     calls: Vec<Call>,
     counters: Counters,
     cannot_create: bool,
+    /// How often it cannot configure anything.
+    cannot_configure: u32,
     refuses: Option<String>,
 }
 
@@ -69,8 +72,13 @@ impl Host for TestHost {
         self.calls.push(Call::Mac(index, mac));
     }
 
-    fn configure(&mut self, index: u8, info: &VeswPortInfo) {
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
         self.calls.push(Call::Configure(index, info.config_state));
+        if let Some(left) = self.cannot_configure.checked_sub(1) {
+            self.cannot_configure = left;
+            return Err("no queue pair is left".to_owned());
+        }
+        Ok(())
     }
 
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {

@@ -39,6 +39,11 @@ impl PortHost<'_> {
         self.vnic(index).map(|v| v.id)
     }
 
+    fn forget_tables(&mut self, id: DeviceId) {
+        self.daemon.set_vnic_table(id, Arc::default());
+        self.daemon.set_vnic_directory(id, Arc::default());
+    }
+
     fn recent(&mut self) -> Option<&mut RecentCounters> {
         let management = self.daemon.ports[self.at].management.as_mut();
         management.map(|m| &mut m.recent)
@@ -84,9 +89,9 @@ impl Host for PortHost<'_> {
         }
     }
 
-    fn configure(&mut self, index: u8, info: &VeswPortInfo) {
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
         let Some(vnic) = self.vnic(index) else {
-            return;
+            return Err("its interface is gone".into());
         };
         let (id, name) = (vnic.id, vnic.name.clone());
         let was = (
@@ -95,18 +100,22 @@ impl Host for PortHost<'_> {
             vnic.info.config_state,
         );
         let configured = self.daemon.configure_vnic(id, info.clone());
-        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
-            vnic.failed = configured.is_err();
+        let failed = configured.err().map(|e| e.to_string());
+        if failed.is_some() {
+            self.forget_tables(id);
         }
-        if let Err(e) = configured {
-            log::warn!("{name}: cannot be what its Ethernet Manager wants: {e}");
-            return;
+        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
+            vnic.failed.clone_from(&failed);
+        }
+        if let Some(why) = failed {
+            return Err(format!("{name}: {why}"));
         }
         if was != (info.vesw_id, info.encap_slid, info.config_state) {
             let state = crate::api::VnicState::from(info.config_state);
             let (vesw, lid) = (info.vesw_id, info.encap_slid);
             log::info!("{name}: its Ethernet Manager says: switch {vesw}, LID {lid}, {state}");
         }
+        Ok(())
     }
 
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {
@@ -127,9 +136,9 @@ impl Host for PortHost<'_> {
         };
         // Without a switch there is no endpoint to fail to be made.
         let _ = self.daemon.configure_vnic(id, VeswPortInfo::default());
-        self.daemon.set_vnic_table(id, Arc::default());
-        self.daemon.set_vnic_directory(id, Arc::default());
-        if let Some(vnic) = self.daemon.vnics.get(&id) {
+        self.forget_tables(id);
+        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
+            vnic.failed = None;
             log::info!(
                 "{}: its Ethernet Manager takes it off its switch",
                 vnic.name
