@@ -5,6 +5,7 @@ mod clients;
 mod interface;
 mod management;
 mod recent;
+mod refused;
 mod switch;
 mod touched;
 
@@ -13,6 +14,7 @@ pub use clients::Clients;
 pub use interface::{Vnic, VnicSite, carried_mtu, drawn, mtu_of};
 pub use management::Management;
 pub use recent::RecentCounters;
+pub use refused::{News as RefusedNews, Refused};
 pub use switch::{default_lid, static_switch};
 pub use touched::Touched;
 

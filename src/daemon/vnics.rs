@@ -2,6 +2,7 @@
 
 mod configure;
 mod events;
+mod groups;
 mod link;
 mod management;
 mod port;

@@ -18,7 +18,7 @@ use vnic::port::{Settings, VeswPort};
 use vnic::table::MacTable;
 use vnic::{Lid, Mac};
 
-use super::Alias;
+use super::{Alias, Refused};
 use crate::config::VnicConfig;
 use crate::config::vnic::ETH_MTU_MIN;
 use crate::daemon::{Place, visit};
@@ -92,8 +92,8 @@ pub struct Vnic {
     pub stacked: bool,
     /// Groups attached.
     pub joined: BTreeSet<Gid>,
-    /// That some could not be attached was told.
-    pub told_refused: bool,
+    /// Those that could not be attached.
+    pub refused: Refused,
     /// VNICs of this daemon on the same switch, as last told.
     pub siblings: Arc<[EthernetSibling]>,
     /// MACs behind the interface, as last told by the data threads.
@@ -155,7 +155,7 @@ impl Vnic {
             coalesce: true,
             stacked: false,
             joined: BTreeSet::new(),
-            told_refused: false,
+            refused: Refused::default(),
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
@@ -320,7 +320,12 @@ impl Vnic {
 
     /// Whether its frames can be carried on the switch that a manager has put it on.
     pub fn is_ready(&self) -> bool {
-        self.endpoint.is_none_or(|e| e.pkey.is_some())
+        self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.misses_group().is_none()
+    }
+
+    /// Why the group of its switch could not be joined.
+    pub fn misses_group(&self) -> Option<&str> {
+        self.refused.why(self.group()?)
     }
 
     /// The Q_Key of its switch.

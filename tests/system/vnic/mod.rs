@@ -5,6 +5,7 @@ mod config;
 mod decode;
 mod failover;
 mod hostile;
+mod joins;
 mod life;
 mod manager;
 mod mtu;
