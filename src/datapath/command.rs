@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use fabric::Gid;
 use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
-use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot};
+use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot, Place};
 use super::lane::Lane;
 use super::stats::{DeviceSnapshot, WorkerSnapshot};
 
@@ -147,8 +147,8 @@ pub enum Report {
     Event(DeviceId, Event, u64),
     /// A VNIC's core has news.
     Ethernet(DeviceId, vnic::port::Event),
-    /// A datagram arrived at an endpoint of management.
-    Management(Box<Datagram>),
+    /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
+    Management(Box<Datagram>, Place),
     /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
     /// thread, until [`Command::SetVlans`].
     Vlan(DeviceId, u16),

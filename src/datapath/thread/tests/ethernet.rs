@@ -1,8 +1,10 @@
 //! VNICs in a data thread: a host behind the TAP, and a fabric that keeps what it is told.
 
+mod management;
+
 use fabric::{Gid, PKey, UdDestination, UdReceived};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
-use vnic::carriage::{MANAGEMENT_QKEY, data_qkey, group_mgid};
+use vnic::carriage::{data_qkey, group_mgid};
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::packet::{Decoded, FRAME_MAX, Header16B, Profile, Strictness, decode, encode};
@@ -17,8 +19,6 @@ use super::*;
 
 /// The address of the peer's VNIC, as a manager generates it: its LID is in it.
 const PEER_MAC: Mac = [6, 0x2c, 0, 0x45, 0x23, 0x01];
-const MANAGEMENT: DeviceId = DeviceId(900);
-const MANAGEMENT_ENDPOINT: EndpointId = EndpointId(901);
 const PLAIN: VnetHeader = VnetHeader {
     flags: 0,
     gso_type: GSO_NONE,
@@ -614,53 +614,6 @@ fn handles_are_given_back_when_a_vnic_goes() {
     let mut destroyed: Vec<u32> = state.destroyed.iter().map(|ah| ah.0).collect();
     destroyed.sort_unstable();
     assert_eq!((state.handles.len(), destroyed), (2, vec![0, 1]));
-}
-
-#[test]
-fn datagrams_of_management_are_reported_and_sent() {
-    let mut vnics = Vnics::new(1, 1500);
-    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, MANAGEMENT_QKEY);
-    vnics.rig.commands.send(add);
-    vnics.round();
-    vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
-    let report = vnics.rig.reports.try_recv().unwrap();
-    let Report::Management(datagram) = report else {
-        panic!("{report:?}");
-    };
-    assert_eq!((datagram.at, datagram.multicast), (MANAGEMENT, true));
-    assert_eq!((datagram.gid, datagram.qpn), (peer().gid, peer().qpn));
-    assert_eq!(*datagram.payload, [1, 2, 3]);
-    for byte in [4, 5] {
-        let send = Command::SendManagement(MANAGEMENT, peer().gid, peer().qpn, Box::new([byte]));
-        vnics.rig.commands.send(send);
-    }
-    vnics.round();
-    let (to, packets) = vnics.only_train();
-    assert_eq!((to.qpn, to.qkey), (peer().qpn, MANAGEMENT_QKEY));
-    assert_eq!(packets, [[4], [5]]);
-    let (done, _ended) = unbounded();
-    vnics
-        .rig
-        .commands
-        .send(Command::RemoveLane(MANAGEMENT, done));
-    vnics.round();
-    assert_eq!(vnics.rig.state.lock().unwrap().destroyed.len(), 1);
-    vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
-    assert_eq!(vnics.rig.thread.unserved, 1);
-}
-
-/// Whoever knows the Q_Key may send what he likes: it does not pile up.
-#[test]
-fn a_flood_of_management_is_lost_and_counted() {
-    let mut vnics = Vnics::new(1, 1500);
-    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, MANAGEMENT_QKEY);
-    vnics.rig.commands.send(add);
-    vnics.round();
-    for _ in 0..20 {
-        vnics.arrive(MANAGEMENT_ENDPOINT, false, &vec![vec![0; 1024]; 100]);
-    }
-    assert_eq!(vnics.rig.reports.try_iter().count(), 512);
-    assert_eq!(vnics.rig.thread.management.lost(), 2000 - 512);
 }
 
 /// The control thread gets addresses behind the interface when the core has waited, and not before.
