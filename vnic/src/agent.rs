@@ -280,7 +280,7 @@ impl Agent {
         let header = Header::new(method::SEND, attribute::NODE_INFO, 0, self.tid());
         Some(Transmit {
             to: Destination::Group,
-            mad: mad::write(&header, &self.node_info()),
+            mad: mad::write(&header, &self.node_info(0)),
         })
     }
 
@@ -323,21 +323,25 @@ impl Agent {
         self.vports.get(&index).map(|vport| &vport.info)
     }
 
-    /// What it says of itself.
+    /// What it says of itself, with the virtual ports from this index on, as many as fit.
     #[must_use]
-    pub fn node_info(&self) -> NodeInfo {
+    pub fn node_info(&self, first: u8) -> NodeInfo {
         let wanted = |(index, vport): (&u8, &Vport)| WantedPort {
             index: *index,
             name: vport.name.clone(),
             qpn: vport.qpn,
         };
+        let from = || self.vports.range(first..);
+        let next = from().nth(mad::NODE_PORTS_PAGE);
         NodeInfo {
             guid: self.config.guid,
             incarnation: self.config.incarnation,
             port: self.config.port,
             payload_max: self.config.payload_max,
             description: self.config.description.clone(),
-            ports: self.vports.iter().map(wanted).collect(),
+            first,
+            next: next.map_or(0, |(index, _)| *index),
+            ports: from().take(mad::NODE_PORTS_PAGE).map(wanted).collect(),
         }
     }
 

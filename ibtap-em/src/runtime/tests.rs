@@ -380,6 +380,8 @@ fn requests_and_announcements_have_one_mark() {
         port: 1,
         payload_max: 4096,
         description: "node2".into(),
+        first: 0,
+        next: 0,
         ports: Vec::new(),
     };
     let header = Header::new(method::SEND, mad::attribute::NODE_INFO, 0, 1);

@@ -203,7 +203,7 @@ impl Agent {
                 let query: LidDirectoryQuery = request.read()?;
                 Ok(request.answer(&vport.directory.page(query)))
             }
-            attribute::NODE_INFO => Ok(request.answer(&self.node_info())),
+            attribute::NODE_INFO => Ok(request.answer(&self.node_info(index))),
             _ => Err(Refusal::Unsupported),
         }
     }

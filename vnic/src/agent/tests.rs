@@ -4,6 +4,7 @@ mod attributes;
 mod failures;
 mod links;
 mod managers;
+mod nodes;
 mod shared;
 mod tables;
 mod world;

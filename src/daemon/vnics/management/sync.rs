@@ -4,9 +4,13 @@ use fabric::{EndpointId, PortEvent};
 
 use super::host::new_port;
 use crate::api::FabricAddress;
+use crate::config::vnic::VPORTS_MAX;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::vnic::{Management, Vnic, now};
+
+// So that the agent has room for all.
+const _: () = assert!(VPORTS_MAX <= vnic::mad::NODE_PORTS_MAX);
 
 impl Daemon {
     /// Tells a port's agent what its VNICs are like now. What it knows already is no news to it.

@@ -54,7 +54,7 @@ impl World {
             assert_eq!(transmit.to, Destination::Group);
             let mad = Mad::parse(&transmit.mad).unwrap();
             assert_eq!(mad.header.method, method::SEND);
-            assert_eq!(mad.attribute(), Ok(self.agent.node_info()));
+            assert_eq!(mad.attribute(), Ok(self.agent.node_info(0)));
             at.push(due.0);
         }
         self.now = end;

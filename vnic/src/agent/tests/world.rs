@@ -141,8 +141,8 @@ impl Script {
             retry_at: 0,
         };
         let trap = ClassPortInfo::default().with_trap(gid(0), Qpn::new(0x40), 1);
-        script.add(agent, attribute::CLASS_PORT_INFO, &trap);
-        script.add(agent, attribute::VESW_PORT_INFO, &held);
+        script.add(attribute::CLASS_PORT_INFO, &trap);
+        script.add(attribute::VESW_PORT_INFO, &held);
         let member = |n: u8| {
             let address = NodeAddress {
                 gid: gid(n),
@@ -156,7 +156,7 @@ impl Script {
             digest: 5,
             entries: (1..=AGENTS).map(member).collect(),
         };
-        script.add(agent, attribute::LID_DIRECTORY, &directory);
+        script.add(attribute::LID_DIRECTORY, &directory);
         for offset in (0..ENTRIES).step_by(MAC_ENTRIES_PAGE) {
             let end = (offset + MAC_ENTRIES_PAGE as u16).min(ENTRIES);
             let page = MacEntries {
@@ -164,13 +164,13 @@ impl Script {
                 digest: 0x77,
                 entries: (offset..end).map(entry).collect(),
             };
-            script.add(agent, attribute::VESW_MAC_ENTRIES, &page);
+            script.add(attribute::VESW_MAC_ENTRIES, &page);
         }
-        script.add(agent, attribute::VESW_PORT_INFO, &wanted(agent));
+        script.add(attribute::VESW_PORT_INFO, &wanted(agent));
         script
     }
 
-    fn add(&mut self, agent: u8, id: u16, attribute: &impl Attribute) {
+    fn add(&mut self, id: u16, attribute: &impl Attribute) {
         let tid = MARK | self.requests.len() as u64;
         let header = Header::new(method::SET, id, 0, tid);
         self.requests.push(mad::write(&header, attribute));
