@@ -82,10 +82,10 @@ pub enum Command {
     Echo(DeviceId, EchoRequest),
     /// Write an Ethernet frame to the TAP.
     ToTap(DeviceId, Box<[u8]>),
-    /// Copy the counters and, with `tables`, the neighbour and group tables.
+    /// Copy the counters of all devices, and the neighbour and group tables of some.
     Snapshot {
-        /// Whether to copy the tables too.
-        tables: bool,
+        /// Of which.
+        tables: Tables,
         /// Where to.
         reply: Sender<Snapshot>,
     },
@@ -126,6 +126,28 @@ pub struct Sibling {
     pub qpn: fabric::Qpn,
     /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
+}
+
+/// Whose tables are copied. One device may have a hundred thousand entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tables {
+    /// Nobody's.
+    None,
+    /// Those of one device.
+    Of(DeviceId),
+    /// Everybody's.
+    All,
+}
+
+impl Tables {
+    /// Whether those of a device are.
+    pub fn has(self, id: DeviceId) -> bool {
+        match self {
+            Tables::None => false,
+            Tables::Of(one) => one == id,
+            Tables::All => true,
+        }
+    }
 }
 
 /// One data thread's answer to [`Command::Snapshot`].

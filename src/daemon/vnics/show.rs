@@ -142,7 +142,7 @@ impl Daemon {
     /// As [`Daemon::vnic_named`]; [`ApiError::Busy`] where the data threads do not answer.
     pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
         let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots(true);
+        let snapshots = self.ports[v.at].snapshots_of(v.id);
         if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
             return Err(ApiError::Busy);
         }
@@ -197,7 +197,7 @@ impl Daemon {
     /// As [`Daemon::vnic_macs`].
     pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
         let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots(true);
+        let snapshots = self.ports[v.at].snapshots_of(v.id);
         if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
             return Err(ApiError::Busy);
         }

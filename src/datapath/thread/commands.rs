@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
 
-use super::super::command::{Command, DeviceId, Report, Snapshot};
+use super::super::command::{Command, DeviceId, Report, Snapshot, Tables};
 use super::super::lane::Lane;
 use super::super::receive;
 use super::super::stats::{DeviceSnapshot, WorkerSnapshot};
@@ -248,26 +248,26 @@ impl DataThread {
         }
     }
 
-    fn snapshot(&mut self, now: Time, tables: bool) -> Snapshot {
+    fn snapshot(&mut self, now: Time, tables: Tables) -> Snapshot {
         let connections = match self.fabric.connections() {
-            Some(connections) if tables => connections.list(),
+            Some(connections) if tables != Tables::None => connections.list(),
             _ => Vec::new(),
         };
         let devices = self.lanes.iter().map(|(i, lane)| DeviceSnapshot {
             id: lane.id,
             stats: lane.stats,
             core: lane.core.counters().named(),
-            neighbours: if tables {
+            neighbours: if tables.has(lane.id) {
                 lane.core.neighbours().collect()
             } else {
                 Vec::new()
             },
-            guests: if tables {
+            guests: if tables.has(lane.id) {
                 lane.core.guests().collect()
             } else {
                 Vec::new()
             },
-            groups: if tables {
+            groups: if tables.has(lane.id) {
                 lane.core.groups().collect()
             } else {
                 Vec::new()
@@ -278,7 +278,7 @@ impl DataThread {
                 .filter(|c| c.endpoint == lane.endpoint)
                 .cloned()
                 .collect(),
-            peers: if tables {
+            peers: if tables.has(lane.id) {
                 lane.core.connections().collect()
             } else {
                 Vec::new()

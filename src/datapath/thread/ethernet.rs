@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use ipoib::Time;
 use vnic::port::Event;
 
-use super::super::command::{DeviceId, Report};
+use super::super::command::{DeviceId, Report, Tables};
 use super::super::ethernet::{
     self, EthernetCommand, EthernetLane, EthernetSnapshot, Fate, Handover,
 };
@@ -150,9 +150,11 @@ impl DataThread {
     pub(super) fn ethernet_snapshots(
         &self,
         now: vnic::Time,
-        tables: bool,
+        tables: Tables,
     ) -> Vec<EthernetSnapshot> {
         let lanes = self.ethernet.iter();
-        lanes.map(|(_, lane)| lane.snapshot(now, tables)).collect()
+        lanes
+            .map(|(_, lane)| lane.snapshot(now, tables.has(lane.id)))
+            .collect()
     }
 }

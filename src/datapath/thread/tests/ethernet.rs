@@ -12,7 +12,7 @@ use vnic::{Lid, Mac};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::super::command::DeviceId;
+use super::super::super::command::{DeviceId, Tables};
 use super::super::super::ethernet::testing::*;
 use super::super::super::ethernet::{EthernetCommand, EthernetSibling, EthernetSnapshot};
 use super::*;
@@ -130,12 +130,15 @@ impl Vnics {
         self.round();
     }
 
-    fn snapshot(&mut self, n: usize) -> EthernetSnapshot {
+    fn snapshots(&mut self, tables: Tables) -> Vec<EthernetSnapshot> {
         let (reply, snapshot) = unbounded();
-        let tables = true;
         self.rig.commands.send(Command::Snapshot { tables, reply });
         self.rig.thread.commands(now());
-        snapshot.try_recv().unwrap().ethernet.remove(n)
+        snapshot.try_recv().unwrap().ethernet
+    }
+
+    fn snapshot(&mut self, n: usize) -> EthernetSnapshot {
+        self.snapshots(Tables::All).remove(n)
     }
 
     fn counters(&mut self, n: usize) -> Counters {
@@ -159,9 +162,13 @@ fn packet(frame: &[u8]) -> Vec<u8> {
 
 /// From a LID of the peer's.
 fn packet_of(slid: Lid, frame: &[u8]) -> Vec<u8> {
+    packet_between(slid, vnic_lid(0), frame)
+}
+
+fn packet_between(slid: Lid, dlid: Lid, frame: &[u8]) -> Vec<u8> {
     let header = Header16B {
         slid,
-        dlid: vnic_lid(0),
+        dlid,
         pkey: PKey::new(0x8001),
         vesw_id: VESW,
         ..Header16B::default()
@@ -595,6 +602,28 @@ fn what_is_learned_is_told_to_the_other_threads() {
     }
     other.round();
     assert_eq!(other.only_train().0.qpn, peer().qpn);
+}
+
+#[test]
+fn the_tables_of_one_vnic_are_copied_without_those_of_the_others() {
+    let mut vnics = Vnics::new(2, 1500);
+    for n in 0..2 {
+        let guest = [0x52, 0x54, 0, 1, 2, n];
+        let frame = [&vnic_mac(n)[..], &guest, &[8, 6], &[0; 46]].concat();
+        let packet = packet_between(PEER, vnic_lid(n), &frame);
+        vnics.arrive(vnic_endpoint(n), false, &[packet]);
+    }
+    let sizes = |all: Vec<EthernetSnapshot>| -> Vec<(usize, usize)> {
+        all.iter().map(|s| (s.macs.len(), s.nodes.len())).collect()
+    };
+    let whole = sizes(vnics.snapshots(Tables::All));
+    assert!(
+        whole.iter().all(|(macs, nodes)| *macs > 0 && *nodes > 0),
+        "{whole:?}"
+    );
+    assert_eq!(sizes(vnics.snapshots(Tables::None)), [(0, 0); 2]);
+    let of_one = sizes(vnics.snapshots(Tables::Of(vnic_id(1))));
+    assert_eq!(of_one, [(0, 0), whole[1]]);
 }
 
 #[test]
