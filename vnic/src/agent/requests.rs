@@ -103,24 +103,22 @@ impl Agent {
     /// Counts and tells; gives the status.
     fn refused(&mut self, from: Address, index: u8, refusal: Refusal) -> u16 {
         let gid = from.gid;
-        match refusal {
+        let (reason, event) = match refusal {
             Refusal::Unsupported => {
                 self.counts.unsupported += 1;
                 return status::UNSUPPORTED;
             }
-            Refusal::NoPort => self.counts.invalid += 1,
-            Refusal::Invalid(what) => {
+            Refusal::NoPort => {
                 self.counts.invalid += 1;
-                self.tell_refusal(index, Event::Invalid { gid, index, what });
+                return status::INVALID;
             }
-            Refusal::NotCreated(why) => {
-                self.counts.invalid += 1;
-                self.tell_refusal(index, Event::NotCreated { gid, index, why });
-            }
-            Refusal::Failed(why) => {
-                self.counts.invalid += 1;
-                self.tell_refusal(index, Event::Failed { gid, index, why });
-            }
+            Refusal::Invalid(what) => (what.field, Event::Invalid { gid, index, what }),
+            Refusal::NotCreated(why) => ("create", Event::NotCreated { gid, index, why }),
+            Refusal::Failed(why) => ("configure", Event::Failed { gid, index, why }),
+        };
+        self.counts.invalid += 1;
+        if self.refusals.is_news(index, gid, reason) {
+            self.tell(event);
         }
         status::INVALID
     }
@@ -149,10 +147,6 @@ impl Agent {
             return None;
         }
         let answer = self.set(request, host);
-        let id = request.header.attribute_id.get();
-        if answer.is_ok() && id == attribute::VESW_PORT_INFO {
-            self.refusals.remove(&request.index);
-        }
         if answer.is_ok() || verdict == Verdict::Owner {
             self.ownership.take(request.now, sender);
         }
@@ -263,6 +257,7 @@ impl Agent {
             }
             self.update_link(request.now, index, false);
             configured.map_err(Refusal::Failed)?;
+            self.refusals.changed(index);
         }
         Ok(self.get_vesw_port_info(request))
     }
@@ -331,6 +326,7 @@ impl Agent {
     fn delete(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
         self.vport(request.index)?.reset();
         host.delete(request.index);
+        self.refusals.changed(request.index);
         self.update_link(request.now, request.index, false);
         Ok(self.get_vesw_port_info(request))
     }

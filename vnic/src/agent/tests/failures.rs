@@ -22,7 +22,10 @@ fn what_the_host_cannot_do_is_refused_held_as_not_set_and_done_by_the_next_set()
     // A manager sees that, and wants the same again.
     let set = w.set(0, &forwarding());
     assert_eq!((set.vesw_id, set.oper_state), (2, ConfigState::Forwarding));
-    assert!(w.calls().contains(&Call::Configure(0, ConfigState::Forwarding)));
+    assert!(
+        w.calls()
+            .contains(&Call::Configure(0, ConfigState::Forwarding))
+    );
 }
 
 /// A port that was on a switch, and cannot be on another one, has nothing left of the first.
@@ -74,4 +77,54 @@ fn one_that_fails_later_has_neither_table_nor_directory_any_more() {
         &mad::LidDirectoryQuery { start: 0, count: 1 },
     );
     assert_eq!((known.digest, known.total), (0, 0));
+}
+
+/// Another value each time is the same refusal; another field, and another manager, is another one.
+#[test]
+fn a_refusal_is_told_once_for_each_manager_and_field() {
+    let mut w = World::new();
+    w.set(0, &forwarding());
+    w.events();
+    let bad = |change: &dyn Fn(&mut VeswPortInfo)| {
+        let mut info = forwarding();
+        change(&mut info);
+        info
+    };
+    for n in 0..1000 {
+        let wrong = bad(&|info| info.vesw_id = 4096 + n);
+        w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &wrong);
+        // What is right and the same as before changes nothing.
+        w.set(0, &forwarding());
+    }
+    assert_eq!(w.events().len(), 1);
+    let wrong = bad(&|info| info.eth_mtu = 9);
+    w.ask(method::SET, attribute::VESW_PORT_INFO, 0, &wrong);
+    assert_eq!(w.events().len(), 1);
+    // Somebody else, once the first one is gone.
+    w.at(100_000);
+    for n in 0..10 {
+        let header = w.header(method::SET, attribute::VESW_PORT_INFO, 0);
+        let wrong = bad(&|info| info.vesw_id = 5000 + n);
+        w.send(OTHER, &mad::write(&header, &wrong));
+    }
+    assert_eq!(w.events().len(), 1);
+    assert_eq!(w.agent.counts().invalid, 1011);
+}
+
+#[test]
+fn what_is_told_of_refusals_is_bounded() {
+    let mut w = World::with(Config {
+        may_create: true,
+        ..config()
+    });
+    w.host.cannot_create = true;
+    let mut told = 0;
+    for n in 0..20 {
+        for index in 1..=255 {
+            let header = w.header(method::SET, attribute::VESW_PORT_INFO, index);
+            w.send(address(n, 0x40), &mad::write(&header, &forwarding()));
+            told += w.events().len();
+        }
+    }
+    assert_eq!(told, 256);
 }
