@@ -15,7 +15,7 @@ pub use interface::{Vnic, VnicSite, carried_mtu, drawn, mtu_of};
 pub use management::Management;
 pub use recent::RecentCounters;
 pub use refused::{News as RefusedNews, Refused};
-pub use switch::{default_lid, static_switch};
+pub use switch::{default_lid, lid_of_another, static_switch};
 pub use touched::Touched;
 
 use fabric::Gid;

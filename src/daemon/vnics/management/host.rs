@@ -12,7 +12,7 @@ use vnic::table::MacTable;
 use crate::config::VnicConfig;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
-use crate::vnic::{RecentCounters, Vnic, now};
+use crate::vnic::{RecentCounters, Vnic, lid_of_another, now};
 
 pub(super) fn new_port(vnic: &Vnic) -> NewPort {
     NewPort {
@@ -49,18 +49,20 @@ impl PortHost<'_> {
         management.map(|m| &mut m.recent)
     }
 
-    /// The name of a VNIC that a manager makes.
-    fn free_name(&self, index: u8) -> String {
-        let daemon = &self.daemon;
-        let taken = |name: &String| {
+    /// The name of a VNIC that a manager makes: one that neither an interface of ours has, wherever that
+    /// is, nor any other of the host.
+    fn free_name(&mut self, index: u8) -> String {
+        let daemon = &mut *self.daemon;
+        let mut is_taken = |name: &String| {
             let mut vnics = daemon.vnics.values();
             let mut devices = daemon.devices.values();
             vnics.any(|v| v.name == *name || v.spec.name == *name)
                 || devices.any(|(_, d)| d.name == *name)
+                || daemon.netlink.link_by_name(name).is_ok()
         };
         let numbers = std::iter::once(u32::from(index)).chain(0..);
         let mut names = numbers.map(|n| format!("vnic{n}"));
-        names.find(|name| !taken(name)).unwrap_or_default()
+        names.find(|name| !is_taken(name)).unwrap_or_default()
     }
 }
 
@@ -81,6 +83,13 @@ impl Host for PortHost<'_> {
         let vnic = vnic.ok_or_else(|| format!("{name} is gone already"))?;
         vnic.made_by_manager = true;
         Ok(new_port(vnic))
+    }
+
+    fn refuse(&self, index: u8, info: &VeswPortInfo) -> Option<String> {
+        let all = self.daemon.vnics.values();
+        let configured = all.filter(|v| v.at == self.at && v.spec.index != index);
+        let configured = configured.filter(|v| v.spec.switch.is_some());
+        lid_of_another(configured.map(|v| (v.name.as_str(), &v.info)), info)
     }
 
     fn set_mac(&mut self, index: u8, mac: Mac) {
