@@ -8,6 +8,7 @@ mod sync;
 
 use fabric::PKey;
 
+use crate::control::StreamId;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::vnic::Management;
@@ -36,14 +37,37 @@ impl Daemon {
         let port = &mut self.ports[at];
         let threads = port.mailboxes();
         let settings = &port.management_settings;
-        let opened = Management::open(id, at, &mut *port.port, &threads, settings);
-        port.management = Some(opened.map_err(|e| e.to_string())?);
-        Ok(())
+        match Management::open(id, at, &mut *port.port, &threads, settings) {
+            Ok(management) => {
+                port.management = Some(management);
+                Ok(())
+            }
+            Err(e) => {
+                self.unfollow_pkeys(at);
+                Err(e.to_string())
+            }
+        }
     }
 
     /// A VNIC of a port is gone: with the last that is managed goes the management.
     pub(in crate::daemon) fn vnic_gone(&mut self, at: usize) {
         self.sync_agent(at);
+        self.close_unused_management(at);
+    }
+
+    /// A client is gone, which perhaps managed: with the last one goes the management of a port without
+    /// managed VNICs.
+    pub(crate) fn manager_gone(&mut self, stream: StreamId) {
+        let Some(port) = self.management.remove(stream) else {
+            return;
+        };
+        if let Some(at) = self.ports.iter().position(|p| p.name == port) {
+            self.close_unused_management(at);
+        }
+    }
+
+    /// Ends the management of a port that nobody uses.
+    pub(crate) fn close_unused_management(&mut self, at: usize) {
         let mut all = self.vnics.values();
         let port = &mut self.ports[at];
         let is_used = port.management_settings.vnic_create

@@ -53,6 +53,8 @@ impl Daemon {
             .map_err(|message| ApiError::Refused { message })?;
         self.send_mad(at, to, request.mad.0.clone());
         self.tend_management(at);
+        // Where nobody would hear an answer.
+        self.close_unused_management(at);
         Ok(Reply::SendManagement {})
     }
 
