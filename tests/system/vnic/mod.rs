@@ -9,6 +9,7 @@ mod joins;
 mod life;
 mod manager;
 mod mtu;
+mod node;
 mod switches;
 mod tags;
 mod traffic;
