@@ -89,3 +89,67 @@ fn a_configured_vnics_lid_is_refused_to_the_manager() {
     );
     assert_eq!(lid(a, "lan0"), given);
 }
+
+/// They share a queue pair, and are told apart.
+#[test]
+fn a_standby_on_the_same_node_neither_releases_nor_keeps_the_active_ones_place() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    for host in [&mut *a, &mut *b] {
+        start(host, &managed("vnic0"));
+        host.configure_addresses("vnic0");
+    }
+    let often = "lease = 3\npoll_interval = 1";
+    let mut active = Em::start(
+        a,
+        &format!("priority = 8\n{often}"),
+        &vesw(1, "eth_mtu = 1500"),
+    );
+    let standby = Em::start_second(
+        a,
+        &format!("priority = 1\n{often}"),
+        &vesw(1, "eth_mtu = 1400"),
+    );
+    for host in [&*a, &*b] {
+        host.await_carrier("vnic0", true);
+        assert_eq!(host.mtu("vnic0"), 1500);
+    }
+    let said = |em: &Em| em.ask("status").remove(0)["counters"]["sent"].as_u64();
+    let before = said(&standby);
+    eventually(SOON, "the standby to have spoken often", || {
+        (said(&standby) > before.map(|sent| sent + 12)).then_some(())
+    });
+    assert_eq!(standby.ask("status")[0]["role"], "standby");
+    for host in [&mut *a, &mut *b] {
+        let log = host.daemon().log();
+        let told = log.lines().filter(|line| line.contains("VNIC management:"));
+        // Who manages, once.
+        assert_eq!(told.count(), 1, "{log}");
+    }
+    active.end_by(Signal::KILL);
+    for host in [&*a, &*b] {
+        eventually(3 * SOON, "the standby to have taken over", || {
+            (host.mtu("vnic0") == 1400).then_some(())
+        });
+    }
+    a.reaches(b);
+}
+
+/// More than one message of an agent tells of.
+#[test]
+fn a_hundred_vnics_of_a_port_are_all_managed() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let text: String = (0..100).map(|n| managed(&format!("vnic{n}"))).collect();
+    start(a, &text);
+    let em = Em::start(a, "", &vesw(1, ""));
+    let on_switch = |host: &Host| {
+        let all = host.ask("show");
+        all.iter().filter(|vnic| vnic["vesw"] == 1).count()
+    };
+    eventually(2 * SOON, "a switch for all", || {
+        (on_switch(a) == 100).then_some(())
+    });
+    assert_eq!(em.ask("port").len(), 100);
+    assert_eq!(em.ask("status")[0]["members"], 100);
+}
