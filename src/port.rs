@@ -4,15 +4,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, bounded, unbounded};
+use crossbeam_channel::{Sender, unbounded};
 use fabric::Port;
 
 use crate::api::Moderation;
 use crate::config::PortName;
 use crate::datapath::{
-    Command, DataThread, DeviceId, Mailbox, Parts, Report, Snapshot, Tables, ThreadHandle, mailbox,
+    Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
+    ThreadHandle, mailbox,
 };
 use crate::vnic::{Management, ManagementSettings};
 
@@ -126,13 +127,15 @@ impl PortRuntime {
         }
     }
 
-    /// Takes a device's queues from the threads and waits until they are closed.
-    pub fn remove_lanes(&self, id: DeviceId) {
-        let (done, closed) = bounded::<()>(0);
-        self.tell(|| Command::RemoveLane(id, done.clone()));
-        drop(done);
-        // Ends when the last thread has dropped its sender; nobody sends.
-        let _ = closed.recv_timeout(ANSWER);
+    /// Takes a device's queues from the threads and waits until they are closed: what each thread has counted
+    /// of a VNIC, where it says so in time.
+    pub fn remove_lanes(&self, id: DeviceId) -> Vec<EthernetSnapshot> {
+        let (counted, closed) = unbounded();
+        self.tell(|| Command::RemoveLane(id, counted.clone()));
+        drop(counted);
+        let deadline = Instant::now() + ANSWER;
+        // Ends when the last thread has dropped its sender.
+        std::iter::from_fn(|| closed.recv_deadline(deadline).ok()).collect()
     }
 
     /// Copies of all threads' counters, with or without all tables; a thread that does not answer in time

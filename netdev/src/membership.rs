@@ -1,5 +1,7 @@
 //! Which IP groups the host has joined on an interface, from `/proc/net/igmp` and `/proc/net/igmp6`
-//! (kernel net/ipv4/igmp.c, igmp_mc_seq_show; net/ipv6/mcast.c, igmp6_mc_seq_show).
+//! (kernel net/ipv4/igmp.c, igmp_mc_seq_show; net/ipv6/mcast.c, igmp6_mc_seq_show), and which group
+//! addresses an Ethernet interface listens to, from `/proc/net/dev_mcast` (net/core/net-procfs.c,
+//! dev_mc_seq_show).
 //!
 //! The files know each group once, however many sockets have joined it, and the groups that the
 //! host joins by itself: all hosts, all nodes, solicited-node. Kernels of 2025 and later announce changes
@@ -13,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The namespace of the calling thread, where `/proc/net` is that of the process's first one.
 const IGMP: &str = "/proc/thread-self/net/igmp";
 const IGMP6: &str = "/proc/thread-self/net/igmp6";
+const DEV_MCAST: &str = "/proc/thread-self/net/dev_mcast";
 
 /// The groups joined on the interface `ifindex` of the calling thread's network namespace; empty
 /// if there is no such interface.
@@ -41,6 +44,17 @@ pub fn read_all() -> io::Result<BTreeMap<u32, BTreeSet<IpAddr>>> {
         all.entry(ifindex).or_default().insert(group);
     }
     Ok(all)
+}
+
+/// The Ethernet group addresses that the interface `ifindex` of the calling thread's network namespace
+/// listens to, those of IP groups and all others; empty if there is no such interface.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn read_link(ifindex: u32) -> io::Result<BTreeSet<[u8; 6]>> {
+    let text = fs::read_to_string(DEV_MCAST)
+        .map_err(|e| io::Error::new(e.kind(), format!("reading {DEV_MCAST} failed: {e}")))?;
+    Ok(parse_dev_mcast(&text, ifindex))
 }
 
 /// The groups of one interface in the text of `/proc/net/igmp`.
@@ -87,6 +101,21 @@ fn igmp6(text: &str) -> impl Iterator<Item = (u32, IpAddr)> {
     })
 }
 
+/// The group addresses of one interface in the text of `/proc/net/dev_mcast`: a line for each, with the
+/// interface's index, its name, two counts, and the address in hexadecimal digits. Lines that are not
+/// understood are left out, as are addresses that are not Ethernet's.
+pub fn parse_dev_mcast(text: &str, ifindex: u32) -> BTreeSet<[u8; 6]> {
+    let address = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let index: u32 = fields.next()?.parse().ok()?;
+        let digits = fields.nth(3).filter(|digits| digits.len() == 12)?;
+        let number = u64::from_str_radix(digits, 16).ok()?;
+        let [_, _, mac @ ..] = number.to_be_bytes();
+        (index == ifindex && mac[0] & 1 != 0).then_some(mac)
+    };
+    text.lines().filter_map(address).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +145,27 @@ mod tests {
             parse_igmp6(text, 3),
             set(&["ff15::1234", "ff02::1:ff00:20", "ff02::1", "ff01::1"])
         );
+    }
+
+    #[test]
+    fn link_addresses_are_those_of_the_interface() {
+        let text = "1    lo              1     0     00:00\n\
+                    3    vnic0           1     0     333300000001\n\
+                    3    vnic0           1     0     01005e000001\n\
+                    3    vnic0           0     1     0180c2000021\n\
+                    4    eth0            2     0     0180c200000e\n\
+                    5    ib0             1     0     00ffffffff12401bffff0000000000000000000100000001\n\
+                    3    vnic0           1     0     025400000001\n\
+                    3    vnic0           1     0     01x05e000001\n\
+                    3    vnic0 é\n";
+        let own = [
+            [0x01, 0x00, 0x5e, 0, 0, 1],
+            [0x01, 0x80, 0xc2, 0, 0, 0x21],
+            [0x33, 0x33, 0, 0, 0, 1],
+        ];
+        assert_eq!(parse_dev_mcast(text, 3), own.into());
+        assert_eq!(parse_dev_mcast(text, 5), BTreeSet::new());
+        assert_eq!(parse_dev_mcast(text, 6), BTreeSet::new());
     }
 
     #[test]
@@ -180,6 +230,7 @@ mod tests {
             let mut groups = parse_igmp(&text, ifindex);
             groups.append(&mut parse_igmp6(&text, ifindex));
             prop_assert!(groups.iter().all(IpAddr::is_multicast));
+            prop_assert!(parse_dev_mcast(&text, ifindex).iter().all(|mac| mac[0] & 1 == 1));
         }
     }
 }

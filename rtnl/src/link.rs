@@ -206,7 +206,8 @@ pub struct Link {
     pub link: Option<u32>,
     /// How many users want every frame, whatever its MAC: a bridge, a packet capture, a macvlan.
     pub promiscuity: u32,
-    /// How many users want every group's frames; 0 where the kernel does not say (before 6.0).
+    /// How many users want every group's frames; where the kernel does not say (before 6.0), 1 if an
+    /// administrator does (IFF_ALLMULTI).
     pub allmulti: u32,
     /// The largest super-frame that the stack hands to it; 0 where the kernel does not say.
     pub gso_max_size: u32,
@@ -285,7 +286,7 @@ fn from_header(header: &LinkHeader) -> Link {
         master: None,
         link: None,
         promiscuity: 0,
-        allmulti: 0,
+        allmulti: has(LinkFlags::Allmulti).into(),
         gso_max_size: 0,
         gso_ipv4_max_size: 0,
         gro_max_size: 0,

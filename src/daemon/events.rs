@@ -57,6 +57,9 @@ impl Daemon {
             }
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);
+                // Who routes multicast wants every group's frames, which is not announced.
+                let there = self.vnics.values().filter(|v| v.place == place);
+                self.stacking_changed.extend(there.map(|v| v.id));
             }
             Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
             Event::Overrun => {

@@ -24,9 +24,9 @@ pub enum Command {
     /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
     /// Every thread is to be told, since datagrams arrive at any.
     AddManagement(DeviceId, fabric::EndpointId, fabric::QKey),
-    /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender is
-    /// dropped when that is done.
-    RemoveLane(DeviceId, Sender<()>),
+    /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender, which
+    /// gets what was counted of a VNIC, is dropped when that is done.
+    RemoveLane(DeviceId, Sender<EthernetSnapshot>),
     /// A sibling's core learned something.
     Update(DeviceId, Update),
     /// The device's own address changed.

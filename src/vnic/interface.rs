@@ -2,36 +2,26 @@
 //! about it.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use fabric::port::UdEndpoint;
-use fabric::{EndpointId, Gid, PortAttributes, QKey, Qpn};
+use fabric::{Gid, PortAttributes, QKey, Qpn};
 use netdev::netns::NamespaceId;
 use netdev::tap::{Tap, TapQueue, is_gone};
 use vnic::attribute::{ConfigState, VeswPortInfo};
-use vnic::carriage::{data_qkey, group_mgid};
-use vnic::counters::Counters;
+use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
-use vnic::packet::eth_mtu;
-use vnic::port::{Settings, VeswPort};
 use vnic::table::MacTable;
 use vnic::{Lid, Mac};
 
-use super::{Alias, Refused};
+use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
+use super::{Alias, Refused, Tally};
 use crate::config::VnicConfig;
-use crate::config::vnic::ETH_MTU_MIN;
 use crate::daemon::{Place, visit};
-use crate::datapath::{
-    Command, DeviceId, EthernetCommand, EthernetLane, EthernetSibling, Mailbox, TapStats,
-};
+use crate::datapath::{DeviceId, EthernetSibling};
 use crate::device::{self, DeviceError, Opened, TapSite, TapSpec};
 use crate::fdstore;
 use crate::watch::Subject;
-
-/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
-/// tun_net_initialize: ETH_DATA_LEN), and of a VNIC of the kernel's.
-const USUAL_MTU: u32 = 1500;
 
 /// The largest frame that the host gives us at once, headers included: with all packets' headers it
 /// stays under the 64 KiB of one send of a software fabric's underlay (see `docs/performance.md`).
@@ -39,9 +29,6 @@ const GSO_MAX: u32 = 60_000;
 
 /// What guests may send at once: the default of the kernel, of veth and of virtio-net.
 const GSO_MAX_WHOLE: u32 = 65_536;
-
-/// Groups that one VNIC is attached to: its switch's, and those that its manager's table names.
-const GROUPS_MAX: usize = 256;
 
 /// A VNIC in service.
 pub struct Vnic {
@@ -67,7 +54,7 @@ pub struct Vnic {
     pub netns: Option<String>,
     /// The TAP.
     pub tap: Tap,
-    queues: Vec<TapQueue>,
+    pub(super) queues: Vec<TapQueue>,
     /// The UD endpoint, while it is on a switch.
     pub endpoint: Option<UdEndpoint>,
     /// What the manager or the configuration says.
@@ -90,6 +77,8 @@ pub struct Vnic {
     pub coalesce: bool,
     /// Whether something is stacked on it that has frames of others.
     pub stacked: bool,
+    /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
+    pub allmulti: bool,
     /// Groups attached.
     pub joined: BTreeSet<Gid>,
     /// Those that could not be attached.
@@ -100,9 +89,10 @@ pub struct Vnic {
     pub guests: Vec<Mac>,
     /// MACs of groups that the host has joined.
     pub groups: Vec<Mac>,
-    /// Counters of endpoints that it had before.
-    pub retired: (Counters, TapStats),
-    hash_key: u64,
+    /// What has been counted of it.
+    pub tally: Tally,
+    /// The key of its flow hash, of all lanes that it ever has.
+    pub(super) hash_key: u64,
 }
 
 /// Where a VNIC is made.
@@ -154,12 +144,13 @@ impl Vnic {
             carrier: false,
             coalesce: true,
             stacked: false,
+            allmulti: false,
             joined: BTreeSet::new(),
             refused: Refused::default(),
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
-            retired: Default::default(),
+            tally: Tally::default(),
             hash_key: drawn(),
         };
         // One that was never without a queue keeps its carrier, as an IPoIB interface does.
@@ -295,6 +286,13 @@ impl Vnic {
         self.info.vesw_id != 0
     }
 
+    /// Whether it is on the switch that this is about: what its frames can reach, and its queue pair, whose
+    /// Q_Key is the switch's, stay.
+    pub fn is_on_switch_of(&self, info: &VeswPortInfo) -> bool {
+        let switch = |info: &VeswPortInfo| (info.vesw_id, info.fabric_id, info.pkey);
+        switch(&self.info) == switch(info)
+    }
+
     /// The LID of its packets.
     pub fn lid(&self) -> Lid {
         self.info.encap_slid
@@ -323,11 +321,6 @@ impl Vnic {
         self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.misses_group().is_none()
     }
 
-    /// Why the group of its switch could not be joined.
-    pub fn misses_group(&self) -> Option<&str> {
-        self.refused.why(self.group()?)
-    }
-
     /// The Q_Key of its switch.
     pub fn qkey(&self) -> QKey {
         data_qkey(self.info.vesw_id)
@@ -349,117 +342,6 @@ impl Vnic {
         // No interface's name has a space.
         format!("vnic {}", self.spec.index)
     }
-
-    /// The MTUs that it may have: up to what its switch and its port carry.
-    pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
-        let of_switch = match self.is_on_switch() {
-            true => u32::from(self.info.eth_mtu).max(ETH_MTU_MIN),
-            false => self.carried_mtu,
-        };
-        let most = of_switch.min(self.carried_mtu);
-        ETH_MTU_MIN.min(most)..=most
-    }
-
-    /// The group of its switch.
-    pub fn group(&self) -> Option<Gid> {
-        self.is_on_switch()
-            .then(|| self.mgid(self.info.u_mcast_dlid))
-            .filter(|_| self.info.u_mcast_dlid.is_multicast())
-    }
-
-    fn mgid(&self, lid: Lid) -> Gid {
-        let info = &self.info;
-        group_mgid(info.pkey, info.fabric_id, info.vesw_id, lid)
-    }
-
-    /// The groups that it should be attached to: none while it is down or does not forward.
-    pub fn wanted_groups(&self) -> BTreeSet<Gid> {
-        let has_pkey = self.endpoint.is_some_and(|e| e.pkey.is_some());
-        if !(has_pkey && self.up && self.is_to_forward()) {
-            return BTreeSet::new();
-        }
-        let named = self.table.destinations().filter(|lid| lid.is_multicast());
-        let named: BTreeSet<Lid> = named.collect();
-        let named = named.into_iter().map(|lid| self.mgid(lid));
-        self.group()
-            .into_iter()
-            .chain(named)
-            .take(GROUPS_MAX)
-            .collect()
-    }
-
-    /// Hands a lane to each data thread.
-    pub fn hand_out(&self, endpoint: EndpointId, port: &PortAttributes, threads: &[Mailbox]) {
-        for (i, thread) in threads.iter().enumerate() {
-            let Some(queue) = self.queues.get(i % self.queues.len().max(1)) else {
-                return;
-            };
-            let mut core = VeswPort::new(Settings {
-                mac: self.mac,
-                local: self.address_at(port.gid),
-                learning: self.spec.learning.on,
-                ageing_ms: self.spec.learning.ageing_ms(),
-                mac_limit: self.spec.learning.mac_limit,
-                hash_key: self.hash_key,
-                tells: i == 0,
-            });
-            core.set_mtu(mtu_of(self.mtu));
-            core.configure(&self.info);
-            core.set_table(self.table.clone());
-            core.set_directory(&self.directory);
-            core.set_siblings(self.siblings.iter().map(|sibling| sibling.lid));
-            core.set_up(self.up && self.carrier);
-            thread.send(Command::AddEthernet(Box::new(EthernetLane {
-                id: self.id,
-                endpoint,
-                qkey: self.qkey(),
-                tap: queue.share(),
-                reads: i < self.queues.len(),
-                core,
-                payload_max: port.ud_payload_max as usize,
-                coalesce: self.coalesce,
-                uso: self.tap.offloads().uso,
-                siblings: self.siblings.clone(),
-                stats: TapStats::default(),
-            })));
-        }
-    }
-
-    /// A command to all its lanes.
-    pub fn command(&self, command: EthernetCommand) -> Command {
-        Command::Ethernet(self.id, command)
-    }
-}
-
-/// An MTU as the data threads take it.
-pub fn mtu_of(mtu: u32) -> u16 {
-    u16::try_from(mtu).unwrap_or(u16::MAX)
-}
-
-/// The largest MTU in bytes that UD payloads of so many bytes have room for.
-pub fn carried_mtu(payload_max: u32) -> u32 {
-    u32::try_from(eth_mtu(payload_max as usize)).unwrap_or(u32::MAX)
-}
-
-/// The MTU that a VNIC begins with. A manager's never grows by itself (kernel opa_vnic_netdev.c,
-/// `opa_vnic_process_vema_config`).
-fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceError> {
-    let name = &spec.name;
-    if most < ETH_MTU_MIN {
-        return Err(DeviceError::Mtu(format!(
-            "{name} cannot be made: its port's packets leave room for an MTU of {most} bytes, and \
-             Ethernet needs {ETH_MTU_MIN}; raise the MTU of the network below"
-        )));
-    }
-    match spec.mtu {
-        None if spec.switch.is_some() => Ok(most),
-        None => Ok(USUAL_MTU.min(most)),
-        Some(mtu) if mtu <= most => Ok(mtu),
-        Some(mtu) => Err(DeviceError::Mtu(format!(
-            "the MTU {mtu} asked for {name} is over the port's {most}; ask for at most {most}, or \
-             raise the MTU of the network below"
-        ))),
-    }
 }
 
 fn tap_spec(spec: &VnicConfig) -> TapSpec {
@@ -474,34 +356,4 @@ fn tap_spec(spec: &VnicConfig) -> TapSpec {
 pub fn drawn() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::PortName;
-    use crate::config::vnic::SwitchConfig;
-
-    fn spec(mtu: Option<u32>, managed: bool) -> VnicConfig {
-        let mut spec = VnicConfig::new("vnic0", PortName::Underlay("eth0".into()), 0);
-        spec.mtu = mtu;
-        spec.switch = (!managed).then(|| SwitchConfig::new(1));
-        spec
-    }
-
-    #[test]
-    fn the_mtu_is_the_ports_the_configurations_or_the_usual_one() {
-        assert_eq!(carried_mtu(4096), 4053);
-        assert_eq!(wanted_mtu(&spec(None, false), 4053).unwrap(), 4053);
-        assert_eq!(wanted_mtu(&spec(None, true), 4053).unwrap(), 1500);
-        assert_eq!(wanted_mtu(&spec(None, true), 1381).unwrap(), 1381);
-        assert_eq!(wanted_mtu(&spec(Some(1400), false), 4053).unwrap(), 1400);
-        let refused = wanted_mtu(&spec(Some(9000), false), 4053).unwrap_err();
-        assert_eq!(
-            refused.to_string(),
-            "the MTU 9000 asked for vnic0 is over the port's 4053; ask for at most 4053, or raise the \
-             MTU of the network below"
-        );
-        assert!(wanted_mtu(&spec(None, false), 67).is_err());
-    }
 }

@@ -149,6 +149,8 @@ counters! {
     mac_evicted,
     /// Addresses not heard of for too long.
     mac_aged,
+    /// Times that an address behind the interface was not kept, since as many as are kept were in use.
+    mac_refused,
 }
 
 #[cfg(test)]

@@ -126,9 +126,9 @@ impl MacTable {
         numbered.filter_map(|(place, entry)| Some((place, entry.as_ref()?)))
     }
 
-    /// LIDs of destinations, in no order, each perhaps several times.
-    pub fn destinations(&self) -> impl Iterator<Item = Lid> {
-        self.lids.values().copied()
+    /// Destinations and their LIDs, in no order.
+    pub fn destinations(&self) -> impl Iterator<Item = (Mac, Lid)> {
+        self.lids.iter().map(|(mac, lid)| (*mac, *lid))
     }
 
     /// Entries.

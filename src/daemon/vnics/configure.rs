@@ -25,30 +25,39 @@ impl Daemon {
         id: DeviceId,
         info: VeswPortInfo,
     ) -> Result<(), DeviceError> {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.info != info) else {
             return Ok(());
         };
-        if vnic.info == info {
-            return Ok(());
-        }
         let at = vnic.at;
-        let was = std::mem::replace(&mut vnic.info, info);
-        // The Q_Key, and so the queue pair, is the switch's.
-        let same_switch = (was.vesw_id, was.pkey) == (vnic.info.vesw_id, vnic.info.pkey);
-        if same_switch {
+        let done = if vnic.is_on_switch_of(&info) {
+            vnic.info = info;
             self.tell_vnic_info(id);
+            Ok(())
         } else {
-            self.close_vnic_endpoint(id);
-            if let Err(e) = self.open_vnic_endpoint(id) {
-                if let Some(vnic) = self.vnics.get_mut(&id) {
-                    vnic.info = VeswPortInfo::default();
-                }
-                self.vnic_reconfigured(at, id);
-                return Err(e);
-            }
-        }
+            self.change_vnic_switch(id, info)
+        };
         self.vnic_reconfigured(at, id);
-        Ok(())
+        done
+    }
+
+    /// Takes a VNIC from its switch, and puts it on another one if it is to be on one. The host has no
+    /// carrier meanwhile, and other VNICs of the switch hand nothing over before the new lanes are there;
+    /// what waits in the queues these drop.
+    fn change_vnic_switch(&mut self, id: DeviceId, info: VeswPortInfo) -> Result<(), DeviceError> {
+        // One that begins to be served keeps the carrier that it was left with.
+        if self.vnics.get(&id).is_some_and(Vnic::is_on_switch) {
+            self.set_vnic_carrier(id, false);
+            self.sync_vnic_siblings();
+        }
+        self.close_vnic_endpoint(id);
+        if let Some(vnic) = self.vnics.get_mut(&id) {
+            vnic.info = info;
+        }
+        let opened = self.open_vnic_endpoint(id);
+        if let (Err(_), Some(vnic)) = (&opened, self.vnics.get_mut(&id)) {
+            vnic.info = VeswPortInfo::default();
+        }
+        opened
     }
 
     fn vnic_reconfigured(&mut self, at: usize, id: DeviceId) {
@@ -122,18 +131,15 @@ impl Daemon {
             return;
         };
         let port = &mut self.ports[vnic.at];
-        for snapshot in port.snapshots(false) {
-            for part in snapshot.ethernet.iter().filter(|part| part.id == id) {
-                vnic.retired.0.add(&part.counters);
-                vnic.retired.1.add(&part.tap);
-            }
-        }
         vnic.joined.clear();
         vnic.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         vnic.guests.clear();
         vnic.siblings = Arc::default();
-        port.remove_lanes(id);
+        for part in port.remove_lanes(id) {
+            vnic.tally.note(&part);
+        }
+        vnic.tally.retire();
         if let Err(e) = port.port.destroy_ud(endpoint.id) {
             log::warn!("{}: cannot close its endpoint: {e}", vnic.name);
         }

@@ -18,6 +18,11 @@ impl Daemon {
                 vnic.guests = macs;
                 self.sync_agent_of(id);
             }
+            Event::Crowded(kept) => log::warn!(
+                "{name}: more than {kept} addresses behind it are in use: {kept} are kept and told to its \
+                 Ethernet Manager, the others are carried, counted (mac_refused), and found by members that \
+                 learn"
+            ),
             Event::DuplicateLid { lid, other } => log::warn!(
                 "{name}: the LID {lid} is also that of {} on this switch, so that neither receives what \
                  is its own; give one of them another LID: lid = ... in its [[vnic]], or let an Ethernet \

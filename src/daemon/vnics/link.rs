@@ -1,6 +1,7 @@
 //! What is done with the interfaces of VNICs: they are renamed, moved, set up and down, get another MAC or
 //! MTU. The daemon follows.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
@@ -115,14 +116,18 @@ impl Daemon {
         self.stacking_changed.extend(concerned);
     }
 
-    /// Looks at what is stacked on an interface: guests send more at once than the host is let.
+    /// Looks at what is stacked on an interface: guests send more at once than the host is let, and their
+    /// groups are not known, as those of a multicast router.
     pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: DeviceId) {
         self.inside_vnic(id, |vnic, netlink| {
             let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
             if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
                 vnic.set_gso_max(netlink);
             }
+            let link = netlink.link_by_index(vnic.ifindex);
+            vnic.allmulti = link.is_ok_and(|link| link.allmulti > 0);
         });
+        self.sync_vnic_groups(id);
     }
 
     fn vnic_mac_seen(&mut self, id: DeviceId, mac: Mac) {
@@ -210,23 +215,31 @@ impl Daemon {
         }
     }
 
-    /// Reads the groups that the host has joined on a VNIC's interface, whose manager is told of their MACs.
+    /// Reads the groups that the host listens to on a VNIC's interface: its manager is told of their MACs, and
+    /// those that the manager's table has are attached to.
     pub(in crate::daemon) fn read_vnic_groups(&mut self, id: DeviceId) {
         if self.vnics.get(&id).is_none_or(|v| v.spec.switch.is_some()) {
             return;
         }
-        let joined = self.inside_vnic(id, |vnic, _| membership::read(vnic.ifindex));
-        let (Some(Ok(joined)), Some(vnic)) = (joined, self.vnics.get_mut(&id)) else {
+        let listened = self.inside_vnic(id, |vnic, _| listened(vnic.ifindex));
+        let (Some(Ok(groups)), Some(vnic)) = (listened, self.vnics.get_mut(&id)) else {
             return;
         };
-        let mut groups: Vec<Mac> = joined.into_iter().filter_map(group_mac).collect();
-        groups.sort_unstable();
-        groups.dedup();
         if vnic.groups != groups {
             vnic.groups = groups;
+            self.sync_vnic_groups(id);
             self.management_groups_changed(id);
         }
     }
+}
+
+/// The MACs of groups that are listened to on an interface of the calling thread's network namespace, in
+/// ascending order: of IP groups, and of others (`ip maddr add`).
+fn listened(ifindex: u32) -> io::Result<Vec<Mac>> {
+    let groups = membership::read(ifindex)?.into_iter();
+    let mut macs: BTreeSet<Mac> = groups.filter_map(group_mac).collect();
+    macs.extend(membership::read_link(ifindex)?);
+    Ok(macs.into_iter().collect())
 }
 
 /// The Ethernet address of an IP group (RFC 1112, section 6.4; RFC 2464, section 7).

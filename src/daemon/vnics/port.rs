@@ -70,21 +70,26 @@ impl Daemon {
         let wanted = on_port.map(|v| (v.id, self.vnic_misses(v).is_none()));
         let mut changed = false;
         for (id, on) in wanted.collect::<Vec<_>>() {
-            let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.carrier != on) else {
-                continue;
-            };
-            vnic.set_carrier(on);
-            changed = true;
-            let what = match vnic.carrier {
-                true => Happening::CarrierOn,
-                false => Happening::CarrierOff,
-            };
-            self.watchers.tell(vnic.subject(), what);
-            self.vnic_state_changed(id);
+            changed |= self.set_vnic_carrier(id, on);
         }
         if changed {
             self.sync_vnic_siblings();
         }
+    }
+
+    /// Gives a VNIC its carrier, or takes it; whether that is a change. Its siblings are to be told.
+    pub(in crate::daemon) fn set_vnic_carrier(&mut self, id: DeviceId, on: bool) -> bool {
+        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.carrier != on) else {
+            return false;
+        };
+        vnic.set_carrier(on);
+        let what = match vnic.carrier {
+            true => Happening::CarrierOn,
+            false => Happening::CarrierOff,
+        };
+        self.watchers.tell(vnic.subject(), what);
+        self.vnic_state_changed(id);
+        true
     }
 
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.

@@ -14,7 +14,7 @@ use crate::api::{
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
 use crate::status::worker_stats;
-use crate::vnic::Vnic;
+use crate::vnic::{Counted, Vnic};
 
 impl Daemon {
     fn selected_vnics(&self, which: &Selection) -> Result<Vec<&Vnic>, ApiError> {
@@ -92,15 +92,9 @@ impl Daemon {
         &self,
         at: usize,
     ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
-        let on_port = self.vnics.values().filter(|v| v.at == at);
-        let mut all: BTreeMap<_, _> = on_port.map(|v| (v.id, v.retired.0)).collect();
         let snapshots = self.ports[at].snapshots(false);
-        for part in snapshots.iter().flat_map(|s| &s.ethernet) {
-            if let Some(counters) = all.get_mut(&part.id) {
-                counters.add(&part.counters);
-            }
-        }
-        all
+        let on_port = self.vnics.values().filter(|v| v.at == at);
+        on_port.map(|v| (v.id, counted(v, &snapshots).0)).collect()
     }
 
     /// The counters of VNICs.
@@ -114,11 +108,7 @@ impl Daemon {
         let stats = selected.into_iter().map(|v| {
             let port = self.ports[v.at].port.attributes().name;
             let snapshots = &snapshots[v.at].1;
-            let (mut counters, mut tap) = v.retired;
-            for part in parts(snapshots, v.id) {
-                counters.add(&part.counters);
-                tap.add(&part.tap);
-            }
+            let (counters, tap) = counted(v, snapshots);
             let named = counters.named();
             let (driver, own) = named.split_at(DRIVER_COUNTERS);
             VnicStats {
@@ -216,6 +206,12 @@ impl Daemon {
             members: members.into_values().collect(),
         })
     }
+}
+
+/// What was counted of a VNIC, as its data threads tell now.
+fn counted(vnic: &Vnic, snapshots: &[Snapshot]) -> Counted {
+    parts(snapshots, vnic.id).for_each(|part| vnic.tally.note(part));
+    vnic.tally.total()
 }
 
 /// The parts of one VNIC in all data threads.

@@ -13,6 +13,7 @@ use vnic::port::{Target, VeswPort};
 use super::super::command::{Command, DeviceId};
 use super::super::handle::Mailbox;
 use super::super::lanes::Served;
+use super::super::priority::Priorities;
 use super::super::train::OpenTrain;
 use super::command::{EthernetCommand, EthernetSibling};
 use super::stats::{EthernetSnapshot, TapStats};
@@ -39,6 +40,8 @@ pub struct EthernetLane {
     pub uso: bool,
     /// The VNICs of this daemon on the same switch.
     pub siblings: Arc<[EthernetSibling]>,
+    /// Address handles of packets in a service class other than 0.
+    pub priorities: Priorities,
     /// Counters of the TAP.
     pub stats: TapStats,
 }
@@ -62,15 +65,26 @@ impl Served for EthernetLane {
 }
 
 impl EthernetLane {
-    /// Where a target is on the fabric, with an address handle made if there is none yet.
-    pub fn destination(&mut self, fabric: &mut dyn Worker, to: Target) -> Option<UdDestination> {
+    /// Where a target is on the fabric for packets in a service class, with an address handle made if there
+    /// is none yet. The fabric below has eight priorities: the lower three bits of the class.
+    pub fn destination(
+        &mut self,
+        fabric: &mut dyn Worker,
+        to: Target,
+        sc: u8,
+    ) -> Option<UdDestination> {
         let (gid, qpn) = self.core.address(to);
-        let ah = match self.core.ah(to) {
-            Some(ah) => ah,
-            None => {
-                let ah = fabric.create_ah(&AhAttributes::to(gid)).ok()?;
-                self.core.set_ah(to, ah);
-                ah
+        self.priorities.set(sc);
+        let ah = if self.priorities.is_raised() {
+            self.priorities.handle(fabric, gid)?
+        } else {
+            match self.core.ah(to) {
+                Some(ah) => ah,
+                None => {
+                    let ah = fabric.create_ah(&AhAttributes::to(gid)).ok()?;
+                    self.core.set_ah(to, ah);
+                    ah
+                }
             }
         };
         let qkey = self.qkey;
@@ -97,6 +111,10 @@ impl EthernetLane {
     /// Gives back the address handles that the core no longer names, after the last send that
     /// names them.
     pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        for ah in self.priorities.released() {
+            train.flush(fabric);
+            fabric.destroy_ah(ah);
+        }
         while let Some(ah) = self.core.pop_released_ah() {
             train.flush(fabric);
             fabric.destroy_ah(ah);
@@ -148,10 +166,11 @@ impl EthernetLane {
         Some(sibling.device)
     }
 
-    /// A copy of its state; with `tables` also of what was learned.
-    pub fn snapshot(&self, now: vnic::Time, tables: bool) -> EthernetSnapshot {
+    /// A copy of its state in a data thread of this number; with `tables` also of what was learned.
+    pub fn snapshot(&self, worker: usize, now: vnic::Time, tables: bool) -> EthernetSnapshot {
         EthernetSnapshot {
             id: self.id,
+            worker,
             tap: self.stats,
             counters: *self.core.counters(),
             macs: match tables {

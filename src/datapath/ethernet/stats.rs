@@ -38,6 +38,8 @@ impl TapStats {
 pub struct EthernetSnapshot {
     /// The VNIC.
     pub id: DeviceId,
+    /// The data thread's number.
+    pub worker: usize,
     /// Counters of its TAP.
     pub tap: TapStats,
     /// Those of its packets and frames.

@@ -103,6 +103,7 @@ pub fn vnic_lane(n: u8, eth_mtu: u16) -> (EthernetLane, OwnedFd) {
         coalesce: true,
         uso: true,
         siblings: Arc::new([]),
+        priorities: Default::default(),
         stats: TapStats::default(),
     };
     (lane, host)

@@ -58,7 +58,7 @@ fn send(
         return;
     };
     let sizes = sizes(&frames);
-    let Some(destination) = lane.destination(fabric, to) else {
+    let Some(destination) = lane.destination(fabric, to, prefix.sc()) else {
         return lane.core.count_unsent(Unsent::Refused, sizes);
     };
     let mut packets = Encapsulated::new(frames, prefix);

@@ -3,10 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use crossbeam_channel::Sender;
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
 
 use super::super::command::{Command, DeviceId, Report, Snapshot, Tables};
+use super::super::ethernet::EthernetSnapshot;
 use super::super::lane::Lane;
 use super::super::receive;
 use super::super::stats::{DeviceSnapshot, WorkerSnapshot};
@@ -27,7 +29,7 @@ impl DataThread {
     fn command(&mut self, command: Command, now: Time) {
         match command {
             Command::AddLane(lane) => drop(self.add(*lane)),
-            Command::RemoveLane(id, _done) => self.remove(id),
+            Command::RemoveLane(id, counted) => self.remove(id, now, &counted),
             Command::AddEthernet(lane) => self.add_ethernet(*lane),
             Command::AddManagement(name, endpoint, qkey) => {
                 self.management.add(name, endpoint, qkey);
@@ -207,11 +209,11 @@ impl DataThread {
         self.report(Report::TapGone(id));
     }
 
-    fn remove(&mut self, id: DeviceId) {
+    fn remove(&mut self, id: DeviceId, now: Time, counted: &Sender<EthernetSnapshot>) {
         if let Some(i) = self.lanes.of_device(id) {
             self.drop_lane(i);
         } else {
-            self.remove_ethernet(id);
+            self.remove_ethernet(id, now, counted);
         }
     }
 
@@ -241,7 +243,7 @@ impl DataThread {
         };
         match at {
             At::Ip(i) => self.drop_lane(i),
-            At::Ethernet(i) => self.drop_ethernet(i),
+            At::Ethernet(i) => drop(self.drop_ethernet(i)),
         }
         if let Some(id) = id {
             self.report(Report::TapGone(id));

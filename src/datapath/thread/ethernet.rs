@@ -2,8 +2,10 @@
 
 use std::os::fd::AsFd;
 
+use crossbeam_channel::Sender;
 use ipoib::Time;
-use vnic::port::Event;
+use netdev::vnet::VNET_HEADER_LEN;
+use vnic::port::{Event, Sizes, Unsent};
 
 use super::super::command::{DeviceId, Report, Tables};
 use super::super::ethernet::{
@@ -11,6 +13,11 @@ use super::super::ethernet::{
 };
 use super::reports::REPORTS_MAX;
 use super::{At, BURST, DataThread};
+
+/// Frames that are dropped unread of a queue that begins to be read: more than it has room for unless
+/// somebody has made it longer (`txqueuelen`, 1000), and few enough that a host which sends all the time
+/// does not hold the thread.
+const STALE_MAX: usize = 4096;
 
 impl DataThread {
     /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
@@ -108,8 +115,11 @@ impl DataThread {
         }
     }
 
-    pub(super) fn add_ethernet(&mut self, lane: EthernetLane) {
+    pub(super) fn add_ethernet(&mut self, mut lane: EthernetLane) {
         let id = lane.id;
+        if lane.reads {
+            self.drop_stale(&mut lane);
+        }
         let i = self.ethernet.insert(lane);
         if let Err(e) = self.watch_tap(At::Ethernet(i)) {
             self.ethernet.remove(i);
@@ -117,10 +127,35 @@ impl DataThread {
         }
     }
 
-    /// Ends a VNIC, or an endpoint of management.
-    pub(super) fn remove_ethernet(&mut self, id: DeviceId) {
+    /// Drops what waits in the queue of a lane that is new: the host sent it to the switch that the VNIC was
+    /// on before, or to none, and on this one it would be somebody else's.
+    fn drop_stale(&mut self, lane: &mut EthernetLane) {
+        for _ in 0..STALE_MAX {
+            // An interface that is gone is noticed when the queue is waited for.
+            let Ok(Some(len)) = lane.tap.read(&mut self.buffer) else {
+                return;
+            };
+            lane.stats.tap_reads += 1;
+            let sizes = Sizes::one(len.saturating_sub(VNET_HEADER_LEN));
+            lane.core.count_unsent(Unsent::State, sizes);
+        }
+    }
+
+    /// Ends a VNIC, of which it tells what was counted to the last, or an endpoint of management.
+    pub(super) fn remove_ethernet(
+        &mut self,
+        id: DeviceId,
+        now: Time,
+        counted: &Sender<EthernetSnapshot>,
+    ) {
         match self.ethernet.of_device(id) {
-            Some(i) => self.drop_ethernet(i),
+            Some(i) => {
+                if let Some(lane) = self.drop_ethernet(i) {
+                    let last = lane.snapshot(self.index, vnic::Time(now.0), false);
+                    // Whoever asked may have given up.
+                    let _ = counted.send(last);
+                }
+            }
             None => {
                 let (fabric, train) = (&mut *self.fabric, &mut self.train);
                 self.management.remove(id, fabric, train);
@@ -128,13 +163,15 @@ impl DataThread {
         }
     }
 
-    pub(super) fn drop_ethernet(&mut self, i: usize) {
+    /// Serves a VNIC no more; its queue is open as long as the lane is there.
+    pub(super) fn drop_ethernet(&mut self, i: usize) -> Option<EthernetLane> {
         self.muted.retain(|muted| *muted != At::Ethernet(i));
-        if let Some(mut lane) = self.ethernet.remove(i) {
-            self.waiter.delete(lane.tap.as_fd());
-            lane.core.release_all();
-            lane.release_ahs(&mut *self.fabric, &mut self.train);
-        }
+        let mut lane = self.ethernet.remove(i)?;
+        self.waiter.delete(lane.tap.as_fd());
+        lane.priorities.release_all();
+        lane.core.release_all();
+        lane.release_ahs(&mut *self.fabric, &mut self.train);
+        Some(lane)
     }
 
     pub(super) fn ethernet_command(&mut self, id: DeviceId, command: EthernetCommand, now: Time) {
@@ -154,7 +191,7 @@ impl DataThread {
     ) -> Vec<EthernetSnapshot> {
         let lanes = self.ethernet.iter();
         lanes
-            .map(|(_, lane)| lane.snapshot(now, tables.has(lane.id)))
+            .map(|(_, lane)| lane.snapshot(self.index, now, tables.has(lane.id)))
             .collect()
     }
 }

@@ -8,6 +8,7 @@ mod hostile;
 mod joins;
 mod life;
 mod manager;
+mod moving;
 mod mtu;
 mod node;
 mod switches;

@@ -35,6 +35,13 @@ impl Prefix {
         Prefix(header.words())
     }
 
+    /// The service class of the packets, 5 bits.
+    #[inline]
+    #[must_use]
+    pub const fn sc(&self) -> u8 {
+        self.0.sc()
+    }
+
     /// Writes header and trailer around a frame of `frame_len` bytes, which is at [`HEADER_LEN`] of
     /// `packet` already, and gives the length of the packet: [`packet_len`]. What is behind it in `packet`
     /// is left alone. A frame that is too short is filled up.

@@ -181,6 +181,11 @@ impl Words {
         Words { first, ..self }
     }
 
+    #[inline]
+    pub(super) const fn sc(self) -> u8 {
+        SC.get(self.first) as u8
+    }
+
     /// With ones in what a switch may change on the way: BECN, FECN, SC, and the age in the reserved bits.
     pub(super) const fn with_mutable_ones(self) -> Words {
         let ones = BECN.put(u64::MAX) | FECN.put(u64::MAX) | SC.put(u64::MAX);

@@ -1,6 +1,11 @@
 //! What goes to and fro between two places: followed a few times, then held still, so that two owners of
 //! one address make no storm.
 
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
+
 use crate::Time;
 
 /// What changes of place may cost together in one [`WINDOW_MS`].
@@ -13,8 +18,9 @@ const COST_NEW: u8 = 1;
 const FORMER_MAX: usize = 4;
 /// The time in which changes are counted, and for which a place is kept after too many.
 const WINDOW_MS: u64 = 10_000;
-/// Things whose changes are counted. Where more change at the same time, nobody is told of it.
-const ENTRIES_MAX: usize = 256;
+/// Things whose changes are counted. It is more than the guests of a host that all move at once; what changes
+/// beside as many stays where it is until one of them has been still.
+const ENTRIES_MAX: usize = 4096;
 
 /// What to do about a change of place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,8 +34,7 @@ pub enum Verdict {
     },
 }
 
-struct Entry<K, P> {
-    key: K,
+struct Entry<P> {
     since: Time,
     cost: u8,
     /// Where it was in this window, the last one first.
@@ -40,22 +45,25 @@ struct Entry<K, P> {
 
 /// Changes of place, counted by thing.
 pub struct Damping<K, P> {
-    entries: Vec<Entry<K, P>>,
+    entries: HashMap<K, Entry<P>, RandomState>,
+    /// There is room again then at the earliest.
+    full_until: Time,
 }
 
 impl<K, P> Default for Damping<K, P> {
     fn default() -> Damping<K, P> {
         Damping {
-            entries: Vec::new(),
+            entries: HashMap::default(),
+            full_until: Time(0),
         }
     }
 }
 
-impl<K: Copy + PartialEq, P: Copy + PartialEq> Damping<K, P> {
+impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     /// Something is about to change from one place to another.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict {
         let Some(entry) = self.entry(now, key) else {
-            return Verdict::Follow;
+            return Verdict::Keep { first: false };
         };
         if now < entry.kept_until {
             return Verdict::Keep { first: false };
@@ -84,46 +92,55 @@ impl<K: Copy + PartialEq, P: Copy + PartialEq> Damping<K, P> {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        *self = Damping::default();
     }
 
-    fn entry(&mut self, now: Time, key: K) -> Option<&mut Entry<K, P>> {
-        let at = match self.entries.iter().position(|e| e.key == key) {
-            Some(at) => at,
-            None => self.new_entry(now, key)?,
-        };
-        let entry = &mut self.entries[at];
+    /// What is counted of a thing; `None` if there is no room for it.
+    fn entry(&mut self, now: Time, key: K) -> Option<&mut Entry<P>> {
+        if !self.entries.contains_key(&key) && !self.has_room(now) {
+            return None;
+        }
+        let entry = self.entries.entry(key).or_insert(Entry {
+            since: now,
+            cost: 0,
+            former: [None; FORMER_MAX],
+            kept_until: now,
+            known: false,
+        });
         if entry.since.after(WINDOW_MS) <= now {
             entry.begin(now);
         }
         Some(entry)
     }
 
-    fn new_entry(&mut self, now: Time, key: K) -> Option<usize> {
-        let new = Entry {
-            key,
-            since: now,
-            cost: 0,
-            former: [None; FORMER_MAX],
-            kept_until: now,
-            known: false,
-        };
+    /// Whether there is room for another thing, which those that have been still make. Conflicts that were
+    /// told of go only if nothing else does: each is to be told once.
+    fn has_room(&mut self, now: Time) -> bool {
         if self.entries.len() < ENTRIES_MAX {
-            self.entries.push(new);
-            return Some(self.entries.len() - 1);
+            return true;
         }
-        // Conflicts that were told of are kept longest: each is to be told once.
-        let numbered = self.entries.iter().enumerate();
-        let over = numbered.filter(|(_, e)| e.is_over(now));
-        let (at, _) = over.min_by_key(|(_, e)| (e.known, e.since))?;
-        self.entries[at] = new;
-        Some(at)
+        // A storm must not have them all looked at for each of its packets.
+        if now < self.full_until {
+            return false;
+        }
+        self.entries.retain(|_, e| e.known || !e.is_over(now));
+        if self.entries.len() >= ENTRIES_MAX {
+            self.entries.retain(|_, e| !e.is_over(now));
+        }
+        let next = self.entries.values().map(Entry::over_at).min();
+        self.full_until = next.unwrap_or(now);
+        self.entries.len() < ENTRIES_MAX
     }
 }
 
-impl<K, P: Copy + PartialEq> Entry<K, P> {
+impl<P: Copy + PartialEq> Entry<P> {
+    /// When it has been still for long enough.
+    fn over_at(&self) -> Time {
+        self.since.after(WINDOW_MS).max(self.kept_until)
+    }
+
     fn is_over(&self, now: Time) -> bool {
-        self.since.after(WINDOW_MS) <= now && self.kept_until <= now
+        self.over_at() <= now
     }
 
     fn keep(&mut self, now: Time) {
@@ -201,14 +218,52 @@ mod tests {
         assert_eq!(kept, Verdict::Keep { first: false });
     }
 
+    /// Nor is a storm a way around it: what it leaves no room for stays.
     #[test]
     fn memory_is_bounded_whatever_moves() {
         let mut d = Damping::default();
-        for n in 0..1000_u16 {
-            assert_eq!(d.change(Time(0), n, 'a', 'b'), Verdict::Follow);
+        let most = ENTRIES_MAX as u16;
+        for n in 0..most + 1000 {
+            let verdict = match n < most {
+                true => Verdict::Follow,
+                false => Verdict::Keep { first: false },
+            };
+            assert_eq!(d.change(Time(u64::from(n)), n, 'a', 'b'), verdict);
         }
         assert_eq!(d.entries.len(), ENTRIES_MAX);
-        assert_eq!(d.change(Time(10_000), 999, 'b', 'a'), Verdict::Follow);
+        // Those that are counted are as before.
+        assert_eq!(d.change(Time(6000), 0, 'b', 'a'), Verdict::Follow);
+        // One that was still makes room for one.
+        let late = most + 1;
+        let kept = d.change(Time(9_999), late, 'a', 'b');
+        assert_eq!(kept, Verdict::Keep { first: false });
+        assert_eq!(d.change(Time(10_000), late, 'a', 'b'), Verdict::Follow);
+        let kept = d.change(Time(10_000), late + 1, 'a', 'b');
+        assert_eq!(kept, Verdict::Keep { first: false });
         assert_eq!(d.entries.len(), ENTRIES_MAX);
+        assert_eq!(d.change(Time(50_000), late + 1, 'a', 'b'), Verdict::Follow);
+        assert_eq!(d.entries.len(), 1);
+    }
+
+    #[test]
+    fn a_conflict_that_was_told_of_is_remembered_as_long_as_there_is_room() {
+        let mut d = Damping::default();
+        d.keep(Time(0), 0);
+        for n in 1..=ENTRIES_MAX as u16 {
+            d.change(Time(0), n, 'a', 'b');
+        }
+        // All are still, and the first is the one that stays.
+        d.change(Time(50_000), 9999, 'a', 'b');
+        let mut place = 'a';
+        let verdicts: Vec<Verdict> = (50_001..50_005)
+            .map(|now| {
+                let to = if place == 'a' { 'b' } else { 'a' };
+                let verdict = d.change(Time(now), 0, place, to);
+                place = to;
+                verdict
+            })
+            .collect();
+        assert_eq!(verdicts[..3], FOLLOWED);
+        assert_eq!(verdicts[3], Verdict::Keep { first: false });
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use super::VeswPort;
 use super::damping::Verdict;
 use super::frame::is_group;
 use super::macs::{Heard, Second};
 use super::nodes::Origin;
 use super::types::{Event, Meta, Place, Update};
+use super::{NEAR_AGEING, NEAR_KEPT, NEAR_MAX, VeswPort};
 use crate::directory::NodeAddress;
 use crate::packet::Refusal;
 use crate::{Lid, Mac, Time};
@@ -129,7 +129,7 @@ impl VeswPort {
 
     #[cold]
     fn tell_node_again(&mut self, now: Time, lid: Lid, address: NodeAddress, told: Option<Second>) {
-        if self.is_long_ago(now, told) {
+        if is_long_ago(now, told, self.ageing_seconds()) {
             self.publish_node(now, lid, address);
         }
     }
@@ -217,8 +217,10 @@ impl VeswPort {
             Heard::Unknown => match self.far.lookup(mac) {
                 Some(lid) => self.mac_moves(now, mac, Place::At(lid), Place::Here),
                 None => {
-                    self.put(now, mac, Place::Here, true);
-                    self.publish_mac(now, mac, Place::Here);
+                    match self.put(now, mac, Place::Here, true) {
+                        true => self.publish_mac(now, mac, Place::Here),
+                        false => self.refuse_near(now),
+                    }
                     true
                 }
             },
@@ -233,7 +235,9 @@ impl VeswPort {
     fn mac_moves(&mut self, now: Time, mac: Mac, from: Place, to: Place) -> bool {
         match self.mac_damping.change(now, mac, from, to) {
             Verdict::Follow => {
-                self.put(now, mac, to, true);
+                if !self.put(now, mac, to, true) {
+                    self.refuse_near(now);
+                }
                 self.counters.mac_moved += 1;
                 self.publish_mac(now, mac, to);
                 true
@@ -250,8 +254,9 @@ impl VeswPort {
         }
     }
 
-    /// An address is at one place: behind the interface or behind a member, never both.
-    fn put(&mut self, now: Time, mac: Mac, place: Place, ours: bool) {
+    /// An address is at one place: behind the interface or behind a member, never both. False if that place
+    /// is here and there is no room for it.
+    fn put(&mut self, now: Time, mac: Mac, place: Place, ours: bool) -> bool {
         self.forget_last();
         match place {
             Place::At(lid) => {
@@ -263,9 +268,32 @@ impl VeswPort {
             }
             Place::Here => {
                 self.far.remove(mac);
-                self.near_changed |= self.near.lookup(mac).is_none();
+                if self.near.lookup(mac).is_none() {
+                    if !self.has_near_room(second(now)) {
+                        return false;
+                    }
+                    self.near_changed = true;
+                }
                 self.near.set(second(now), mac, Lid::NONE, ours);
             }
+        }
+        true
+    }
+
+    /// Whether there is room for another address behind the interface. Those in use stay: if more are in
+    /// use than there is room for, they would push each other out for ever, and the manager be told of each.
+    fn has_near_room(&self, now: Second) -> bool {
+        let kept_until = |heard: Second| heard.saturating_add(NEAR_KEPT);
+        let oldest = self.near.oldest();
+        !self.near.is_full() || oldest.is_some_and(|heard| kept_until(heard) < now)
+    }
+
+    #[cold]
+    fn refuse_near(&mut self, now: Time) {
+        self.counters.mac_refused += 1;
+        if !std::mem::replace(&mut self.told_crowded, true) {
+            self.events.push(Event::Crowded(NEAR_MAX));
+            self.updates.push(now, Update::ToldCrowded);
         }
     }
 
@@ -277,15 +305,13 @@ impl VeswPort {
 
     #[cold]
     fn tell_mac_again(&mut self, now: Time, mac: Mac, place: Place, told: Option<Second>) {
-        if self.is_long_ago(now, told) {
+        let ageing = match place {
+            Place::Here => NEAR_AGEING,
+            Place::At(_) => self.ageing_seconds(),
+        };
+        if is_long_ago(now, told, ageing) {
             self.publish_mac(now, mac, place);
         }
-    }
-
-    /// Whether other replicas are to be told anew: they forget what they have not heard of.
-    fn is_long_ago(&self, now: Time, told: Option<Second>) -> bool {
-        let every = (self.ageing_seconds() / 4).max(1);
-        told.is_none_or(|told| second(now).saturating_sub(told) >= every)
     }
 
     /// Takes in the news of another replica; makes none of its own.
@@ -310,6 +336,7 @@ impl VeswPort {
             Update::Node { lid, address } => self.apply_node(now, lid, address),
             Update::NodeKept { lid } => self.node_damping.keep(now, lid),
             Update::ToldDuplicate => self.told_duplicate = true,
+            Update::ToldCrowded => self.told_crowded = true,
         }
     }
 
@@ -327,4 +354,14 @@ impl VeswPort {
         self.nodes.set_told(second(now), lid);
         self.forget_last();
     }
+}
+
+/// Whether other replicas are to be told anew of something that they forget after `ageing` seconds without
+/// news of it; 0: never, and yet what nobody speaks of is pushed out first where there is no room.
+fn is_long_ago(now: Time, told: Option<Second>, ageing: Second) -> bool {
+    let every = match ageing {
+        0 => NEAR_AGEING / 4,
+        ageing => (ageing / 4).max(1),
+    };
+    told.is_none_or(|told| second(now).saturating_sub(told) >= every)
 }

@@ -86,6 +86,11 @@ impl Macs {
         self.index.len()
     }
 
+    /// Whether the next address pushes one out.
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.max
+    }
+
     /// Where an address is.
     #[inline]
     pub fn lookup(&self, mac: Mac) -> Option<Lid> {
@@ -216,7 +221,7 @@ impl Macs {
 
     fn make_room(&mut self) -> Gone {
         let mut gone = Gone::default();
-        while self.len() >= self.max {
+        while self.is_full() {
             self.remove_oldest(&mut gone);
         }
         gone

@@ -48,6 +48,9 @@ pub use types::{
 const NEAR_MAX: usize = 256;
 /// Seconds after which an address behind the interface that was not heard of is forgotten.
 const NEAR_AGEING: Second = 300;
+/// Seconds for which such an address keeps its place against new ones: those that another replica hears of
+/// are told anew after half of it, so that whatever speaks stays.
+const NEAR_KEPT: Second = NEAR_AGEING / 2;
 /// The control side is told of addresses behind the interface this often at most, in milliseconds.
 const NEAR_TOLD_MS: u64 = 1000;
 /// Entries that are forgotten at once, so that it takes no time that anybody notices.
@@ -80,11 +83,13 @@ pub struct VeswPort {
     near: Macs,
     near_changed: bool,
     near_told: Time,
+    /// That more addresses are behind the interface than are kept was told.
+    told_crowded: bool,
     mac_damping: Damping<Mac, Place>,
     nodes: Nodes,
     node_damping: Damping<Lid, NodeAddress>,
     groups: Groups,
-    /// In ascending order.
+    /// In ascending order. One may have the port's own LID by mistake, or until the port gets another.
     siblings: Vec<Lid>,
     last: Option<Last>,
     last_near: (Mac, Second),
@@ -112,6 +117,7 @@ impl VeswPort {
             near: Macs::new(NEAR_MAX),
             near_changed: false,
             near_told: Time(0),
+            told_crowded: false,
             mac_damping: Damping::default(),
             nodes: Nodes::default(),
             node_damping: Damping::default(),
@@ -169,8 +175,7 @@ impl VeswPort {
 
     /// Says which LIDs on the same switch are virtual ports of this daemon, reached without the fabric.
     pub fn set_siblings(&mut self, siblings: impl IntoIterator<Item = Lid>) {
-        let own = self.switch.slid();
-        self.siblings = siblings.into_iter().filter(|lid| *lid != own).collect();
+        self.siblings = siblings.into_iter().collect();
         self.siblings.sort_unstable();
         self.forget_last();
     }
@@ -433,7 +438,7 @@ impl VeswPort {
     fn regroup(&mut self) {
         let header = self.switch.header();
         let switch = (header.pkey, self.switch.fabric_id, header.vesw_id);
-        let named = self.table.destinations();
+        let named = self.table.destinations().map(|(_, lid)| lid);
         let lids = named.chain([self.switch.multicast]);
         self.groups.set(switch, lids);
     }

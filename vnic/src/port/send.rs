@@ -85,6 +85,7 @@ impl VeswPort {
         self.switch.multicast
     }
 
+    /// Whether a port of this daemon has a LID. The own one is no destination before this is asked.
     #[inline]
     pub(super) fn is_sibling(&self, lid: Lid) -> bool {
         !self.siblings.is_empty() && self.siblings.binary_search(&lid).is_ok()

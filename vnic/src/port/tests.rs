@@ -1,6 +1,7 @@
 //! Whole ports.
 
 mod counting;
+mod crowd;
 mod learning;
 mod receive;
 mod replicas;

@@ -195,6 +195,8 @@ pub enum Update {
     },
     /// The control side was told of somebody else with this port's LID.
     ToldDuplicate,
+    /// The control side was told of more addresses behind the interface than are kept.
+    ToldCrowded,
 }
 
 /// What the control side is told.
@@ -203,6 +205,8 @@ pub enum Event {
     /// The addresses behind the interface other than its own have changed. At most once a second, and by
     /// one replica only.
     LocalMacs(Vec<Mac>),
+    /// More addresses are behind the interface than are kept: so many are. Told once.
+    Crowded(usize),
     /// Somebody else has this port's LID. Told once, until the port gets another.
     DuplicateLid {
         /// The LID.

@@ -1,8 +1,11 @@
 //! VNICs in a data thread: a host behind the TAP, and a fabric that keeps what it is told.
 
+mod classes;
 mod management;
+mod switch;
 
 use fabric::{Gid, PKey, UdDestination, UdReceived};
+use netdev::tap::TapQueue;
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
 use vnic::carriage::{data_qkey, group_mgid};
 use vnic::counters::Counters;
@@ -33,21 +36,24 @@ const PLAIN: VnetHeader = VnetHeader {
 struct Vnics {
     rig: Rig,
     hosts: Vec<OwnedFd>,
+    taps: Vec<TapQueue>,
     events: Vec<epoll::Event>,
 }
 
 impl Vnics {
     fn new(count: u8, eth_mtu: u16) -> Vnics {
         let rig = Rig::new();
-        let mut hosts = Vec::new();
+        let (mut hosts, mut taps) = (Vec::new(), Vec::new());
         for n in 0..count {
             let (lane, host) = vnic_lane(n, eth_mtu);
+            taps.push(lane.tap.share());
             rig.commands.send(Command::AddEthernet(Box::new(lane)));
             hosts.push(host);
         }
         let mut vnics = Vnics {
             rig,
             hosts,
+            taps,
             events: Vec::with_capacity(8),
         };
         vnics.round();
@@ -509,7 +515,7 @@ fn frames_that_the_tap_does_not_take_are_counted() {
     vnics.rig.thread.ethernet.get_mut(0).unwrap().tap = {
         let (near, far) = rustix::pipe::pipe().unwrap();
         drop(near);
-        netdev::tap::TapQueue::over(far)
+        TapQueue::over(far)
     };
     vnics.arrive(vnic_endpoint(0), false, &[packet(&frame), packet(&frame)]);
     let snapshot = vnics.snapshot(0);
@@ -570,7 +576,13 @@ fn a_sibling_that_is_going_gets_nothing_and_frames_too_long_neither() {
         .commands
         .send(Command::RemoveLane(vnic_id(1), done));
     vnics.round();
-    assert!(ended.try_recv().is_err());
+    let last = ended.try_recv().unwrap();
+    assert_eq!((last.id, last.counters.rx_packets), (vnic_id(1), 0));
+    assert_eq!(last.tap.tap_writes, 0);
+    assert_eq!(
+        ended.try_recv().map(drop),
+        Err(crossbeam_channel::TryRecvError::Disconnected)
+    );
     vnics.send(0, &PLAIN, &frame[..100]);
     assert!(vnics.sent().is_empty());
     let counters = vnics.counters(0);

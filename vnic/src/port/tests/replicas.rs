@@ -87,6 +87,29 @@ fn what_is_heard_of_in_one_replica_is_not_forgotten_in_the_others() {
     assert_eq!((one.counters().mac_aged, two.counters().mac_aged), (0, 0));
 }
 
+/// Addresses behind the interface are forgotten after 300 seconds, whatever the time for others is.
+#[test]
+fn an_address_behind_the_interface_lives_in_all_replicas_while_one_hears_it() {
+    for ageing in [0, 60_000, 4_000_000] {
+        let [mut one, mut two] = pair();
+        let mut updates = 0;
+        for now in (0..2_000_000).step_by(10_000) {
+            for port in [&mut one, &mut two] {
+                port.set_ageing(ageing);
+            }
+            send_at(&mut two, now, &frame(BROADCAST, GUEST));
+            updates += tell(now, &mut two, &mut one).len();
+            one.handle_timeout(Time(now));
+            two.handle_timeout(Time(now));
+            assert_eq!(one.local_macs(), [GUEST], "after {now} ms of {ageing}");
+        }
+        // Each quarter of that time, and not each second.
+        assert!((25..=27).contains(&updates), "{updates} of {ageing}");
+        let told = std::iter::from_fn(|| one.poll_event()).count();
+        assert_eq!(told, 1, "nothing has come or gone");
+    }
+}
+
 #[test]
 fn replicas_hold_an_address_still_together() {
     let [mut one, mut two] = pair();

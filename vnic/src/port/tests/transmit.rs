@@ -317,6 +317,19 @@ fn ports_of_the_same_daemon_are_handed_frames_without_the_fabric() {
     );
 }
 
+/// The list of siblings and the port's own LID change at different times.
+#[test]
+fn whatever_lid_a_port_gets_it_is_no_sibling_of_itself() {
+    let mut port = port(5);
+    port.set_siblings([5, 6].map(Lid::new));
+    let to = |port: &mut VeswPort, lid: u8| send(port, &frame([2, 0, 0, lid, 0, 0], mac(5)));
+    for (own, other) in [(5, 6), (6, 5), (5, 6)] {
+        port.configure(&info(own.into()));
+        assert_eq!(to(&mut port, other), Sent::Sibling(Lid::new(other.into())));
+        assert!(to(&mut port, own).by_group());
+    }
+}
+
 #[test]
 fn a_large_send_is_one_decision() {
     let mut port = port(5);

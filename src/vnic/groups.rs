@@ -1,0 +1,102 @@
+//! The groups of the fabric that a VNIC is to be attached to.
+
+use std::collections::BTreeSet;
+
+use fabric::Gid;
+use vnic::carriage::group_mgid;
+use vnic::table::MacTable;
+use vnic::{Lid, Mac};
+
+use super::Vnic;
+
+/// Every station listens to it.
+const BROADCAST: Mac = [0xff; 6];
+
+/// Groups that one VNIC is attached to: its switch's, and those that its manager's table names.
+const GROUPS_MAX: usize = 256;
+
+impl Vnic {
+    /// The group of its switch.
+    pub fn group(&self) -> Option<Gid> {
+        self.is_on_switch()
+            .then(|| self.mgid(self.info.u_mcast_dlid))
+            .filter(|_| self.info.u_mcast_dlid.is_multicast())
+    }
+
+    fn mgid(&self, lid: Lid) -> Gid {
+        let info = &self.info;
+        group_mgid(info.pkey, info.fabric_id, info.vesw_id, lid)
+    }
+
+    /// Why the group of its switch could not be joined.
+    pub fn misses_group(&self) -> Option<&str> {
+        self.refused.why(self.group()?)
+    }
+
+    /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
+    /// here listens to. None while it is down or does not forward.
+    pub fn wanted_groups(&self) -> BTreeSet<Gid> {
+        let has_pkey = self.endpoint.is_some_and(|e| e.pkey.is_some());
+        if !(has_pkey && self.up && self.is_to_forward()) {
+            return BTreeSet::new();
+        }
+        let of_others = self.stacked || self.allmulti;
+        let named = heard(&self.table, &self.groups, of_others);
+        let named = named.into_iter().map(|lid| self.mgid(lid));
+        self.group()
+            .into_iter()
+            .chain(named)
+            .take(GROUPS_MAX)
+            .collect()
+    }
+}
+
+/// The multicast LIDs of a table whose frames the host takes: those of the MACs of `groups`, which are in
+/// ascending order, or all of them if frames are for others, too, whose groups nobody tells.
+fn heard(table: &MacTable, groups: &[Mac], of_others: bool) -> BTreeSet<Lid> {
+    let listens = |mac: &Mac| of_others || *mac == BROADCAST || groups.binary_search(mac).is_ok();
+    let named = table.destinations().filter(|(_, lid)| lid.is_multicast());
+    let heard = named.filter(|(mac, _)| listens(mac));
+    heard.map(|(_, lid)| lid).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use vnic::table::MacEntry;
+
+    use super::*;
+
+    fn group(n: u8) -> Mac {
+        [0x01, 0x00, 0x5e, 1, 2, n]
+    }
+
+    fn table(entries: &[(Mac, u32)]) -> MacTable {
+        let entry = |(mac, lid): &(Mac, u32)| MacEntry {
+            mac: *mac,
+            mask: [0; 6],
+            dlid_sd: lid << 8,
+        };
+        let entries: Vec<MacEntry> = entries.iter().map(entry).collect();
+        MacTable::default().update(0, &entries, 1).unwrap()
+    }
+
+    #[test]
+    fn a_group_of_the_table_is_attached_to_if_the_host_or_somebody_behind_it_listens() {
+        let table = table(&[
+            (group(1), 0xf0_0101),
+            (group(2), 0xf0_0102),
+            // Two groups may share a LID, and guests have one that is no group's.
+            (group(3), 0xf0_0102),
+            ([0x52, 0x54, 0, 0, 0, 1], 5),
+            (BROADCAST, 0xf0_01ff),
+        ]);
+        let lids = |groups: &[Mac], of_others| -> Vec<u32> {
+            let lids = heard(&table, groups, of_others).into_iter();
+            lids.map(Lid::get).collect()
+        };
+        assert_eq!(lids(&[], false), [0xf0_01ff]);
+        assert_eq!(lids(&[group(1), group(9)], false), [0xf0_0101, 0xf0_01ff]);
+        assert_eq!(lids(&[group(3)], false), [0xf0_0102, 0xf0_01ff]);
+        assert_eq!(lids(&[], true), [0xf0_0101, 0xf0_0102, 0xf0_01ff]);
+    }
+}

@@ -1,0 +1,87 @@
+//! The MTU of a VNIC: what is asked for, within what its switch and its port carry.
+
+use std::ops::RangeInclusive;
+
+use vnic::packet::eth_mtu;
+
+use super::Vnic;
+use crate::config::VnicConfig;
+use crate::config::vnic::ETH_MTU_MIN;
+use crate::device::DeviceError;
+
+/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
+/// tun_net_initialize: ETH_DATA_LEN), and of a VNIC of the kernel's.
+pub(super) const USUAL_MTU: u32 = 1500;
+
+impl Vnic {
+    /// The MTUs that it may have: up to what its switch and its port carry.
+    pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
+        let of_switch = match self.is_on_switch() {
+            true => u32::from(self.info.eth_mtu).max(ETH_MTU_MIN),
+            false => self.carried_mtu,
+        };
+        let most = of_switch.min(self.carried_mtu);
+        ETH_MTU_MIN.min(most)..=most
+    }
+}
+
+/// An MTU as the data threads take it.
+pub fn mtu_of(mtu: u32) -> u16 {
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
+
+/// The largest MTU in bytes that UD payloads of so many bytes have room for.
+pub fn carried_mtu(payload_max: u32) -> u32 {
+    u32::try_from(eth_mtu(payload_max as usize)).unwrap_or(u32::MAX)
+}
+
+/// The MTU that a VNIC begins with. A manager's never grows by itself (kernel opa_vnic_netdev.c,
+/// `opa_vnic_process_vema_config`).
+pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceError> {
+    let name = &spec.name;
+    if most < ETH_MTU_MIN {
+        return Err(DeviceError::Mtu(format!(
+            "{name} cannot be made: its port's packets leave room for an MTU of {most} bytes, and \
+             Ethernet needs {ETH_MTU_MIN}; raise the MTU of the network below"
+        )));
+    }
+    match spec.mtu {
+        None if spec.switch.is_some() => Ok(most),
+        None => Ok(USUAL_MTU.min(most)),
+        Some(mtu) if mtu <= most => Ok(mtu),
+        Some(mtu) => Err(DeviceError::Mtu(format!(
+            "the MTU {mtu} asked for {name} is over the port's {most}; ask for at most {most}, or \
+             raise the MTU of the network below"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PortName;
+    use crate::config::vnic::SwitchConfig;
+
+    fn spec(mtu: Option<u32>, managed: bool) -> VnicConfig {
+        let mut spec = VnicConfig::new("vnic0", PortName::Underlay("eth0".into()), 0);
+        spec.mtu = mtu;
+        spec.switch = (!managed).then(|| SwitchConfig::new(1));
+        spec
+    }
+
+    #[test]
+    fn the_mtu_is_the_ports_the_configurations_or_the_usual_one() {
+        assert_eq!(carried_mtu(4096), 4053);
+        assert_eq!(wanted_mtu(&spec(None, false), 4053).unwrap(), 4053);
+        assert_eq!(wanted_mtu(&spec(None, true), 4053).unwrap(), 1500);
+        assert_eq!(wanted_mtu(&spec(None, true), 1381).unwrap(), 1381);
+        assert_eq!(wanted_mtu(&spec(Some(1400), false), 4053).unwrap(), 1400);
+        let refused = wanted_mtu(&spec(Some(9000), false), 4053).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the MTU 9000 asked for vnic0 is over the port's 4053; ask for at most 4053, or raise the \
+             MTU of the network below"
+        );
+        assert!(wanted_mtu(&spec(None, false), 67).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! A VNIC that goes from one switch to another takes nothing along.
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{mac_of, managed_pair, vesw};
+use crate::lab::frame::{Mac, ethernet};
+use crate::lab::packet::{frames, ud_of_frame};
+use crate::lab::packet16::{Packet16, data_qkey};
+use crate::lab::{Host, SOON, Sniffer, eventually};
+
+const BROADCAST: Mac = [0xff; 6];
+
+/// A frame that says when it was sent.
+fn marked(host: &Host, word: &[u8; 4]) -> Vec<u8> {
+    let mut frame = ethernet(BROADCAST, mac_of(host, "vnic0"), 0x88b5);
+    frame.extend(word);
+    frame.resize(100, 0x5a);
+    frame
+}
+
+/// Packets of a switch in a capture.
+fn on_switch(wire: &Sniffer, vesw: u16) -> Vec<Packet16> {
+    let file = std::fs::read(wire.file()).expect("a capture");
+    let all = frames(&file);
+    let all = all.iter().filter_map(|frame| ud_of_frame(frame));
+    let its = all.filter(|ud| ud.qkey == data_qkey(vesw));
+    its.filter_map(|ud| Packet16::parse(&ud.payload)).collect()
+}
+
+/// The kernel takes its time to stop the host once the carrier is gone: a second if it has looked after
+/// another link just before. What the host sends meanwhile waits in the TAP's queue, and is for nobody.
+#[test]
+fn vs14_what_is_sent_without_a_switch_does_not_appear_on_the_next() {
+    let Some((mut lab, em)) = managed_pair("poll_interval = 1", "") else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let wire = Sniffer::start(b, "eth0", "udp port 4791");
+    a.ok("ip link add other0 type veth peer name other1");
+    a.ok("ip link set other1 up");
+    let nobody = vesw(9, "").replace("*:1:*", "*:1:200");
+    em.reconfigure(|text| text.replace(&vesw(1, ""), &nobody));
+    em.reload();
+    eventually(SOON, "the switch to be left", || {
+        a.ok("ip link set other0 up");
+        a.ok("ip link set other0 down");
+        (a.show("vnic0")["vesw"] == 0).then_some(())
+    });
+    let stale = marked(a, b"none");
+    // It fails once the kernel has stopped the host.
+    let mut sending = a.start_frames("vnic0", 1000, &vec![stale.clone(); 50]);
+    sending.0.wait().expect("a child");
+    em.reconfigure(|text| text.replace(&nobody, &vesw(258, "")));
+    em.reload();
+    for host in [&*a, &*b] {
+        host.await_carrier("vnic0", true);
+        assert_eq!(host.show("vnic0")["vesw"], 258);
+    }
+    let fresh = marked(a, b"this");
+    eventually(SOON, "what is sent then", || {
+        a.send_frames("vnic0", 100, [&fresh]);
+        let heard = on_switch(&wire, 258);
+        heard.iter().any(|p| p.frame == fresh).then_some(())
+    });
+    let heard = on_switch(&wire, 258);
+    assert!(heard.iter().all(|packet| packet.frame != stale));
+    assert!(on_switch(&wire, 1).iter().all(|p| p.frame != stale));
+    a.reaches(b);
+}
+
+/// The host is told, as when a cable is put into another switch.
+#[test]
+fn vs14_a_move_to_another_switch_is_a_moment_without_carrier() {
+    let Some((mut lab, em)) = managed_pair("poll_interval = 1", "") else {
+        return;
+    };
+    let (a, b) = lab.two();
+    let mut monitor = a.follow("--json monitor");
+    monitor.await_object("the first event", |e| e["event"] == "watching");
+    em.reconfigure(|text| text.replace("id = 1", "id = 258"));
+    em.reload();
+    let changes = |wanted: usize| {
+        let of_carrier = |e: &Value| {
+            let event = e["event"].as_str()?;
+            let is_its = e["interface"] == "vnic0" && event.starts_with("carrier-");
+            is_its.then(|| event.to_owned())
+        };
+        let all: Vec<String> = monitor.objects().iter().filter_map(of_carrier).collect();
+        (all.len() >= wanted).then_some(all)
+    };
+    let seen = eventually(SOON, "the carrier to go and come", || changes(2));
+    assert_eq!(seen, ["carrier-off", "carrier-on"]);
+    a.reaches(b);
+    assert_eq!(a.show("vnic0")["vesw"], 258);
+    // What is no move is none to the host.
+    em.reconfigure(|text| text.replace("id = 258", "id = 258\neth_mtu = 1500"));
+    em.reload();
+    eventually(SOON, "the other limit", || {
+        (a.show("vnic0")["mtu_max"] == 1500).then_some(())
+    });
+    assert_eq!(changes(0).expect("a list").len(), 2);
+    monitor.end_by(Signal::INT);
+}
