@@ -293,7 +293,7 @@ impl Daemon {
                 Report::TapGone(id) if self.vnics.contains_key(&id) => self.forget_vnic(id),
                 Report::TapGone(id) => self.forget(id),
                 Report::Ethernet(id, event) => self.vnic_event(id, event),
-                Report::Management(datagram) => self.management_received(&datagram),
+                Report::Management(datagram, _) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
                 Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),

@@ -43,7 +43,7 @@ impl Daemon {
     /// A client is gone.
     pub(crate) fn close_stream(&mut self, stream: StreamId) {
         self.pingers.remove(stream);
-        self.management.remove(stream);
+        self.manager_gone(stream);
         let watched = !self.watchers.is_empty();
         self.watchers.remove(stream);
         if watched && self.watchers.is_empty() {

@@ -12,7 +12,7 @@ use fabric::Port;
 use crate::api::Moderation;
 use crate::config::PortName;
 use crate::datapath::{
-    Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot,
+    Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
     ThreadHandle, mailbox,
 };
 use crate::vnic::{Management, ManagementSettings};
@@ -138,8 +138,21 @@ impl PortRuntime {
         std::iter::from_fn(|| closed.recv_deadline(deadline).ok()).collect()
     }
 
-    /// Copies of all threads' counters; a thread that does not answer in time is left out.
+    /// Copies of all threads' counters, with or without all tables; a thread that does not answer in time
+    /// is left out.
     pub fn snapshots(&self, tables: bool) -> Vec<Snapshot> {
+        self.snapshots_with(match tables {
+            true => Tables::All,
+            false => Tables::None,
+        })
+    }
+
+    /// The same with the tables of one device.
+    pub fn snapshots_of(&self, id: DeviceId) -> Vec<Snapshot> {
+        self.snapshots_with(Tables::Of(id))
+    }
+
+    fn snapshots_with(&self, tables: Tables) -> Vec<Snapshot> {
         let (reply, answers) = unbounded();
         self.tell(|| Command::Snapshot {
             tables,

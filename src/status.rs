@@ -201,7 +201,7 @@ impl Daemon {
         at: usize,
     ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
         let parts: Vec<_> = self.ports[at]
-            .snapshots(true)
+            .snapshots_of(id)
             .into_iter()
             .flat_map(|s| s.devices)
             .filter(|d| d.id == id)

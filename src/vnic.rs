@@ -7,16 +7,22 @@ mod interface;
 mod lanes;
 mod management;
 mod mtu;
+mod recent;
+mod refused;
 mod switch;
 mod tally;
+mod touched;
 
 pub use alias::Alias;
 pub use clients::Clients;
 pub use interface::{Vnic, VnicSite, drawn};
 pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
-pub use switch::{default_lid, static_switch};
+pub use recent::RecentCounters;
+pub use refused::{News as RefusedNews, Refused};
+pub use switch::{default_lid, lid_of_another, static_switch};
 pub use tally::{Counted, Tally};
+pub use touched::Touched;
 
 use fabric::Gid;
 

@@ -21,6 +21,9 @@ use vnic::mad::{self, DIRECTORY_MAX, Header, MAD_MAX, Mad, NODE_PORTS_MAX};
 use vnic::table::{MAC_TABLE_ENTRIES, MacTable};
 use vnic::{Mac, Time};
 
+/// A switch that no port can be on.
+const FAILING: u16 = 0xfff;
+
 struct Interfaces {
     made: usize,
 }
@@ -39,12 +42,16 @@ impl Host for Interfaces {
         assert_ne!(mac, [0; 6]);
     }
 
-    fn configure(&mut self, _: u8, info: &VeswPortInfo) {
+    fn configure(&mut self, _: u8, info: &VeswPortInfo) -> Result<(), String> {
         assert!(info.vesw_id < 4096);
         if info.config_state == ConfigState::Forwarding {
             assert!(info.vesw_id != 0 && info.encap_slid.is_unicast());
             assert!((68..=981).contains(&info.eth_mtu));
         }
+        if info.vesw_id == FAILING {
+            return Err("no queue pair is left".to_owned());
+        }
+        Ok(())
     }
 
     fn set_table(&mut self, _: u8, table: Arc<MacTable>) {

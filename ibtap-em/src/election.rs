@@ -34,8 +34,9 @@ pub const OTHERS_MAX: usize = 32;
 /// The highest priority.
 pub const PRIORITY_MAX: u8 = 15;
 
-/// A lease in milliseconds is taken for at least, and at most, this: others' come from the network.
-const LEASE_MS: (u32, u32) = (300, 600_000);
+/// A lease in milliseconds is taken for at least, and at most, this: others' come from the network. The
+/// longest is what agents take for the longest.
+const LEASE_MS: (u32, u32) = (300, *vnic::agent::LEASES_MS.end() as u32);
 
 /// What the configuration says about it, and which one it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

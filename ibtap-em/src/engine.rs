@@ -247,7 +247,7 @@ impl Engine {
         };
         self.out.push_back(Outgoing {
             to: Destination::Group,
-            mad: request::Request::NodeInfo.encode(0),
+            mad: request::Request::NodeInfo(0).encode(0),
         });
     }
 

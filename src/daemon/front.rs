@@ -229,6 +229,7 @@ impl Daemon {
         behind
             .chain(self.next_vlan_tick())
             .chain(self.next_management_tick())
+            .chain(self.next_vnic_group_tick())
             .min()
     }
 
@@ -253,6 +254,7 @@ impl Daemon {
         }
         self.tick_vlans();
         self.tick_management();
+        self.tick_vnic_groups();
         for place in std::mem::take(&mut self.routes_changed) {
             let ids = self.devices_at(place).into_iter().collect();
             self.read_routes(place, &ids);

@@ -1,6 +1,8 @@
 //! VNICs in service: they come and go, and are found by what they are called.
 
 mod configure;
+mod events;
+mod groups;
 mod link;
 mod management;
 mod port;

@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use fabric::Gid;
 use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
-use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot};
+use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot, Place};
 use super::lane::Lane;
 use super::stats::{DeviceSnapshot, WorkerSnapshot};
 
@@ -82,10 +82,10 @@ pub enum Command {
     Echo(DeviceId, EchoRequest),
     /// Write an Ethernet frame to the TAP.
     ToTap(DeviceId, Box<[u8]>),
-    /// Copy the counters and, with `tables`, the neighbour and group tables.
+    /// Copy the counters of all devices, and the neighbour and group tables of some.
     Snapshot {
-        /// Whether to copy the tables too.
-        tables: bool,
+        /// Of which.
+        tables: Tables,
         /// Where to.
         reply: Sender<Snapshot>,
     },
@@ -128,6 +128,28 @@ pub struct Sibling {
     pub mtu: u32,
 }
 
+/// Whose tables are copied. One device may have a hundred thousand entries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tables {
+    /// Nobody's.
+    None,
+    /// Those of one device.
+    Of(DeviceId),
+    /// Everybody's.
+    All,
+}
+
+impl Tables {
+    /// Whether those of a device are.
+    pub fn has(self, id: DeviceId) -> bool {
+        match self {
+            Tables::None => false,
+            Tables::Of(one) => one == id,
+            Tables::All => true,
+        }
+    }
+}
+
 /// One data thread's answer to [`Command::Snapshot`].
 pub struct Snapshot {
     /// The thread's own counters.
@@ -147,8 +169,8 @@ pub enum Report {
     Event(DeviceId, Event, u64),
     /// A VNIC's core has news.
     Ethernet(DeviceId, vnic::port::Event),
-    /// A datagram arrived at an endpoint of management.
-    Management(Box<Datagram>),
+    /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
+    Management(Box<Datagram>, Place),
     /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
     /// thread, until [`Command::SetVlans`].
     Vlan(DeviceId, u16),

@@ -18,7 +18,7 @@ mod transmit;
 pub use command::{EthernetCommand, EthernetSibling};
 pub use handover::Handover;
 pub use lane::EthernetLane;
-pub use management::{Datagram, Management};
+pub use management::{Datagram, Management, Place};
 pub use receive::datagrams;
 pub use stats::{EthernetSnapshot, TapStats};
 pub use transmit::{Fate, frame};

@@ -20,7 +20,7 @@ mod train;
 mod transmit;
 mod wait;
 
-pub use command::{Command, DeviceId, Report, Sibling, Snapshot, VlanLane};
+pub use command::{Command, DeviceId, Report, Sibling, Snapshot, Tables, VlanLane};
 pub use ethernet::{
     Datagram, EthernetCommand, EthernetLane, EthernetSibling, EthernetSnapshot, TapStats,
 };

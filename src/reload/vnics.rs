@@ -166,8 +166,9 @@ impl Daemon {
             agent.set_managers(settings.managers.clone());
             agent.set_may_create(settings.vnic_create);
         }
-        if settings.vnic_create {
-            self.manage_port(at);
+        match settings.vnic_create {
+            true => self.manage_port(at),
+            false => self.close_unused_management(at),
         }
         let managers = match settings.managers.len() {
             0 => "any".to_owned(),

@@ -42,9 +42,9 @@ impl Clients {
         self.all.insert(stream, client);
     }
 
-    /// Forgets a client, if it is one of these.
-    pub fn remove(&mut self, stream: StreamId) {
-        self.all.remove(&stream);
+    /// Forgets a client, if it is one of these; gives the port that it managed over.
+    pub fn remove(&mut self, stream: StreamId) -> Option<PortName> {
+        self.all.remove(&stream).map(|client| client.port)
     }
 
     /// Whether somebody manages over a port.
@@ -197,7 +197,8 @@ mod tests {
         assert!(clients.are_on(&port("eth0")) && !clients.are_on(&port("eth1")));
         clients.port_closed(&port("eth0"));
         assert!(matches!(clients.next(A), Some(Streamed::Last(Err(_)))));
-        clients.remove(A);
+        assert_eq!(clients.remove(A), Some(port("eth0")));
         assert!(clients.next(A).is_none());
+        assert_eq!(clients.remove(A), None);
     }
 }

@@ -28,6 +28,11 @@ impl Vnic {
         group_mgid(info.pkey, info.fabric_id, info.vesw_id, lid)
     }
 
+    /// Why the group of its switch could not be joined.
+    pub fn misses_group(&self) -> Option<&str> {
+        self.refused.why(self.group()?)
+    }
+
     /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
     /// here listens to. None while it is down or does not forward.
     pub fn wanted_groups(&self) -> BTreeSet<Gid> {

@@ -15,7 +15,7 @@ use vnic::table::MacTable;
 use vnic::{Lid, Mac};
 
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
-use super::{Alias, Tally};
+use super::{Alias, Refused, Tally};
 use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
@@ -40,8 +40,8 @@ pub struct Vnic {
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
     pub made_by_manager: bool,
-    /// What a manager wanted of it last could not be done.
-    pub failed: bool,
+    /// Why what a manager wanted of it last could not be done.
+    pub failed: Option<String>,
     /// The interface's name now.
     pub name: String,
     /// Its interface index.
@@ -81,8 +81,8 @@ pub struct Vnic {
     pub allmulti: bool,
     /// Groups attached.
     pub joined: BTreeSet<Gid>,
-    /// That some could not be attached was told.
-    pub told_refused: bool,
+    /// Those that could not be attached.
+    pub refused: Refused,
     /// VNICs of this daemon on the same switch, as last told.
     pub siblings: Arc<[EthernetSibling]>,
     /// MACs behind the interface, as last told by the data threads.
@@ -125,7 +125,7 @@ impl Vnic {
             at,
             spec: spec.clone(),
             made_by_manager: false,
-            failed: false,
+            failed: None,
             name: opened.name,
             ifindex: opened.tap.ifindex(),
             place: Place::HOME,
@@ -146,7 +146,7 @@ impl Vnic {
             stacked: false,
             allmulti: false,
             joined: BTreeSet::new(),
-            told_refused: false,
+            refused: Refused::default(),
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
@@ -318,7 +318,7 @@ impl Vnic {
 
     /// Whether its frames can be carried on the switch that a manager has put it on.
     pub fn is_ready(&self) -> bool {
-        !self.failed && self.endpoint.is_none_or(|e| e.pkey.is_some())
+        self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.misses_group().is_none()
     }
 
     /// The Q_Key of its switch.

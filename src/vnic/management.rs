@@ -1,7 +1,7 @@
 //! The management of the VNICs of one port, as the control thread keeps it: an endpoint, an agent, and the
 //! messages that go through them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use fabric::port::UdEndpoint;
 use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn, UdInit};
@@ -9,7 +9,8 @@ use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
-use super::{ManagementSettings, drawn, now};
+use super::refused::News;
+use super::{ManagementSettings, RecentCounters, Refused, drawn, now};
 use crate::api::{Counters, ManagementPort};
 use crate::datapath::{Command, DeviceId, Mailbox};
 
@@ -30,11 +31,17 @@ pub struct Management {
     pub endpoint: UdEndpoint,
     /// The agent; not while it handles a request.
     pub agent: Option<Agent>,
+    /// There was news of its interfaces meanwhile, which it is to be told afterwards.
+    pub stale: bool,
     /// Messages from this port to this port, which need no fabric.
     pub loopback: VecDeque<(Address, Vec<u8>)>,
+    /// Counters that were read for managers.
+    pub recent: RecentCounters,
     /// Where clients were told that it is.
     pub told: Option<ManagementPort>,
     joined: bool,
+    /// Whether its group was refused.
+    pub refused: Refused,
     splitter: Splitter,
     reassembler: Reassembler,
 }
@@ -74,9 +81,12 @@ impl Management {
             id,
             endpoint,
             agent: Some(Agent::new(now(), config)),
+            stale: false,
             loopback: VecDeque::new(),
+            recent: RecentCounters::default(),
             told: None,
             joined: false,
+            refused: Refused::default(),
             splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),
             reassembler: Reassembler::default(),
         };
@@ -84,18 +94,34 @@ impl Management {
         Ok(management)
     }
 
-    /// Joins the group of all agents and managers, if it can be.
-    fn join(&mut self, port: &mut dyn Port) {
-        if self.joined || self.endpoint.pkey.is_none() {
+    /// Joins the group of all agents and managers, if it can be, and if it is time to try.
+    pub fn join(&mut self, port: &mut dyn Port) {
+        let mgid = management_mgid(PKEY);
+        let wanted: BTreeSet<Gid> = self.endpoint.pkey.iter().map(|_| mgid).collect();
+        let joined: BTreeSet<Gid> = self.joined.then_some(mgid).into_iter().collect();
+        let now = now();
+        let new = self.refused.to_join(now, &wanted, &joined);
+        if new.is_empty() {
             return;
         }
-        match port.attach(self.endpoint.id, management_mgid(PKEY)) {
-            Ok(()) => self.joined = true,
-            Err(e) => log::warn!(
-                "{}: VNIC management cannot join its multicast group: {e}",
-                port.attributes().name
-            ),
+        let attached = port.attach(self.endpoint.id, mgid);
+        self.joined = attached.is_ok();
+        let failed = attached.err().map(|e| (mgid, e.to_string()));
+        let name = port.attributes().name;
+        match self.refused.tried(now, &new, failed.into_iter().collect()) {
+            Some(News::Refused(_, why)) => {
+                log::warn!("{name}: VNIC management cannot join its multicast group: {why}");
+            }
+            Some(News::Over) => {
+                log::info!("{name}: VNIC management has joined its multicast group")
+            }
+            None => {}
         }
+    }
+
+    /// Why it is not in the group of all agents and managers, and so hears of none.
+    pub fn misses_group(&self) -> Option<&str> {
+        self.refused.why(management_mgid(PKEY))
     }
 
     /// Follows the port: its partition, its queue pairs, its packets' size.

@@ -62,6 +62,24 @@ pub fn static_switch(
     (info, directory)
 }
 
+/// Why a manager's LID cannot be: a VNIC of this port that the configuration puts on the same switch has
+/// it, and each would take the other's packets. `configured` are those, by name.
+#[must_use]
+pub fn lid_of_another<'v>(
+    mut configured: impl Iterator<Item = (&'v str, &'v VeswPortInfo)>,
+    wanted: &VeswPortInfo,
+) -> Option<String> {
+    let place = |i: &VeswPortInfo| (i.pkey.full(), i.fabric_id, i.vesw_id, i.encap_slid);
+    if wanted.vesw_id == 0 || wanted.encap_slid == Lid::NONE {
+        return None;
+    }
+    let (name, _) = configured.find(|(_, info)| place(info) == place(wanted))?;
+    Some(format!(
+        "the LID {} is that of {name}, which the configuration of this node has put on that switch",
+        wanted.encap_slid
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -104,5 +122,45 @@ mod tests {
         assert_eq!(info.base_mac_addr, [2, 0, 0, 0, 0, 9]);
         assert!(directory.closed);
         assert_eq!(directory.nodes[&Lid::new(6)].qpn.get(), 0);
+    }
+
+    #[test]
+    fn a_manager_may_not_give_the_lid_of_a_configured_vnic_of_the_same_switch() {
+        let mut switch = SwitchConfig::new(7);
+        switch.lid = Some(Lid::new(5));
+        let guid = Guid([2, 0, 0, 0xff, 0xfe, 0, 0, 1]);
+        let (own, _) = static_switch(&switch, guid, 3, 4053);
+        let refused = |wanted: &VeswPortInfo| lid_of_another([("lan0", &own)].into_iter(), wanted);
+        let said = refused(&own).unwrap();
+        assert!(said.contains("0x000005") && said.contains("lan0"), "{said}");
+        let limited = VeswPortInfo {
+            pkey: fabric::PKey::new(own.pkey.get() & 0x7fff),
+            ..own.clone()
+        };
+        assert!(
+            refused(&limited).is_some(),
+            "a limited member is of the same partition"
+        );
+        for other in [
+            VeswPortInfo {
+                encap_slid: Lid::new(6),
+                ..own.clone()
+            },
+            VeswPortInfo {
+                vesw_id: 8,
+                ..own.clone()
+            },
+            VeswPortInfo {
+                fabric_id: 1,
+                ..own.clone()
+            },
+            VeswPortInfo {
+                pkey: fabric::PKey::new(0x8001),
+                ..own.clone()
+            },
+            VeswPortInfo::default(),
+        ] {
+            assert_eq!(refused(&other), None);
+        }
     }
 }

@@ -6,38 +6,41 @@
 //! forgets it, and the manager sees that by the digests, which are 0 then.
 
 mod announce;
+mod counts;
 mod directory;
 mod event;
+mod host;
 mod link;
 mod mac_list;
 mod owner;
 mod random;
+mod refusals;
 mod requests;
 mod trap;
 mod validate;
 mod vport;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use fabric::{Gid, Guid, Qpn};
 
+use crate::Time;
 use crate::attribute::{NodeInfo, VeswPortInfo, WantedPort};
 use crate::carriage::Address;
-use crate::counters::Counters;
-use crate::directory::{Directory, NodeAddress};
+use crate::directory::NodeAddress;
 use crate::mad::{self, ClassPortInfo, Header, Mad, attribute, method};
-use crate::table::MacTable;
-use crate::{Mac, Time};
 
+pub use counts::AgentCounts;
 pub use event::Event;
+pub use host::{Host, MTU_MIN, NewPort, mtu_limit};
 pub use mac_list::list_digest;
-pub use owner::Owner;
+pub use owner::{LEASES_MS, Owner};
 pub use validate::Invalid;
 
 use announce::Announcements;
-use owner::{Change, Ownership};
+use owner::{Change, Ownership, Sender};
 use random::Random;
+use refusals::Refusals;
 use vport::Vport;
 
 /// Events that wait to be fetched; what comes when there are so many is left out.
@@ -66,66 +69,6 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// A virtual port that the host has, or has made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NewPort {
-    /// Its interface's name.
-    pub name: String,
-    /// Its queue pair; 0 while it has none.
-    pub qpn: Qpn,
-    /// Its interface's address.
-    pub mac: Mac,
-}
-
-/// Who has the interfaces. All calls are about a virtual port by its index.
-pub trait Host {
-    /// Makes a virtual port that nobody has named.
-    ///
-    /// # Errors
-    /// Why it cannot, for people.
-    fn create(&mut self, index: u8) -> Result<NewPort, String>;
-
-    /// Whether something on this node speaks against what a manager wants, that the agent does not know
-    /// of: why, for people.
-    fn refuse(&self, index: u8, info: &VeswPortInfo) -> Option<String> {
-        let _ = (index, info);
-        None
-    }
-
-    /// The manager gives the interface another address than before. An address that an administrator
-    /// has given it stays until this is called.
-    fn set_mac(&mut self, index: u8, mac: Mac);
-
-    /// The manager has changed something in this. [`mtu_limit`] says what MTUs the interface may have; a
-    /// larger one shrinks to that, a smaller one stays.
-    fn configure(&mut self, index: u8, info: &VeswPortInfo);
-
-    /// The MAC table is another one.
-    fn set_table(&mut self, index: u8, table: Arc<MacTable>);
-
-    /// Where the members of the switch are has been told anew, and completely.
-    fn set_directory(&mut self, index: u8, directory: Arc<Directory>);
-
-    /// The port is in no switch any longer: it has neither table nor directory, and its interface stays.
-    fn delete(&mut self, index: u8);
-
-    /// The port's counters.
-    fn counters(&mut self, index: u8) -> Counters;
-}
-
-/// The largest MTU that an interface may have (kernel opa_vnic_netdev.c, `opa_vnic_process_vema_config`).
-#[must_use]
-pub const fn mtu_limit(info: &VeswPortInfo) -> u16 {
-    if info.eth_mtu < MTU_MIN {
-        MTU_MIN
-    } else {
-        info.eth_mtu
-    }
-}
-
-/// The least MTU of an Ethernet interface (ETH_MIN_MTU).
-pub const MTU_MIN: u16 = 68;
-
 /// Where something is to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination {
@@ -144,53 +87,6 @@ pub struct Transmit {
     pub mad: Vec<u8>,
 }
 
-/// What an agent has counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AgentCounts {
-    /// Requests.
-    pub requests: u64,
-    /// Datagrams that are none of this class.
-    pub malformed: u64,
-    /// Requests and announcements of who may not manage.
-    pub not_manager: u64,
-    /// Sets of a manager while another one manages.
-    pub not_owner: u64,
-    /// Requests with an invalid value.
-    pub invalid: u64,
-    /// Requests for what there is not.
-    pub unsupported: u64,
-    /// Requests that came to all, and are for one.
-    pub to_all: u64,
-    /// Traps sent.
-    pub traps: u64,
-    /// Traps not sent at once: there were five in the last second, or too many wait.
-    pub traps_suppressed: u64,
-    /// Traps not sent since no manager wants them.
-    pub traps_unwanted: u64,
-    /// Announcements sent.
-    pub announcements: u64,
-}
-
-impl AgentCounts {
-    /// Names and values.
-    #[must_use]
-    pub const fn named(&self) -> [(&'static str, u64); 11] {
-        [
-            ("requests", self.requests),
-            ("malformed", self.malformed),
-            ("not_manager", self.not_manager),
-            ("not_owner", self.not_owner),
-            ("invalid", self.invalid),
-            ("unsupported", self.unsupported),
-            ("to_all", self.to_all),
-            ("traps", self.traps),
-            ("traps_suppressed", self.traps_suppressed),
-            ("traps_unwanted", self.traps_unwanted),
-            ("announcements", self.announcements),
-        ]
-    }
-}
-
 /// The agent of one fabric port.
 pub struct Agent {
     config: Config,
@@ -204,8 +100,7 @@ pub struct Agent {
     next_tid: u64,
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
-    /// The last refusal of each virtual port, which a manager may bring about again and again.
-    refusals: BTreeMap<u8, Event>,
+    refusals: Refusals,
     counts: AgentCounts,
 }
 
@@ -227,7 +122,7 @@ impl Agent {
             next_tid: 1,
             outbox: VecDeque::new(),
             events: VecDeque::new(),
-            refusals: BTreeMap::new(),
+            refusals: Refusals::default(),
             counts: AgentCounts::default(),
         }
     }
@@ -277,7 +172,7 @@ impl Agent {
         let header = Header::new(method::SEND, attribute::NODE_INFO, 0, self.tid());
         Some(Transmit {
             to: Destination::Group,
-            mad: mad::write(&header, &self.node_info()),
+            mad: mad::write(&header, &self.node_info(0)),
         })
     }
 
@@ -320,21 +215,25 @@ impl Agent {
         self.vports.get(&index).map(|vport| &vport.info)
     }
 
-    /// What it says of itself.
+    /// What it says of itself, with the virtual ports from this index on, as many as fit.
     #[must_use]
-    pub fn node_info(&self) -> NodeInfo {
+    pub fn node_info(&self, first: u8) -> NodeInfo {
         let wanted = |(index, vport): (&u8, &Vport)| WantedPort {
             index: *index,
             name: vport.name.clone(),
             qpn: vport.qpn,
         };
+        let from = || self.vports.range(first..);
+        let next = from().nth(mad::NODE_PORTS_PAGE);
         NodeInfo {
             guid: self.config.guid,
             incarnation: self.config.incarnation,
             port: self.config.port,
             payload_max: self.config.payload_max,
             description: self.config.description.clone(),
-            ports: self.vports.iter().map(wanted).collect(),
+            first,
+            next: next.map_or(0, |(index, _)| *index),
+            ports: from().take(mad::NODE_PORTS_PAGE).map(wanted).collect(),
         }
     }
 
@@ -409,14 +308,6 @@ impl Agent {
         }
     }
 
-    /// Tells of a refusal, unless it is the same as the last one of its virtual port.
-    fn tell_refusal(&mut self, index: u8, event: Event) {
-        if self.refusals.get(&index) != Some(&event) {
-            self.refusals.insert(index, event.clone());
-            self.tell(event);
-        }
-    }
-
     /// Whether it may manage; counts it if not, and tells once.
     fn is_manager(&mut self, from: Address) -> bool {
         if self.ownership.may_manage(from.gid) {
@@ -436,7 +327,8 @@ impl Agent {
         match mad.attribute::<crate::attribute::ManagerInfo>() {
             Ok(info) => {
                 let gid = from.gid;
-                match self.ownership.announced(now, from, &info) {
+                let sender = Sender::of(from, &mad.header);
+                match self.ownership.announced(now, sender, &info) {
                     Change::None => {}
                     Change::Released => self.tell(Event::Released { gid }),
                     Change::Regained => self.tell(Event::Owned { gid }),

@@ -1,6 +1,8 @@
 //! What the attributes of VNIC management say. Their layouts on the wire are those of
 //! kernel drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.h, big-endian.
 
+use std::ops::RangeInclusive;
+
 use fabric::{Gid, Guid, PKey, Qpn};
 
 use crate::directory::NodeAddress;
@@ -143,7 +145,8 @@ pub struct LidDirectory {
     pub entries: Vec<(Lid, NodeAddress)>,
 }
 
-/// NodeInfo (0x0031, ours): an agent, as it answers Get and announces itself in the management group.
+/// NodeInfo (0x0031, ours): an agent, as it answers Get and announces itself in the management group. It
+/// has as many of its virtual ports as fit, in the order of their indexes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeInfo {
     /// The port's GUID.
@@ -156,8 +159,21 @@ pub struct NodeInfo {
     pub payload_max: u16,
     /// Its name for people, UTF-8, up to 64 bytes on the wire: the host's name.
     pub description: String,
-    /// The virtual ports that it wants to have.
+    /// The lowest index that this tells of.
+    pub first: u8,
+    /// The index of the next virtual port, which this does not tell of; 0: there is none.
+    pub next: u8,
+    /// The virtual ports that it wants to have, of these indexes.
     pub ports: Vec<WantedPort>,
+}
+
+impl NodeInfo {
+    /// The indexes that it tells of: a virtual port of one of these that is not among its own is none.
+    #[must_use]
+    pub const fn told(&self) -> RangeInclusive<u8> {
+        // 0 is below no index: without a next one it is up to the last.
+        self.first..=self.next.wrapping_sub(1)
+    }
 }
 
 /// A virtual port that a node's administrator has named, or that a manager has made.

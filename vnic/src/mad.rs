@@ -28,7 +28,7 @@ pub use lid_directory::{DIRECTORY_MAX, LID_DIRECTORY_PAGE, LidDirectoryQuery};
 pub use mac_entries::{MAC_ENTRIES_PAGE, MacEntries, MacEntriesQuery};
 pub use mac_list::{MAC_LIST_PAGE, MacList, MacListQuery};
 pub use names::{attribute_name, method_name, status_name};
-pub use node_info::{DESCRIPTION_MAX, NODE_PORTS_MAX};
+pub use node_info::{DESCRIPTION_MAX, NODE_PORTS_MAX, NODE_PORTS_PAGE};
 pub use notice::{Notice, TrapKind};
 
 /// Bytes of the header, the vendor's identifier included.

@@ -8,6 +8,7 @@ use ibtap::api::LogLevel;
 use serde::Deserialize;
 use toml::Spanned;
 use vnic::Lid;
+use vnic::agent::LEASES_MS;
 use vnic::attribute::ServiceClasses;
 
 use super::values::{Written, mac_range, number, text, unicast_mac};
@@ -130,6 +131,9 @@ struct Sc {
     pcp_multicast: Option<Spanned<Vec<Written>>>,
 }
 
+/// The longest lease in seconds.
+const LEASE_MAX: i64 = (*LEASES_MS.end() / 1000) as i64;
+
 /// Reads the text and checks it.
 pub(super) fn parse(text: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text)?;
@@ -163,9 +167,11 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
         );
         return Err(Fault::at(written, what));
     }
-    let seconds = |key, written: &Option<Written>, default: u64| {
-        Ok::<u64, Fault>(optional(key, written, 1..=86_400, default / 1000)? * 1000)
+    let seconds_to = |most: i64, key, written: &Option<Written>, default: u64| {
+        Ok::<u64, Fault>(optional(key, written, 1..=most, default / 1000)? * 1000)
     };
+    let seconds =
+        |key, written: &Option<Written>, default: u64| seconds_to(86_400, key, written, default);
     let path = |key, written: &Option<Written>, default: PathBuf| match written {
         Some(written) => text(key, written).map(PathBuf::from),
         None => Ok(default),
@@ -174,7 +180,8 @@ fn manager(raw: &Em) -> Result<ManagerConfig, Fault> {
         priority,
         elevated_priority: elevated,
         poll_interval: seconds("poll_interval", &raw.poll_interval, default.poll_interval)?,
-        lease: seconds("lease", &raw.lease, default.lease)?,
+        // Agents hold to nobody for longer.
+        lease: seconds_to(LEASE_MAX, "lease", &raw.lease, default.lease)?,
         grace: seconds("grace", &raw.grace, default.grace)?,
         state_dir: path("state_dir", &raw.state_dir, default.state_dir)?,
         socket: path("socket", &raw.socket, default.socket)?,

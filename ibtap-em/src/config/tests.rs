@@ -206,3 +206,23 @@ fn a_high_priority_alone_is_its_own_elevated_one() {
     let config = parse("[em]\npriority = 12\n").unwrap();
     assert_eq!(config.em.elevated_priority, 12);
 }
+
+/// Agents hold to a manager for five minutes at most, so that a longer lease would promise what is not.
+#[test]
+fn a_lease_is_one_that_agents_hold_to() {
+    for (lease, right) in [(0, false), (1, true), (300, true), (301, false)] {
+        let parsed = parse(&format!("[em]\nlease = {lease}\n"));
+        match right {
+            true => assert_eq!(parsed.unwrap().em.lease, lease * 1000),
+            false => {
+                let error = parsed.unwrap_err();
+                assert!(
+                    error.contains(&format!(
+                        "t.toml:2:9: lease = {lease} is not a number from 1 to 300"
+                    )),
+                    "{error}"
+                );
+            }
+        }
+    }
+}

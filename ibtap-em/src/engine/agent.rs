@@ -67,6 +67,8 @@ pub(super) struct Agent {
     pub(super) silent: bool,
     pub(super) next_poll: Time,
     pub(super) poll_due: bool,
+    /// From which virtual port on it is asked next who it is.
+    pub(super) page: u8,
     pub(super) class_port: Option<ClassPortInfo>,
     /// When it may be asked again to send traps to this manager, which it has refused.
     pub(super) traps_again: Option<Time>,
@@ -89,6 +91,7 @@ impl Agent {
             silent: false,
             next_poll: now,
             poll_due: false,
+            page: 0,
             class_port: None,
             traps_again: None,
             busy: None,
@@ -118,6 +121,7 @@ impl Agent {
     /// All of it is looked at again.
     pub(super) fn audit(&mut self, now: Time) {
         self.poll_due = true;
+        self.page = 0;
         self.class_port = None;
         for vport in self.ports.values_mut() {
             vport.info_due = true;

@@ -58,7 +58,7 @@ impl Engine {
             return Err(Failure::Refused(code));
         }
         match request {
-            Request::NodeInfo => {
+            Request::NodeInfo(_) => {
                 let info = read::<NodeInfo>(mad)?;
                 self.hear_node(now, from, &info);
             }
@@ -210,9 +210,10 @@ impl Engine {
         };
         let what = vnic::mad::attribute_name(request.attribute()).unwrap_or_default();
         match request {
-            Request::NodeInfo => {
+            Request::NodeInfo(_) => {
                 if let Some(agent) = self.agents.get_mut(&key) {
                     agent.poll_due = false;
+                    agent.page = 0;
                 }
             }
             Request::GetClassPortInfo => {

@@ -138,7 +138,9 @@ impl Engine {
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
-        agent.poll_due = false;
+        // What is left of its ports is asked for.
+        agent.page = info.next;
+        agent.poll_due = info.next != 0;
         if agent.payload_max != info.payload_max || agent.description != info.description {
             agent.payload_max = info.payload_max;
             agent.description.clone_from(&info.description);
@@ -153,14 +155,17 @@ impl Engine {
                 vport.again = None;
             }
         }
-        for (index, vport) in &mut agent.ports {
+        for (index, vport) in agent.ports.range_mut(info.told()) {
             if !info.ports.iter().any(|wanted| wanted.index == *index) {
                 vport.interface = None;
                 vport.qpn = None;
             }
         }
-        self.match_ports(now, key);
-        self.follow_node(now, key);
+        // Who was not told of yet is not gone.
+        if info.next == 0 {
+            self.match_ports(now, key);
+            self.follow_node(now, key);
+        }
         self.touch(key);
     }
 

@@ -22,7 +22,7 @@ impl Engine {
             return Some(Request::GetCounters(index, kind, inquiry));
         }
         if agent.poll_due {
-            return Some(Request::NodeInfo);
+            return Some(Request::NodeInfo(agent.page));
         }
         let Some(class_port) = agent.class_port else {
             return Some(Request::GetClassPortInfo);

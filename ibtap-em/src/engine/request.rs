@@ -34,7 +34,8 @@ pub(super) enum CounterKind {
 /// A request to an agent, or about one of its virtual ports, whose index comes first.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) enum Request {
-    NodeInfo,
+    /// From this virtual port on.
+    NodeInfo(u8),
     GetClassPortInfo,
     SetTraps(ClassPortInfo, Endpoint),
     GetInfo(u8),
@@ -54,7 +55,7 @@ pub(super) enum Request {
 impl Request {
     pub(super) const fn attribute(&self) -> u16 {
         match self {
-            Request::NodeInfo => attribute::NODE_INFO,
+            Request::NodeInfo(_) => attribute::NODE_INFO,
             Request::GetClassPortInfo | Request::SetTraps(..) => attribute::CLASS_PORT_INFO,
             Request::GetInfo(_) | Request::SetInfo(..) => attribute::VESW_PORT_INFO,
             Request::Delete(_) => attribute::DELETE_VESW,
@@ -70,7 +71,9 @@ impl Request {
     /// The virtual port that it is about.
     pub(super) const fn index(&self) -> Option<u8> {
         Some(match self {
-            Request::NodeInfo | Request::GetClassPortInfo | Request::SetTraps(..) => return None,
+            Request::NodeInfo(_) | Request::GetClassPortInfo | Request::SetTraps(..) => {
+                return None;
+            }
             Request::GetInfo(index)
             | Request::SetInfo(index, _)
             | Request::Delete(index)
@@ -84,7 +87,10 @@ impl Request {
     }
 
     pub(super) fn modifier(&self) -> u32 {
-        self.index().unwrap_or_default().into()
+        match self {
+            Request::NodeInfo(first) => (*first).into(),
+            _ => self.index().unwrap_or_default().into(),
+        }
     }
 
     /// Whether it changes something.
@@ -131,7 +137,7 @@ impl Request {
                     count: 0,
                 },
             ),
-            Request::NodeInfo
+            Request::NodeInfo(_)
             | Request::GetClassPortInfo
             | Request::GetInfo(_)
             | Request::Delete(_)

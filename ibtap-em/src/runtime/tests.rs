@@ -361,3 +361,47 @@ fn managers_that_the_configuration_does_not_name_are_ignored() {
     assert_eq!(status.managers[0].gid, gid(3));
     assert_eq!(status.counters.get("strangers"), Some(2));
 }
+
+/// By the upper half of their transaction ids agents know that its requests and its announcements are of
+/// one manager, and those of another one behind the same queue pair are not.
+#[test]
+fn requests_and_announcements_have_one_mark() {
+    use crate::engine::Engine;
+    use vnic::attribute::NodeInfo;
+
+    let seed = 0xdead_beef_7777_1234_u64;
+    let config = Config::parse("[[vesw]]\nname = \"a\"\nid = 1\nmembers = [\"*\"]\n", "t").unwrap();
+    let engine = Engine::new(config, State::default(), seed as u32);
+    let mut runtime = Runtime::new(engine, candidate(1), vec![], seed);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let node = NodeInfo {
+        guid: fabric::Guid([2; 8]),
+        incarnation: 1,
+        port: 1,
+        payload_max: 4096,
+        description: "node2".into(),
+        first: 0,
+        next: 0,
+        ports: Vec::new(),
+    };
+    let header = Header::new(method::SEND, mad::attribute::NODE_INFO, 0, 1);
+    let mad = mad::write(&header, &node);
+    runtime.arrived(Time(0), Arrival::Received { from: from(2), mad });
+    let (mut announced, mut asked) = (0, 0);
+    for now in (0..900).step_by(5) {
+        runtime.advance(Time(now));
+        while let Some(message) = runtime.poll_transmit(Time(now)) {
+            let header = Mad::parse(&message.mad).unwrap().header;
+            let mark = header.transaction_id.get() >> 32;
+            match (header.method, message.to) {
+                (method::SEND, _) => announced += 1,
+                (_, Destination::Agent(_)) => asked += 1,
+                // A question to all is nobody's in particular.
+                (_, Destination::Group) => continue,
+            }
+            assert_eq!(mark, 0x7777_1234, "{header:?}");
+        }
+        let _ = runtime.engine.take_unsaved(Time(now));
+    }
+    assert!(announced > 0 && asked > 0, "{announced} {asked}");
+}

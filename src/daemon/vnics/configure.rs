@@ -132,6 +132,7 @@ impl Daemon {
         };
         let port = &mut self.ports[vnic.at];
         vnic.joined.clear();
+        vnic.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         vnic.guests.clear();
         vnic.siblings = Arc::default();
@@ -180,42 +181,6 @@ impl Daemon {
                 log::warn!("{}: cannot set the alias: {e}", vnic.name);
             }
         });
-    }
-
-    /// Attaches and detaches so that the VNIC's groups are those of its switch.
-    pub(in crate::daemon) fn sync_vnic_groups(&mut self, id: DeviceId) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
-            return;
-        };
-        let wanted = vnic.wanted_groups();
-        let Some(endpoint) = vnic.endpoint.filter(|_| wanted != vnic.joined) else {
-            return;
-        };
-        let new: Vec<_> = wanted.difference(&vnic.joined).copied().collect();
-        let gone: Vec<_> = vnic.joined.difference(&wanted).copied().collect();
-        let port = &mut self.ports[vnic.at].port;
-        let refused = match port.change_groups(endpoint.id, &new, &gone) {
-            Ok(refused) => refused,
-            Err(e) => {
-                log::warn!("{}: cannot change its multicast groups: {e}", vnic.name);
-                return;
-            }
-        };
-        vnic.joined = wanted;
-        for (group, e) in refused {
-            vnic.joined.remove(&group);
-            if !std::mem::replace(&mut vnic.told_refused, true) {
-                log::warn!("{}: multicast join failed for {group}: {e}", vnic.name);
-            }
-        }
-        for mgid in gone {
-            let left = Happening::GroupLeft { mgid };
-            self.watchers.tell(vnic.subject(), left);
-        }
-        for mgid in new.into_iter().filter(|group| vnic.joined.contains(group)) {
-            let joined = Happening::GroupJoined { mgid };
-            self.watchers.tell(vnic.subject(), joined);
-        }
     }
 
     /// Tells the data threads which VNICs of a switch reach each other without the wire, where that has

@@ -5,11 +5,12 @@ use fabric::{EndpointId, PortEvent, PortState};
 use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand};
-use crate::vnic::{Vnic, carried_mtu, mtu_of};
+use crate::vnic::{Management, Vnic, carried_mtu, mtu_of};
 
 impl Daemon {
     /// A port has news.
     pub(in crate::daemon) fn vnic_port_event(&mut self, at: usize, event: &PortEvent) {
+        self.hurry_vnic_groups(at);
         match event {
             PortEvent::Active | PortEvent::Down(_) | PortEvent::Removed => {
                 self.set_vnic_carriers(at);
@@ -31,7 +32,10 @@ impl Daemon {
             return Some(why.unwrap_or_else(|| "its port is down".into()));
         }
         if !vnic.is_on_switch() {
-            return Some("it waits for an Ethernet Manager to say on which switch it is".into());
+            return Some(match &vnic.failed {
+                Some(why) => format!("what its Ethernet Manager wants cannot be done: {why}"),
+                None => self.waits_for_manager(vnic.at),
+            });
         }
         if vnic.endpoint.is_none_or(|e| e.pkey.is_none()) {
             return Some(format!(
@@ -40,7 +44,24 @@ impl Daemon {
             ));
         }
         let state = crate::api::VnicState::from(vnic.info.config_state);
-        (!vnic.is_to_forward()).then(|| format!("its Ethernet Manager has it in the state {state}"))
+        if !vnic.is_to_forward() {
+            return Some(format!("its Ethernet Manager has it in the state {state}"));
+        }
+        let why = vnic.misses_group()?;
+        Some(format!(
+            "it cannot join the multicast group of its switch, and tries again: {why}"
+        ))
+    }
+
+    fn waits_for_manager(&self, at: usize) -> String {
+        let waits = "it waits for an Ethernet Manager to say on which switch it is";
+        let management = self.ports[at].management.as_ref();
+        match management.and_then(Management::misses_group) {
+            Some(why) => {
+                format!("{waits}, and cannot join the multicast group of management: {why}")
+            }
+            None => waits.into(),
+        }
     }
 
     /// Gives the VNICs of a port their carrier, or takes it.

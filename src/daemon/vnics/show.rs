@@ -87,9 +87,14 @@ impl Daemon {
         }
     }
 
-    /// A VNIC's counters.
-    pub(in crate::daemon) fn vnic_counters(&self, vnic: &Vnic) -> vnic::counters::Counters {
-        counted(vnic, &self.ports[vnic.at].snapshots(false)).0
+    /// The counters of a port's VNICs.
+    pub(in crate::daemon) fn vnic_counters_on(
+        &self,
+        at: usize,
+    ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
+        let snapshots = self.ports[at].snapshots(false);
+        let on_port = self.vnics.values().filter(|v| v.at == at);
+        on_port.map(|v| (v.id, counted(v, &snapshots).0)).collect()
     }
 
     /// The counters of VNICs.
@@ -127,7 +132,7 @@ impl Daemon {
     /// As [`Daemon::vnic_named`]; [`ApiError::Busy`] where the data threads do not answer.
     pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
         let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots(true);
+        let snapshots = self.ports[v.at].snapshots_of(v.id);
         if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
             return Err(ApiError::Busy);
         }
@@ -182,7 +187,7 @@ impl Daemon {
     /// As [`Daemon::vnic_macs`].
     pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
         let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots(true);
+        let snapshots = self.ports[v.at].snapshots_of(v.id);
         if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
             return Err(ApiError::Busy);
         }

@@ -2,6 +2,8 @@
 //! answers them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fabric::{EndpointId, Gid, QKey, Qpn, UdDestination, UdReceived, Worker};
 use foldhash::fast::RandomState;
@@ -12,6 +14,20 @@ use super::super::train::{OpenTrain, Pushed, Single, To};
 
 /// Datagrams of one batch that are kept; more are lost and counted.
 const BATCH_MAX: usize = 64;
+
+/// Datagrams that wait for the control thread; more are lost and counted. Whoever knows the Q_Key may send
+/// as many as he likes.
+const WAITING_MAX: usize = 512;
+
+/// The place of a datagram among those that wait for the control thread, free when this is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A datagram of management.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +50,8 @@ pub struct Management {
     by_endpoint: HashMap<EndpointId, DeviceId, RandomState>,
     endpoints: HashMap<DeviceId, Endpoint, RandomState>,
     arrived: Vec<Datagram>,
+    /// How many wait for the control thread.
+    waiting: Arc<AtomicUsize>,
     /// Datagrams that were not kept, or not sent.
     lost: u64,
 }
@@ -104,6 +122,16 @@ impl Management {
     /// What was kept.
     pub fn take(&mut self) -> Vec<Datagram> {
         std::mem::take(&mut self.arrived)
+    }
+
+    /// A place for a datagram to wait for the control thread, if there is one.
+    pub fn wait(&self) -> Option<Place> {
+        // Nobody else adds to it.
+        if self.waiting.load(Ordering::Relaxed) >= WAITING_MAX {
+            return None;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Some(Place(Arc::clone(&self.waiting)))
     }
 
     /// Sends one datagram; it is lost if the fabric has no room.

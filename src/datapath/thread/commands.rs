@@ -7,7 +7,7 @@ use crossbeam_channel::Sender;
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
 
-use super::super::command::{Command, DeviceId, Report, Snapshot};
+use super::super::command::{Command, DeviceId, Report, Snapshot, Tables};
 use super::super::ethernet::EthernetSnapshot;
 use super::super::lane::Lane;
 use super::super::receive;
@@ -250,26 +250,26 @@ impl DataThread {
         }
     }
 
-    fn snapshot(&mut self, now: Time, tables: bool) -> Snapshot {
+    fn snapshot(&mut self, now: Time, tables: Tables) -> Snapshot {
         let connections = match self.fabric.connections() {
-            Some(connections) if tables => connections.list(),
+            Some(connections) if tables != Tables::None => connections.list(),
             _ => Vec::new(),
         };
         let devices = self.lanes.iter().map(|(i, lane)| DeviceSnapshot {
             id: lane.id,
             stats: lane.stats,
             core: lane.core.counters().named(),
-            neighbours: if tables {
+            neighbours: if tables.has(lane.id) {
                 lane.core.neighbours().collect()
             } else {
                 Vec::new()
             },
-            guests: if tables {
+            guests: if tables.has(lane.id) {
                 lane.core.guests().collect()
             } else {
                 Vec::new()
             },
-            groups: if tables {
+            groups: if tables.has(lane.id) {
                 lane.core.groups().collect()
             } else {
                 Vec::new()
@@ -280,7 +280,7 @@ impl DataThread {
                 .filter(|c| c.endpoint == lane.endpoint)
                 .cloned()
                 .collect(),
-            peers: if tables {
+            peers: if tables.has(lane.id) {
                 lane.core.connections().collect()
             } else {
                 Vec::new()

@@ -7,7 +7,7 @@ use ipoib::Time;
 use netdev::vnet::VNET_HEADER_LEN;
 use vnic::port::{Event, Sizes, Unsent};
 
-use super::super::command::{DeviceId, Report};
+use super::super::command::{DeviceId, Report, Tables};
 use super::super::ethernet::{
     self, EthernetCommand, EthernetLane, EthernetSnapshot, Fate, Handover,
 };
@@ -187,11 +187,11 @@ impl DataThread {
     pub(super) fn ethernet_snapshots(
         &self,
         now: vnic::Time,
-        tables: bool,
+        tables: Tables,
     ) -> Vec<EthernetSnapshot> {
         let lanes = self.ethernet.iter();
         lanes
-            .map(|(_, lane)| lane.snapshot(self.index, now, tables))
+            .map(|(_, lane)| lane.snapshot(self.index, now, tables.has(lane.id)))
             .collect()
     }
 }

@@ -9,7 +9,7 @@ use crossbeam_channel::unbounded;
 use fabric::{CloseReason, ConnectionEvent, EndpointId, Qpn, RejectReason, ServiceId};
 use ipoib::{HardwareAddress, Update};
 
-use super::super::command::Command;
+use super::super::command::{Command, Tables};
 use super::super::handle::mailbox;
 use super::super::stats::DeviceSnapshot;
 use super::super::testing::{Call, DEVICE, ENDPOINT, FakeFabric, State, address, lane, udp_frame};
@@ -50,6 +50,7 @@ impl Rig {
     /// What the thread tells of its first device.
     fn snapshot(&mut self, tables: bool) -> DeviceSnapshot {
         let (reply, snapshot) = unbounded();
+        let tables = if tables { Tables::All } else { Tables::None };
         self.commands.send(Command::Snapshot { tables, reply });
         self.thread.commands(now());
         snapshot.try_recv().unwrap().devices.remove(0)

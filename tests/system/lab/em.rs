@@ -18,7 +18,16 @@ impl Em {
     /// Starts it with a configuration that has no state directory, which is given a place of this host's
     /// own, and waits until it is ready.
     pub fn start(host: &Host, em: &str, switches: &str) -> Em {
-        let files = ["em.toml", "em.sock", "em.state"].map(|name| host.file(name));
+        Em::start_as(host, "em", em, switches)
+    }
+
+    /// The same of a second one on a host, behind the same daemon.
+    pub fn start_second(host: &Host, em: &str, switches: &str) -> Em {
+        Em::start_as(host, "em2", em, switches)
+    }
+
+    fn start_as(host: &Host, name: &str, em: &str, switches: &str) -> Em {
+        let files = ["toml", "sock", "state"].map(|end| host.file(&format!("{name}.{end}")));
         let [config, _, state] = &files;
         let text = format!("[em]\nstate_dir = {state:?}\n{em}\n{switches}");
         std::fs::write(config, text).expect("written");

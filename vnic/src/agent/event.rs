@@ -49,6 +49,15 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// The host could not do what a manager wanted.
+    Failed {
+        /// Where it is.
+        gid: Gid,
+        /// The virtual port.
+        index: u8,
+        /// Why.
+        why: String,
+    },
     /// A virtual port has more news than it may tell; told once each time that happens.
     TrapsSuppressed {
         /// The virtual port.
@@ -88,6 +97,12 @@ impl fmt::Display for Event {
             }
             Event::NotCreated { gid, index, why } => {
                 write!(f, "no virtual port {index} for {gid}: {why}")
+            }
+            Event::Failed { gid, index, why } => {
+                write!(
+                    f,
+                    "cannot do what {gid} wants of virtual port {index}: {why}"
+                )
             }
             Event::TrapsSuppressed { index } => write!(
                 f,

@@ -1,16 +1,23 @@
 //! Who may manage an agent: those that its configuration names, and of those one at a time.
+//!
+//! Several managers may be behind one queue pair: an active one and a standby of one node. They are told
+//! apart by the upper half of their transaction ids, which each draws at its start and has in all that it
+//! sends (the kernel's clients of a port likewise, drivers/infiniband/core/mad.c, `hi_tid`); its
+//! announcement says with which identity that goes. What never announced itself is told by its queue pair
+//! alone.
 
 use fabric::{Gid, Qpn};
 
 use crate::Time;
 use crate::attribute::ManagerInfo;
 use crate::carriage::Address;
+use crate::mad::Header;
 
 /// The lease of a manager that has not said how long its is, in milliseconds.
 const LEASE_MS: u64 = 15_000;
-/// A lease is no shorter, and no longer, than these.
-const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=300_000;
-/// Managers whose leases are remembered.
+/// A manager's lease is no shorter, and no longer, than these milliseconds, whatever it says.
+pub const LEASES_MS: std::ops::RangeInclusive<u64> = 1_000..=300_000;
+/// Managers that have announced themselves and are remembered. What the owner said is kept with it.
 const KNOWN_MAX: usize = 16;
 /// Strangers that are told of. Who comes after them is only counted.
 const STRANGERS_MAX: usize = 32;
@@ -26,18 +33,65 @@ pub struct Owner {
     pub until: Time,
 }
 
-/// A manager that has announced itself.
-struct Known {
+/// Who has sent something: a queue pair, and which of those who share it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sender {
     gid: Gid,
     qpn: Qpn,
+    /// The upper half of its transaction ids.
+    mark: u32,
+}
+
+impl Sender {
+    pub const fn of(from: Address, header: &Header) -> Sender {
+        Sender {
+            gid: from.gid,
+            qpn: from.qpn,
+            mark: (header.transaction_id.get() >> 32) as u32,
+        }
+    }
+}
+
+/// A manager that has announced itself.
+struct Known {
+    sender: Sender,
     id: u64,
     lease_ms: u64,
+}
+
+/// The one that owns the agent.
+#[derive(Clone, Copy)]
+struct Held {
+    sender: Sender,
+    /// Which manager it is, once it has announced itself.
+    id: Option<u64>,
+    lease_ms: u64,
+    until: Time,
+}
+
+impl Held {
+    const fn owner(&self) -> Owner {
+        Owner {
+            gid: self.sender.gid,
+            qpn: self.sender.qpn,
+            until: self.until,
+        }
+    }
+
+    /// Whether this announcement is its own. It may have another queue pair, since the daemon that it sends
+    /// through was restarted, and another mark, since it was restarted itself.
+    fn has_announced(&self, from: Sender, id: u64) -> bool {
+        match self.id {
+            Some(own) => (self.sender.gid, own) == (from.gid, id),
+            None => self.sender == from,
+        }
+    }
 }
 
 /// The rules.
 pub struct Ownership {
     managers: Vec<Gid>,
-    owner: Option<Owner>,
+    owner: Option<Held>,
     /// Where the last owner was, and which manager, if it has announced itself.
     last: Option<(Gid, u64)>,
     /// In the order of their last announcements.
@@ -81,7 +135,10 @@ impl Ownership {
     pub fn set_managers(&mut self, managers: Vec<Gid>) {
         self.managers = managers;
         self.strangers.clear();
-        if self.owner.is_some_and(|owner| !self.may_manage(owner.gid)) {
+        if self
+            .owner
+            .is_some_and(|held| !self.may_manage(held.sender.gid))
+        {
             self.owner = None;
         }
     }
@@ -101,80 +158,103 @@ impl Ownership {
     }
 
     pub fn owner(&self, now: Time) -> Option<Owner> {
-        self.owner.filter(|owner| now < owner.until)
+        self.held(now).map(|held| held.owner())
     }
 
-    pub fn may_set(&self, now: Time, from: Address) -> Verdict {
-        match self.owner(now) {
-            Some(owner) if (owner.gid, owner.qpn) == (from.gid, from.qpn) => Verdict::Owner,
-            Some(owner) => Verdict::Refused(owner),
+    fn held(&self, now: Time) -> Option<&Held> {
+        self.owner.as_ref().filter(|held| now < held.until)
+    }
+
+    pub fn may_set(&self, now: Time, from: Sender) -> Verdict {
+        match self.held(now) {
+            Some(held) if self.is_of(held, from) => Verdict::Owner,
+            Some(held) => Verdict::Refused(held.owner()),
             None => Verdict::Vacant,
         }
     }
 
+    /// Whether the owner sends. Where neither it nor the sender has announced itself, the mark may be
+    /// nothing but a count, and one queue pair one manager.
+    fn is_of(&self, held: &Held, from: Sender) -> bool {
+        let same_place = (held.sender.gid, held.sender.qpn) == (from.gid, from.qpn);
+        let unmarked = held.id.is_none() && self.known(from).is_none();
+        same_place && (held.sender.mark == from.mark || unmarked)
+    }
+
+    fn known(&self, from: Sender) -> Option<&Known> {
+        self.known.iter().find(|known| known.sender == from)
+    }
+
     /// A good Set came from it: it owns the agent.
-    pub fn take(&mut self, now: Time, from: Address) {
-        let (gid, qpn) = (from.gid, from.qpn);
-        let until = now.after(self.lease(gid, qpn));
-        self.owner = Some(Owner { gid, qpn, until });
-        let known = self.known.iter().find(|k| (k.gid, k.qpn) == (gid, qpn));
-        self.last = known.map(|known| (gid, known.id));
-        self.strangers.retain(|stranger| *stranger != (gid, qpn));
+    pub fn take(&mut self, now: Time, from: Sender) {
+        if self.may_set(now, from) == Verdict::Owner {
+            return self.heard(now, from);
+        }
+        let known = self.known(from);
+        let id = known.map(|known| known.id);
+        let lease_ms = known.map_or(LEASE_MS, |known| known.lease_ms);
+        self.last = id.map(|id| (from.gid, id));
+        self.hold(now, from, id, lease_ms);
+    }
+
+    fn hold(&mut self, now: Time, sender: Sender, id: Option<u64>, lease_ms: u64) {
+        let until = now.after(lease_ms);
+        self.owner = Some(Held {
+            sender,
+            id,
+            lease_ms,
+            until,
+        });
+        self.strangers
+            .retain(|stranger| *stranger != (sender.gid, sender.qpn));
     }
 
     /// It said something: if it is the owner, it goes on being that.
-    pub fn heard(&mut self, now: Time, from: Address) {
-        if self.may_set(now, from) == Verdict::Owner {
-            self.take(now, from);
+    pub fn heard(&mut self, now: Time, from: Sender) {
+        if self.may_set(now, from) == Verdict::Owner
+            && let Some(held) = &mut self.owner
+        {
+            held.until = now.after(held.lease_ms);
         }
     }
 
     /// A manager announced itself.
-    pub fn announced(&mut self, now: Time, from: Address, info: &ManagerInfo) -> Change {
-        self.follow(now, from, info.id);
-        self.known
-            .retain(|known| (known.gid, known.qpn) != (from.gid, from.qpn));
+    pub fn announced(&mut self, now: Time, from: Sender, info: &ManagerInfo) -> Change {
+        let lease_ms = u64::from(info.lease_ms).clamp(*LEASES_MS.start(), *LEASES_MS.end());
+        self.remember(from, info.id, lease_ms);
+        let place = Some((from.gid, info.id));
+        match (self.held(now), info.active) {
+            (Some(held), active) if held.has_announced(from, info.id) => {
+                self.last = place;
+                if active {
+                    self.hold(now, from, Some(info.id), lease_ms);
+                    return Change::None;
+                }
+                // It leaves the place to another before its lease is over.
+                self.owner = None;
+                Change::Released
+            }
+            // One that was restarted has nothing to set where all is as it left it, and would leave the
+            // place to whoever sets something.
+            (None, true) if self.last == place => {
+                self.hold(now, from, Some(info.id), lease_ms);
+                Change::Regained
+            }
+            _ => Change::None,
+        }
+    }
+
+    fn remember(&mut self, sender: Sender, id: u64, lease_ms: u64) {
+        self.known.retain(|known| {
+            known.sender != sender && (known.sender.gid, known.id) != (sender.gid, id)
+        });
         if self.known.len() >= KNOWN_MAX {
             self.known.remove(0);
         }
         self.known.push(Known {
-            gid: from.gid,
-            qpn: from.qpn,
-            id: info.id,
-            lease_ms: u64::from(info.lease_ms).clamp(*LEASES_MS.start(), *LEASES_MS.end()),
+            sender,
+            id,
+            lease_ms,
         });
-        match (self.may_set(now, from), info.active) {
-            (Verdict::Owner, true) => self.take(now, from),
-            (Verdict::Owner, false) => {
-                // It leaves the place to another before its lease is over.
-                self.owner = None;
-                return Change::Released;
-            }
-            // One that was restarted has nothing to set where all is as it left it, and would leave the
-            // place to whoever sets something.
-            (Verdict::Vacant, true) if self.last == Some((from.gid, info.id)) => {
-                self.take(now, from);
-                return Change::Regained;
-            }
-            _ => {}
-        }
-        Change::None
-    }
-
-    /// The owner may have another queue pair, since the daemon that it sends through was restarted.
-    fn follow(&mut self, now: Time, from: Address, id: u64) {
-        let Some(owner) = self.owner(now) else {
-            return;
-        };
-        let was = |known: &&Known| (known.gid, known.qpn) == (owner.gid, owner.qpn);
-        let known = self.known.iter().find(was);
-        if owner.gid == from.gid && known.is_some_and(|known| known.id == id) {
-            self.take(now, from);
-        }
-    }
-
-    fn lease(&self, gid: Gid, qpn: Qpn) -> u64 {
-        let known = self.known.iter().find(|k| (k.gid, k.qpn) == (gid, qpn));
-        known.map_or(LEASE_MS, |known| known.lease_ms)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::owner::Verdict;
+use super::owner::{Sender, Verdict};
 use super::vport::Vport;
 use super::{Agent, Event, Host, Invalid, validate};
 use crate::Time;
@@ -25,6 +25,8 @@ enum Refusal {
     Invalid(Invalid),
     /// A virtual port cannot be made.
     NotCreated(String),
+    /// The host cannot do it, now at least.
+    Failed(String),
 }
 
 impl From<Invalid> for Refusal {
@@ -87,7 +89,7 @@ impl Agent {
         let answer = if header.method == method::SET {
             self.set_by(from, &request, host)
         } else {
-            self.ownership.heard(now, from);
+            self.ownership.heard(now, Sender::of(from, header));
             Some(self.get(&request, host))
         };
         let code = match answer {
@@ -101,20 +103,22 @@ impl Agent {
     /// Counts and tells; gives the status.
     fn refused(&mut self, from: Address, index: u8, refusal: Refusal) -> u16 {
         let gid = from.gid;
-        match refusal {
+        let (reason, event) = match refusal {
             Refusal::Unsupported => {
                 self.counts.unsupported += 1;
                 return status::UNSUPPORTED;
             }
-            Refusal::NoPort => self.counts.invalid += 1,
-            Refusal::Invalid(what) => {
+            Refusal::NoPort => {
                 self.counts.invalid += 1;
-                self.tell_refusal(index, Event::Invalid { gid, index, what });
+                return status::INVALID;
             }
-            Refusal::NotCreated(why) => {
-                self.counts.invalid += 1;
-                self.tell_refusal(index, Event::NotCreated { gid, index, why });
-            }
+            Refusal::Invalid(what) => (what.field, Event::Invalid { gid, index, what }),
+            Refusal::NotCreated(why) => ("create", Event::NotCreated { gid, index, why }),
+            Refusal::Failed(why) => ("configure", Event::Failed { gid, index, why }),
+        };
+        self.counts.invalid += 1;
+        if self.refusals.is_news(index, gid, reason) {
+            self.tell(event);
         }
         status::INVALID
     }
@@ -129,7 +133,8 @@ impl Agent {
         if !is_settable(request.header.attribute_id.get()) {
             return Some(Err(Refusal::Unsupported));
         }
-        let verdict = self.ownership.may_set(request.now, from);
+        let sender = Sender::of(from, request.header);
+        let verdict = self.ownership.may_set(request.now, sender);
         if let Verdict::Refused(owner) = verdict {
             self.counts.not_owner += 1;
             if self.ownership.is_new(from) {
@@ -142,12 +147,8 @@ impl Agent {
             return None;
         }
         let answer = self.set(request, host);
-        let id = request.header.attribute_id.get();
-        if answer.is_ok() && id == attribute::VESW_PORT_INFO {
-            self.refusals.remove(&request.index);
-        }
         if answer.is_ok() || verdict == Verdict::Owner {
-            self.ownership.take(request.now, from);
+            self.ownership.take(request.now, sender);
         }
         if answer.is_ok() && verdict == Verdict::Vacant {
             self.tell(Event::Owned { gid: from.gid });
@@ -196,7 +197,7 @@ impl Agent {
                 let query: LidDirectoryQuery = request.read()?;
                 Ok(request.answer(&vport.directory.page(query)))
             }
-            attribute::NODE_INFO => Ok(request.answer(&self.node_info())),
+            attribute::NODE_INFO => Ok(request.answer(&self.node_info(index))),
             _ => Err(Refusal::Unsupported),
         }
     }
@@ -249,8 +250,14 @@ impl Agent {
             }
             // The manager knows of this change by itself.
             vport.list_unicast();
-            host.configure(index, &vport.info);
+            let configured = host.configure(index, &vport.info);
+            if configured.is_err() {
+                // Else the manager would find what it wants, and never ask for it again.
+                vport.reset();
+            }
             self.update_link(request.now, index, false);
+            configured.map_err(Refusal::Failed)?;
+            self.refusals.changed(index);
         }
         Ok(self.get_vesw_port_info(request))
     }
@@ -319,6 +326,7 @@ impl Agent {
     fn delete(&mut self, request: &Request<'_>, host: &mut dyn Host) -> Answer {
         self.vport(request.index)?.reset();
         host.delete(request.index);
+        self.refusals.changed(request.index);
         self.update_link(request.now, request.index, false);
         Ok(self.get_vesw_port_info(request))
     }

@@ -1,17 +1,25 @@
 //! An agent with a host that writes down what it is called for.
 
 mod attributes;
+mod failures;
 mod links;
 mod managers;
+mod nodes;
+mod shared;
 mod tables;
 mod world;
+
+use std::sync::Arc;
 
 use fabric::PKey;
 
 use super::*;
-use crate::Lid;
 use crate::attribute::ConfigState;
+use crate::counters::Counters;
+use crate::directory::Directory;
 use crate::mad::{Attribute, Notice, TrapKind, status};
+use crate::table::MacTable;
+use crate::{Lid, Mac};
 
 const MANAGER: Address = address(0xee, 0x40);
 const OTHER: Address = address(0xdd, 0x50);
@@ -48,6 +56,8 @@ struct TestHost {
     calls: Vec<Call>,
     counters: Counters,
     cannot_create: bool,
+    /// How often it cannot configure anything.
+    cannot_configure: u32,
     refuses: Option<String>,
 }
 
@@ -68,8 +78,13 @@ impl Host for TestHost {
         self.calls.push(Call::Mac(index, mac));
     }
 
-    fn configure(&mut self, index: u8, info: &VeswPortInfo) {
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
         self.calls.push(Call::Configure(index, info.config_state));
+        if let Some(left) = self.cannot_configure.checked_sub(1) {
+            self.cannot_configure = left;
+            return Err("no queue pair is left".to_owned());
+        }
+        Ok(())
     }
 
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {

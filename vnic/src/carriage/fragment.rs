@@ -131,8 +131,8 @@ impl<'d> Piece<'d> {
 
 /// Messages of which pieces are missing, of all senders together: 512 KiB at most.
 const PARTIAL_MAX: usize = 256;
-/// Of one sender, so that it does not push out the others'.
-const PARTIAL_OF_SENDER: usize = 16;
+/// Of one fabric port, so that it does not push out the others'. A node has as many queue pairs as it likes.
+const PARTIAL_OF_PORT: usize = 16;
 /// How long a message waits for its pieces, in milliseconds.
 const PATIENCE_MS: u64 = 2000;
 
@@ -257,9 +257,9 @@ impl Reassembler {
         if let Some(at) = self.partial.iter().position(same) {
             return at;
         }
-        let of_sender = self.partial.iter().filter(|p| p.sender == sender).count();
-        if of_sender >= PARTIAL_OF_SENDER {
-            let oldest = self.partial.iter().position(|p| p.sender == sender);
+        let of_port = |p: &Partial| p.sender.0 == sender.0;
+        if self.partial.iter().filter(|p| of_port(p)).count() >= PARTIAL_OF_PORT {
+            let oldest = self.partial.iter().position(of_port);
             self.evict(oldest.unwrap_or(0));
         } else if self.partial.len() >= PARTIAL_MAX {
             self.evict(0);

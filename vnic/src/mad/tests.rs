@@ -337,6 +337,8 @@ fn node(description: String) -> NodeInfo {
         port: 1,
         payload_max: 4096,
         description,
+        first: 0,
+        next: 0,
         ports: Vec::new(),
     }
 }
@@ -445,7 +447,7 @@ proptest! {
         lease_ms in any::<u32>(),
         gid in any::<[u8; 16]>(),
         description in "[a-zäöü.0-9-]{0,20}",
-        ports in prop::collection::vec((any::<u8>(), "[a-z0-9]{1,15}", any::<u32>()), 0..=NODE_PORTS_MAX),
+        ports in prop::collection::vec((any::<u8>(), "[a-z0-9]{1,15}", any::<u32>()), 0..=NODE_PORTS_PAGE),
     ) {
         reads_back(&ManagerInfo { id, priority, active, lease_ms, gid: Gid(gid) })?;
         let ports = ports

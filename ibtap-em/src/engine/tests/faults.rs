@@ -278,7 +278,7 @@ fn two_nodes_of_one_guid_are_told_of_once() {
     let mut world = World::new(46, 2, CONFIG);
     world.run(5_000);
     for n in 0..40 {
-        let mut info = world.nodes[0].agent.node_info();
+        let mut info = world.nodes[0].agent.node_info(0);
         let mut from = world.nodes[0].at;
         if n % 2 == 0 {
             info.incarnation ^= 1;

@@ -40,6 +40,8 @@ fn strangers_that_announce_themselves_fill_no_memory() {
             port: 1,
             payload_max: 4096,
             description: "x".repeat(64),
+            first: 0,
+            next: 0,
             ports: Vec::new(),
         };
         let header = vnic::mad::Header::new(3, vnic::mad::attribute::NODE_INFO, 0, n);
@@ -81,4 +83,39 @@ fn a_directory_of_many_pages_arrives_whole() {
             assert_eq!(node.host.directories[&index].nodes.len(), 240);
         }
     }
+}
+
+/// More virtual ports than one NodeInfo tells of: all are found, and none is lost when the manager starts
+/// again and hears of the first ones first, nor when one of the last ones goes.
+#[test]
+fn a_node_with_255_ports_is_managed_whole() {
+    let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
+    let mut world = World::new(33, 1, config);
+    world.add_node(1, 255);
+    world.run(20_000);
+    let known = |world: &World| world.nodes[1].host.directories[&254].nodes.len();
+    assert_eq!(known(&world), 256);
+    let forwards = |world: &World| {
+        let ports = world.nodes[1].agent.ports();
+        ports
+            .filter(|(_, _, info)| info.oper_state == vnic::attribute::ConfigState::Forwarding)
+            .count()
+    };
+    assert_eq!(forwards(&world), 255);
+    world.run(30_000);
+    world.take_sets();
+    world.restart_engine(config);
+    world.run(60_000);
+    assert_eq!(world.take_sets(), 0, "{:?}", world.sets);
+    assert!(
+        !world
+            .engine
+            .log
+            .iter()
+            .any(|line| line.contains("left the switch"))
+    );
+    let now = world.now;
+    world.nodes[1].agent.remove_port(now, 200);
+    world.run(20_000);
+    assert_eq!(known(&world), 255);
 }

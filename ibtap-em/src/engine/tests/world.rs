@@ -34,7 +34,9 @@ impl Host for Interfaces {
     fn set_mac(&mut self, index: u8, mac: Mac) {
         self.macs.insert(index, mac);
     }
-    fn configure(&mut self, _: u8, _: &VeswPortInfo) {}
+    fn configure(&mut self, _: u8, _: &VeswPortInfo) -> Result<(), String> {
+        Ok(())
+    }
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {
         self.tables.insert(index, table);
     }

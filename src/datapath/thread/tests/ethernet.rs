@@ -1,12 +1,13 @@
 //! VNICs in a data thread: a host behind the TAP, and a fabric that keeps what it is told.
 
 mod classes;
+mod management;
 mod switch;
 
 use fabric::{Gid, PKey, UdDestination, UdReceived};
 use netdev::tap::TapQueue;
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
-use vnic::carriage::{MANAGEMENT_QKEY, data_qkey, group_mgid};
+use vnic::carriage::{data_qkey, group_mgid};
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::packet::{Decoded, FRAME_MAX, Header16B, Profile, Strictness, decode, encode};
@@ -14,15 +15,13 @@ use vnic::{Lid, Mac};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::super::command::DeviceId;
+use super::super::super::command::{DeviceId, Tables};
 use super::super::super::ethernet::testing::*;
 use super::super::super::ethernet::{EthernetCommand, EthernetSibling, EthernetSnapshot};
 use super::*;
 
 /// The address of the peer's VNIC, as a manager generates it: its LID is in it.
 const PEER_MAC: Mac = [6, 0x2c, 0, 0x45, 0x23, 0x01];
-const MANAGEMENT: DeviceId = DeviceId(900);
-const MANAGEMENT_ENDPOINT: EndpointId = EndpointId(901);
 const PLAIN: VnetHeader = VnetHeader {
     flags: 0,
     gso_type: GSO_NONE,
@@ -137,12 +136,15 @@ impl Vnics {
         self.round();
     }
 
-    fn snapshot(&mut self, n: usize) -> EthernetSnapshot {
+    fn snapshots(&mut self, tables: Tables) -> Vec<EthernetSnapshot> {
         let (reply, snapshot) = unbounded();
-        let tables = true;
         self.rig.commands.send(Command::Snapshot { tables, reply });
         self.rig.thread.commands(now());
-        snapshot.try_recv().unwrap().ethernet.remove(n)
+        snapshot.try_recv().unwrap().ethernet
+    }
+
+    fn snapshot(&mut self, n: usize) -> EthernetSnapshot {
+        self.snapshots(Tables::All).remove(n)
     }
 
     fn counters(&mut self, n: usize) -> Counters {
@@ -166,9 +168,13 @@ fn packet(frame: &[u8]) -> Vec<u8> {
 
 /// From a LID of the peer's.
 fn packet_of(slid: Lid, frame: &[u8]) -> Vec<u8> {
+    packet_between(slid, vnic_lid(0), frame)
+}
+
+fn packet_between(slid: Lid, dlid: Lid, frame: &[u8]) -> Vec<u8> {
     let header = Header16B {
         slid,
-        dlid: vnic_lid(0),
+        dlid,
         pkey: PKey::new(0x8001),
         vesw_id: VESW,
         ..Header16B::default()
@@ -611,6 +617,28 @@ fn what_is_learned_is_told_to_the_other_threads() {
 }
 
 #[test]
+fn the_tables_of_one_vnic_are_copied_without_those_of_the_others() {
+    let mut vnics = Vnics::new(2, 1500);
+    for n in 0..2 {
+        let guest = [0x52, 0x54, 0, 1, 2, n];
+        let frame = [&vnic_mac(n)[..], &guest, &[8, 6], &[0; 46]].concat();
+        let packet = packet_between(PEER, vnic_lid(n), &frame);
+        vnics.arrive(vnic_endpoint(n), false, &[packet]);
+    }
+    let sizes = |all: Vec<EthernetSnapshot>| -> Vec<(usize, usize)> {
+        all.iter().map(|s| (s.macs.len(), s.nodes.len())).collect()
+    };
+    let whole = sizes(vnics.snapshots(Tables::All));
+    assert!(
+        whole.iter().all(|(macs, nodes)| *macs > 0 && *nodes > 0),
+        "{whole:?}"
+    );
+    assert_eq!(sizes(vnics.snapshots(Tables::None)), [(0, 0); 2]);
+    let of_one = sizes(vnics.snapshots(Tables::Of(vnic_id(1))));
+    assert_eq!(of_one, [(0, 0), whole[1]]);
+}
+
+#[test]
 fn handles_are_given_back_when_a_vnic_goes() {
     let mut vnics = Vnics::new(1, 1500);
     for destination in [PEER_MAC, [0xff; 6]] {
@@ -627,53 +655,6 @@ fn handles_are_given_back_when_a_vnic_goes() {
     let mut destroyed: Vec<u32> = state.destroyed.iter().map(|ah| ah.0).collect();
     destroyed.sort_unstable();
     assert_eq!((state.handles.len(), destroyed), (2, vec![0, 1]));
-}
-
-#[test]
-fn datagrams_of_management_are_reported_and_sent() {
-    let mut vnics = Vnics::new(1, 1500);
-    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, MANAGEMENT_QKEY);
-    vnics.rig.commands.send(add);
-    vnics.round();
-    vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
-    let report = vnics.rig.reports.try_recv().unwrap();
-    let Report::Management(datagram) = report else {
-        panic!("{report:?}");
-    };
-    assert_eq!((datagram.at, datagram.multicast), (MANAGEMENT, true));
-    assert_eq!((datagram.gid, datagram.qpn), (peer().gid, peer().qpn));
-    assert_eq!(*datagram.payload, [1, 2, 3]);
-    for byte in [4, 5] {
-        let send = Command::SendManagement(MANAGEMENT, peer().gid, peer().qpn, Box::new([byte]));
-        vnics.rig.commands.send(send);
-    }
-    vnics.round();
-    let (to, packets) = vnics.only_train();
-    assert_eq!((to.qpn, to.qkey), (peer().qpn, MANAGEMENT_QKEY));
-    assert_eq!(packets, [[4], [5]]);
-    let (done, _ended) = unbounded();
-    vnics
-        .rig
-        .commands
-        .send(Command::RemoveLane(MANAGEMENT, done));
-    vnics.round();
-    assert_eq!(vnics.rig.state.lock().unwrap().destroyed.len(), 1);
-    vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
-    assert_eq!(vnics.rig.thread.unserved, 1);
-}
-
-/// Whoever knows the Q_Key may send what he likes: it does not pile up.
-#[test]
-fn a_flood_of_management_is_lost_and_counted() {
-    let mut vnics = Vnics::new(1, 1500);
-    let add = Command::AddManagement(MANAGEMENT, MANAGEMENT_ENDPOINT, MANAGEMENT_QKEY);
-    vnics.rig.commands.send(add);
-    vnics.round();
-    for _ in 0..20 {
-        vnics.arrive(MANAGEMENT_ENDPOINT, false, &vec![vec![0; 1024]; 100]);
-    }
-    assert_eq!(vnics.rig.reports.try_iter().count(), 512);
-    assert_eq!(vnics.rig.thread.management.lost(), 2000 - 512);
 }
 
 /// The control thread gets addresses behind the interface when the core has waited, and not before.

@@ -108,7 +108,7 @@ impl Trunk {
     fn stats(&mut self, id: DeviceId) -> LaneStats {
         let (reply, snapshot) = unbounded();
         self.rig.commands.send(Command::Snapshot {
-            tables: false,
+            tables: Tables::None,
             reply,
         });
         self.round();

@@ -239,6 +239,8 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
         port: 1,
         payload_max: 4096,
         description: "host a".to_owned(),
+        first: 0,
+        next: 0,
         ports: vec![WantedPort {
             index: 0,
             name: "vnic0".to_owned(),
@@ -248,7 +250,7 @@ fn what_is_of_a_whole_node_has_no_virtual_port() {
     let send = mad::write(&of_node(method::SEND, attribute::NODE_INFO), &node);
     assert!(said(&send).ends_with(
         "guid 0202:0202:0202:0202 incarnation 0x000000000000f00d port 1 payload_max 4096 \
-         description \"host a\" ports 0:vnic0/0x000011"
+         description \"host a\" first 0 next 0 ports 0:vnic0/0x000011"
     ));
     let manager = ManagerInfo {
         id: 1,

@@ -255,6 +255,8 @@ fn node_info(info: &NodeInfo) -> Fields {
         ("port", count(info.port)),
         ("payload_max", count(info.payload_max)),
         ("description", text(format!("{:?}", info.description))),
+        ("first", count(info.first)),
+        ("next", count(info.next)),
         ("ports", list(info.ports.iter().map(wanted))),
     ]
 }

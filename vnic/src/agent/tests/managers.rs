@@ -3,8 +3,8 @@
 use super::*;
 use crate::attribute::ManagerInfo;
 
-fn manager_info(id: u64, lease_ms: u32, active: bool) -> Vec<u8> {
-    let header = Header::new(method::SEND, attribute::MANAGER_INFO, 0, 1);
+fn manager_info(tid: u64, id: u64, lease_ms: u32, active: bool) -> Vec<u8> {
+    let header = Header::new(method::SEND, attribute::MANAGER_INFO, 0, tid);
     let info = ManagerInfo {
         id,
         priority: 5,
@@ -23,20 +23,21 @@ const fn to_all(from: Address) -> Address {
 }
 
 impl World {
-    fn announce(&mut self, from: Address, id: u64, lease_ms: u32, active: bool) {
-        let bytes = manager_info(id, lease_ms, active);
+    pub(super) fn announce(&mut self, from: Address, id: u64, lease_ms: u32, active: bool) {
+        self.next_tid += 1;
+        let bytes = manager_info(self.next_tid, id, lease_ms, active);
         let answer = self
             .agent
             .handle(self.now, to_all(from), &bytes, &mut self.host);
         assert_eq!(answer, None);
     }
 
-    fn try_set(&mut self, from: Address) -> u16 {
+    pub(super) fn try_set(&mut self, from: Address) -> u16 {
         let header = self.header(method::SET, attribute::VESW_PORT_INFO, 0);
         self.send(from, &mad::write(&header, &forwarding())).0
     }
 
-    fn try_get(&mut self, from: Address) -> u16 {
+    pub(super) fn try_get(&mut self, from: Address) -> u16 {
         let header = self.header(method::GET, attribute::VESW_PORT_INFO, 0);
         self.send(from, &mad::write_empty(&header)).0
     }
@@ -53,7 +54,7 @@ impl World {
             assert_eq!(transmit.to, Destination::Group);
             let mad = Mad::parse(&transmit.mad).unwrap();
             assert_eq!(mad.header.method, method::SEND);
-            assert_eq!(mad.attribute(), Ok(self.agent.node_info()));
+            assert_eq!(mad.attribute(), Ok(self.agent.node_info(0)));
             at.push(due.0);
         }
         self.now = end;

@@ -4,12 +4,18 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::attribute::LidDirectory;
+use crate::attribute::{LidDirectory, ManagerInfo};
 use crate::carriage::fragment::{Reassembler, Splitter};
 use crate::mad::{MAC_ENTRIES_PAGE, MacEntries};
 use crate::table::MacEntry;
 
 const AGENTS: u8 = 3;
+/// The upper halves of the transaction ids of the manager and of a standby behind the same queue pair.
+const MARK: u64 = 0x1111_0001 << 32;
+const STANDBY: u64 = 0x2222_0002 << 32;
+/// How often both announce themselves, and the standby asks; and until when.
+const INTERVAL_MS: u64 = 700;
+const ANNOUNCED_MS: u64 = 6_000;
 /// Datagrams of 1 KiB, so that a page of a table has three pieces.
 const PAYLOAD_MAX: u16 = 1024;
 const ENTRIES: u16 = 300;
@@ -135,8 +141,8 @@ impl Script {
             retry_at: 0,
         };
         let trap = ClassPortInfo::default().with_trap(gid(0), Qpn::new(0x40), 1);
-        script.add(agent, attribute::CLASS_PORT_INFO, &trap);
-        script.add(agent, attribute::VESW_PORT_INFO, &held);
+        script.add(attribute::CLASS_PORT_INFO, &trap);
+        script.add(attribute::VESW_PORT_INFO, &held);
         let member = |n: u8| {
             let address = NodeAddress {
                 gid: gid(n),
@@ -150,7 +156,7 @@ impl Script {
             digest: 5,
             entries: (1..=AGENTS).map(member).collect(),
         };
-        script.add(agent, attribute::LID_DIRECTORY, &directory);
+        script.add(attribute::LID_DIRECTORY, &directory);
         for offset in (0..ENTRIES).step_by(MAC_ENTRIES_PAGE) {
             let end = (offset + MAC_ENTRIES_PAGE as u16).min(ENTRIES);
             let page = MacEntries {
@@ -158,14 +164,14 @@ impl Script {
                 digest: 0x77,
                 entries: (offset..end).map(entry).collect(),
             };
-            script.add(agent, attribute::VESW_MAC_ENTRIES, &page);
+            script.add(attribute::VESW_MAC_ENTRIES, &page);
         }
-        script.add(agent, attribute::VESW_PORT_INFO, &wanted(agent));
+        script.add(attribute::VESW_PORT_INFO, &wanted(agent));
         script
     }
 
-    fn add(&mut self, agent: u8, id: u16, attribute: &impl Attribute) {
-        let tid = u64::from(agent) << 32 | self.requests.len() as u64;
+    fn add(&mut self, id: u16, attribute: &impl Attribute) {
+        let tid = MARK | self.requests.len() as u64;
         let header = Header::new(method::SET, id, 0, tid);
         self.requests.push(mad::write(&header, attribute));
     }
@@ -235,6 +241,9 @@ impl Simulation {
                 self.net.send(now, *n, 0, &transmit.mad);
             }
         }
+        if now <= ANNOUNCED_MS && now.is_multiple_of(INTERVAL_MS) {
+            self.managers_speak(now);
+        }
         for (n, script) in &mut self.scripts {
             if now >= script.retry_at
                 && let Some(request) = script.current().cloned()
@@ -245,8 +254,31 @@ impl Simulation {
         }
     }
 
+    /// Both managers say who they are, and the standby asks.
+    fn managers_speak(&mut self, now: u64) {
+        for n in 1..=AGENTS {
+            for (mark, active) in [(MARK, true), (STANDBY, false)] {
+                let header = Header::new(method::SEND, attribute::MANAGER_INFO, 0, mark | now);
+                let info = ManagerInfo {
+                    id: mark,
+                    priority: 5,
+                    active,
+                    lease_ms: 15_000,
+                    gid: gid(0),
+                };
+                self.net.send(now, 0, n, &mad::write(&header, &info));
+            }
+            let header = Header::new(method::GET, attribute::VESW_PORT_INFO, 0, STANDBY | now);
+            self.net.send(now, 0, n, &mad::write_empty(&header));
+        }
+    }
+
     fn manager_hears(&mut self, from: u8, bytes: &[u8]) {
         let mad = Mad::parse(bytes).unwrap();
+        if mad.header.transaction_id.get() & STANDBY == STANDBY {
+            assert_eq!(mad.header.status.get(), status::OK);
+            return;
+        }
         match mad.header.method {
             method::GET_RESP => self.scripts.get_mut(&from).unwrap().answered(&mad),
             method::TRAP => {
@@ -264,7 +296,12 @@ impl Simulation {
             && self.net.flying.is_empty()
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        // One manager from the first Set on, whatever the other one says.
+        for (n, (agent, _)) in &mut self.agents {
+            let told: Vec<Event> = std::iter::from_fn(|| agent.poll_event()).collect();
+            assert_eq!(told, [Event::Owned { gid: gid(0) }], "agent {n}");
+        }
         let directory: Vec<Lid> = (1..=AGENTS).map(|n| Lid::new(n.into())).collect();
         for (n, (agent, host)) in &self.agents {
             let vport = &agent.vports[&0];
@@ -300,7 +337,7 @@ fn run(seed: u64) {
     eprintln!("VNIC_AGENT_SEED={seed}");
     let mut simulation = Simulation::new(seed);
     let mut now = 0;
-    while !simulation.is_done() {
+    while now <= ANNOUNCED_MS || !simulation.is_done() {
         assert!(now < END_MS, "seed {seed}: the manager is never done");
         simulation.step(now);
         now += 5;

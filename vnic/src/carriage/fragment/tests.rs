@@ -113,7 +113,7 @@ fn what_is_no_piece_is_counted() {
 }
 
 #[test]
-fn one_sender_pushes_out_its_own_messages_and_memory_is_bounded() {
+fn one_port_pushes_out_its_own_messages_and_memory_is_bounded() {
     let mut r = Reassembler::default();
     let mut other = Splitter::new(0, 1024);
     let theirs = message(2048, 7);
@@ -124,12 +124,20 @@ fn one_sender_pushes_out_its_own_messages_and_memory_is_bounded() {
         let first = flood.split(&[0; 2048]).next().unwrap();
         r.receive(Time(1), gid(1), QPN, &first);
     }
-    assert_eq!(r.partial.len(), PARTIAL_OF_SENDER + 1);
+    assert_eq!(r.partial.len(), PARTIAL_OF_PORT + 1);
+    // From however many queue pairs it sends.
+    for sender in 0..1000 {
+        let first = flood.split(&[0; 2048]).next().unwrap();
+        r.receive(Time(1), gid(1), Qpn::new(sender), &first);
+    }
+    assert_eq!(r.partial.len(), PARTIAL_OF_PORT + 1);
     r.receive(Time(1), gid(2), QPN, &theirs[1]);
     assert!(r.receive(Time(1), gid(2), QPN, &theirs[2]).is_some());
-    for sender in 0..1000_u32 {
+    for sender in 0..1000_u16 {
         let first = flood.split(&[0; 2048]).next().unwrap();
-        r.receive(Time(2), gid(3), Qpn::new(sender), &first);
+        let mut from = gid(3);
+        from.0[8..10].copy_from_slice(&sender.to_be_bytes());
+        r.receive(Time(2), from, QPN, &first);
     }
     assert_eq!(r.partial.len(), PARTIAL_MAX);
 }

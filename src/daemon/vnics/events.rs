@@ -1,0 +1,61 @@
+//! What the data threads find of a VNIC.
+
+use vnic::directory::NodeAddress;
+use vnic::port::Event;
+
+use crate::daemon::Daemon;
+use crate::datapath::DeviceId;
+
+impl Daemon {
+    /// A VNIC's core has news.
+    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, event: Event) {
+        let Some(vnic) = self.vnics.get_mut(&id) else {
+            return;
+        };
+        let name = &vnic.name;
+        match event {
+            Event::LocalMacs(macs) => {
+                vnic.guests = macs;
+                self.sync_agent_of(id);
+            }
+            Event::Crowded(kept) => log::warn!(
+                "{name}: more than {kept} addresses behind it are in use: {kept} are kept and told to its \
+                 Ethernet Manager, the others are carried, counted (mac_refused), and found by members that \
+                 learn"
+            ),
+            Event::DuplicateLid { lid, other } => log::warn!(
+                "{name}: the LID {lid} is also that of {} on this switch, so that neither receives what \
+                 is its own; give one of them another LID: lid = ... in its [[vnic]], or let an Ethernet \
+                 Manager choose them",
+                at_words(&other)
+            ),
+            Event::LidConflict { lid, kept, other } => log::warn!(
+                "{name}: {} and {} both have the LID {lid}; give one of them another one",
+                at_words(&kept),
+                at_words(&other)
+            ),
+            Event::MacConflict { mac, kept, other } => log::warn!(
+                "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used twice?",
+                crate::api::LinkAddress(mac),
+                place_words(kept),
+                place_words(other)
+            ),
+            Event::ForgedLid { lid, from } => log::warn!(
+                "{name}: {} sends with the LID {lid}, which is not there; its packets are dropped and \
+                 counted (rx_forged_lid)",
+                at_words(&from)
+            ),
+        }
+    }
+}
+
+fn at_words(address: &NodeAddress) -> String {
+    format!("{} qpn {}", address.gid, address.qpn)
+}
+
+fn place_words(place: vnic::port::Place) -> String {
+    match place {
+        vnic::port::Place::Here => "behind this interface".into(),
+        vnic::port::Place::At(lid) => format!("at the LID {lid}"),
+    }
+}

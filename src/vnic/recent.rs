@@ -1,0 +1,89 @@
+//! The counters of a port's VNICs as they were a moment ago. To read them takes an answer of each data
+//! thread, and a manager asks for those of one VNIC after the other; so might anybody, without end.
+
+use std::collections::BTreeMap;
+
+use vnic::Time;
+use vnic::counters::Counters;
+
+use crate::datapath::DeviceId;
+
+/// For how many milliseconds what was read is answered again.
+const RECENT_MS: u64 = 100;
+
+/// What was read last.
+#[derive(Default)]
+pub struct RecentCounters {
+    at: Time,
+    of: BTreeMap<DeviceId, Counters>,
+}
+
+impl RecentCounters {
+    /// The counters of a VNIC; `None` if they are to be read.
+    pub fn get(&self, now: Time, id: DeviceId) -> Option<Counters> {
+        let recent = now < self.at.after(RECENT_MS);
+        self.of.get(&id).filter(|_| recent).copied()
+    }
+
+    /// Those of all VNICs of the port were read.
+    pub fn set(&mut self, now: Time, all: BTreeMap<DeviceId, Counters>) {
+        self.at = now;
+        self.of = all;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counted(n: u64) -> BTreeMap<DeviceId, Counters> {
+        let of = |id| {
+            let counters = Counters {
+                rx_packets: n + u64::from(id),
+                ..Counters::default()
+            };
+            (DeviceId(id), counters)
+        };
+        (0..255).map(of).collect()
+    }
+
+    /// How often the threads are asked, by these questions, and the last answer.
+    fn reads(recent: &mut RecentCounters, asked: impl Iterator<Item = (u64, u32)>) -> (u64, u64) {
+        let (mut reads, mut last) = (0, 0);
+        for (now, id) in asked {
+            let found = recent.get(Time(now), DeviceId(id));
+            let found = found.or_else(|| {
+                reads += 1;
+                recent.set(Time(now), counted(now));
+                recent.get(Time(now), DeviceId(id))
+            });
+            last = found.unwrap().rx_packets;
+        }
+        (reads, last)
+    }
+
+    #[test]
+    fn a_look_at_all_vnics_of_a_port_reads_once() {
+        let mut recent = RecentCounters::default();
+        let both = (0..255).flat_map(|id| [(1000, id), (1000, id)]);
+        assert_eq!(reads(&mut recent, both), (1, 1254));
+    }
+
+    #[test]
+    fn a_storm_reads_ten_times_a_second_and_what_is_told_is_young() {
+        let mut recent = RecentCounters::default();
+        let storm = (5000..6000).flat_map(|now| (0..100).map(move |_| (now, 3)));
+        let (reads, last) = reads(&mut recent, storm);
+        assert_eq!((reads, last), (10, 5903));
+    }
+
+    #[test]
+    fn one_that_is_new_is_read_at_once() {
+        let mut recent = RecentCounters::default();
+        recent.set(Time(1000), BTreeMap::new());
+        assert_eq!(recent.get(Time(1000), DeviceId(4)), None);
+        recent.set(Time(1000), counted(1));
+        assert!(recent.get(Time(1099), DeviceId(4)).is_some());
+        assert!(recent.get(Time(1100), DeviceId(4)).is_none());
+    }
+}

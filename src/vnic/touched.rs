@@ -1,0 +1,227 @@
+//! Whether an agent has changed something of the interfaces, while it handled a message, that it is to be
+//! told of itself: their names, queue pairs, addresses and states.
+//!
+//! Anybody who knows the Q_Key may ask and may try to set. What he is only told, or is refused, is to cost
+//! no look at all the interfaces of a port; nor is each page of a MAC table.
+
+use std::sync::Arc;
+
+use vnic::Mac;
+use vnic::agent::{Host, NewPort};
+use vnic::attribute::VeswPortInfo;
+use vnic::counters::Counters;
+use vnic::directory::Directory;
+use vnic::table::MacTable;
+
+/// A host that notes when its interfaces are changed so.
+pub struct Touched<H> {
+    host: H,
+    touched: bool,
+}
+
+impl<H: Host> Touched<H> {
+    /// Nothing was changed yet.
+    pub const fn new(host: H) -> Touched<H> {
+        Touched {
+            host,
+            touched: false,
+        }
+    }
+
+    /// Whether something was changed.
+    pub const fn is_touched(&self) -> bool {
+        self.touched
+    }
+
+    fn touch(&mut self) -> &mut H {
+        self.touched = true;
+        &mut self.host
+    }
+}
+
+impl<H: Host> Host for Touched<H> {
+    fn create(&mut self, index: u8) -> Result<NewPort, String> {
+        let made = self.host.create(index);
+        self.touched |= made.is_ok();
+        made
+    }
+
+    fn refuse(&self, index: u8, info: &VeswPortInfo) -> Option<String> {
+        self.host.refuse(index, info)
+    }
+
+    fn set_mac(&mut self, index: u8, mac: Mac) {
+        self.touch().set_mac(index, mac);
+    }
+
+    fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
+        self.touch().configure(index, info)
+    }
+
+    fn set_table(&mut self, index: u8, table: Arc<MacTable>) {
+        self.host.set_table(index, table);
+    }
+
+    fn set_directory(&mut self, index: u8, directory: Arc<Directory>) {
+        self.host.set_directory(index, directory);
+    }
+
+    fn delete(&mut self, index: u8) {
+        self.touch().delete(index);
+    }
+
+    fn counters(&mut self, index: u8) -> Counters {
+        self.host.counters(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric::{Gid, Guid, PKey, Qpn};
+    use vnic::agent::{Agent, Config};
+    use vnic::attribute::ConfigState;
+    use vnic::carriage::Address;
+    use vnic::mad::{self, Attribute, Header, MacEntries, Mad, attribute, method, status};
+    use vnic::table::MacEntry;
+    use vnic::{Lid, Time};
+
+    use super::*;
+
+    struct Interfaces;
+
+    impl Host for Interfaces {
+        fn create(&mut self, _: u8) -> Result<NewPort, String> {
+            Err("no more interfaces".into())
+        }
+        fn set_mac(&mut self, _: u8, _: Mac) {}
+        fn configure(&mut self, _: u8, _: &VeswPortInfo) -> Result<(), String> {
+            Ok(())
+        }
+        fn set_table(&mut self, _: u8, _: Arc<MacTable>) {}
+        fn set_directory(&mut self, _: u8, _: Arc<Directory>) {}
+        fn delete(&mut self, _: u8) {}
+        fn counters(&mut self, _: u8) -> Counters {
+            Counters::default()
+        }
+    }
+
+    fn agent(managers: Vec<Gid>) -> Agent {
+        let config = Config {
+            guid: Guid([1; 8]),
+            incarnation: 1,
+            port: 1,
+            payload_max: 4096,
+            description: "node".into(),
+            managers,
+            may_create: true,
+            seed: 1,
+        };
+        let mut agent = Agent::new(Time(0), config);
+        let port = NewPort {
+            name: "vnic0".into(),
+            qpn: Qpn::new(2),
+            mac: [2, 0, 0, 0, 0, 1],
+        };
+        agent.add_port(Time(0), 0, port);
+        agent
+    }
+
+    fn info(lid: u32) -> VeswPortInfo {
+        VeswPortInfo {
+            vesw_id: 1,
+            pkey: PKey::DEFAULT,
+            encap_slid: Lid::new(lid),
+            base_mac_addr: [2, 0, 0, 0, 0, 7],
+            config_state: ConfigState::Forwarding,
+            ..VeswPortInfo::default()
+        }
+    }
+
+    /// The status of the answer, and whether the interfaces were changed.
+    fn ask(
+        agent: &mut Agent,
+        method: u8,
+        id: u16,
+        index: u8,
+        asked: &impl Attribute,
+    ) -> (u16, bool) {
+        let from = Address {
+            gid: "fe80::9".parse().unwrap(),
+            qpn: Qpn::new(9),
+            by_group: false,
+        };
+        let header = Header::new(method, id, index.into(), 5);
+        let mut request = mad::write_empty(&header);
+        if method == method::SET {
+            asked.encode(&mut request);
+        }
+        let mut host = Touched::new(Interfaces);
+        let answer = agent.handle(Time(1), from, &request, &mut host).unwrap();
+        let code = Mad::parse(&answer).unwrap().header.status.get();
+        (code, host.is_touched())
+    }
+
+    #[test]
+    fn what_is_asked_or_refused_touches_nothing() {
+        let mut agent = agent(Vec::new());
+        for id in [
+            attribute::NODE_INFO,
+            attribute::VESW_PORT_INFO,
+            attribute::SUMMARY_COUNTERS,
+            attribute::ERROR_COUNTERS,
+            attribute::IFACE_UCAST_MACS,
+        ] {
+            let answered = ask(&mut agent, method::GET, id, 0, &info(5));
+            // Some of them are refused, as there is no question in it.
+            assert!(!answered.1, "{id:#x}: {answered:?}");
+        }
+        // No LID of one port; and a port that cannot be made.
+        for (index, lid) in [(0, 0xf0_0001), (7, 5)] {
+            let set = attribute::VESW_PORT_INFO;
+            let refused = ask(&mut agent, method::SET, set, index, &info(lid));
+            assert_eq!(refused, (status::INVALID, false));
+        }
+    }
+
+    #[test]
+    fn what_a_stranger_sets_touches_nothing() {
+        let mut agent = agent(vec!["fe80::1".parse().unwrap()]);
+        for id in [
+            attribute::VESW_PORT_INFO,
+            attribute::DELETE_VESW,
+            attribute::VESW_MAC_ENTRIES,
+        ] {
+            let refused = ask(&mut agent, method::SET, id, 0, &info(5));
+            assert_eq!(refused, (status::INVALID, false));
+        }
+    }
+
+    #[test]
+    fn what_a_manager_sets_touches_them_once() {
+        let mut agent = agent(Vec::new());
+        let set = attribute::VESW_PORT_INFO;
+        let first = ask(&mut agent, method::SET, set, 0, &info(5));
+        assert_eq!(first, (status::OK, true));
+        let again = ask(&mut agent, method::SET, set, 0, &info(5));
+        assert_eq!(again, (status::OK, false));
+        let page = MacEntries {
+            offset: 0,
+            digest: 7,
+            entries: vec![MacEntry {
+                mac: [0x52, 0x54, 0, 0, 0, 9],
+                mask: [0; 6],
+                dlid_sd: 6 << 8,
+            }],
+        };
+        let table = ask(
+            &mut agent,
+            method::SET,
+            attribute::VESW_MAC_ENTRIES,
+            0,
+            &page,
+        );
+        assert_eq!(table, (status::OK, false));
+        let deleted = ask(&mut agent, method::SET, attribute::DELETE_VESW, 0, &info(5));
+        assert_eq!(deleted, (status::OK, true));
+    }
+}

@@ -1,0 +1,67 @@
+//! Groups that cannot be joined, since the port has as many as it takes.
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use super::{fixed, managed, start, write};
+use crate::lab::group::join_all_v6;
+use crate::lab::{Host, Lab, SOON, eventually};
+
+/// More than a port attaches to.
+const GROUPS: u16 = 8400;
+/// For thousands of groups, and for what is tried again after up to half a minute.
+const LONG: Duration = Duration::from_secs(60);
+
+fn lines(host: &mut Host, words: &str) -> usize {
+    let log = host.daemon().log();
+    log.lines().filter(|line| line.contains(words)).count()
+}
+
+#[test]
+fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    start(b, &fixed("vnic0", 1, ""));
+    b.configure("vnic0");
+    let ib0 = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let text = format!("{ib0}{}", fixed("vnic0", 1, "up = false"));
+    start(a, &text);
+    a.await_carrier("ib0", true);
+    let groups = (0..GROUPS).map(|n| Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 7, n));
+    let sockets = join_all_v6(a, "ib0", &groups.collect::<Vec<_>>());
+    eventually(LONG, "the port to be full", || {
+        (lines(a, "ib0: multicast join failed") > 0).then_some(())
+    });
+    a.configure_addresses("vnic0");
+    let reason = eventually(SOON, "a word about the switch's group", || {
+        let shown = a.show("vnic0");
+        let reason = shown["reason"].as_str().unwrap_or_default().to_owned();
+        reason.contains("group of its switch").then_some(reason)
+    });
+    assert!(reason.contains("8192"), "what the port says: {reason}");
+    a.await_carrier("vnic0", false);
+    assert_eq!(a.show("vnic0")["oper_state"], "drop_all");
+    // The management's own group is no other: nobody would find the node.
+    let more = format!("{text}{}", managed("vnic1"));
+    write(a, &more);
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    let shown = a.show("vnic1");
+    let reason = shown["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("group of management"), "{reason}");
+    drop(sockets);
+    eventually(LONG, "the carrier", || {
+        (a.show("vnic0")["carrier"] == true).then_some(())
+    });
+    eventually(LONG, "the management's group", || {
+        (lines(a, "VNIC management has joined its multicast group") == 1).then_some(())
+    });
+    a.reaches(b);
+    b.reaches(a);
+    // However often it was tried.
+    for what in [
+        "vnic0: multicast join failed",
+        "VNIC management cannot join its multicast group",
+    ] {
+        assert_eq!(lines(a, what), 1, "{what}");
+    }
+}
