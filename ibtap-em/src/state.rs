@@ -13,11 +13,14 @@ use fabric::{Gid, Qpn};
 use serde::{Deserialize, Serialize};
 use vnic::{Lid, Mac};
 
-use crate::config::PortKey;
+use crate::config::{PortKey, format_mac, parse_mac};
 pub use disk::{Opened, Store};
 
 /// Virtual ports that are remembered; one that is gone is forgotten for a new one.
 pub const MEMBERS_MAX: usize = 16_384;
+
+/// Contested addresses that are remembered; of others the newest claim after a restart counts.
+pub const CONTESTED_MAX: usize = 4096;
 
 const VERSION: &str = "1";
 
@@ -35,6 +38,18 @@ pub struct State {
     pub quarantined: BTreeMap<Lid, PortKey>,
     /// Ids of switches that are drained.
     pub drained: BTreeSet<u16>,
+    /// Who has an address that several ports of a switch say is theirs.
+    #[serde(default, with = "by_text")]
+    pub contested: BTreeMap<SwitchMac, PortKey>,
+}
+
+/// An address on a switch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SwitchMac {
+    /// The switch's id.
+    pub vesw: u16,
+    /// The address.
+    pub mac: Mac,
 }
 
 /// What a virtual port was given, and where it was.
@@ -196,6 +211,19 @@ impl Text for Lid {
     fn from_text(text: &str) -> Option<Lid> {
         let number = u32::from_str_radix(text.strip_prefix("0x")?, 16).ok()?;
         Some(Lid::new(number)).filter(|lid| lid.get() == number)
+    }
+}
+
+impl Text for SwitchMac {
+    fn to_text(&self) -> String {
+        format!("{}/{}", self.vesw, format_mac(self.mac))
+    }
+    fn from_text(text: &str) -> Option<SwitchMac> {
+        let (vesw, mac) = text.split_once('/')?;
+        Some(SwitchMac {
+            vesw: vesw.parse().ok()?,
+            mac: parse_mac(mac)?,
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 //! Which port of a switch has an address, where several may say that they do.
 //!
 //! The newest claim wins, since that is where a virtual machine went. An address that goes to and fro
-//! stays where it is for a while: each move is a message to every member.
+//! stays where it is for a while: each move is a message to every member. Which claim is the newest is not
+//! known after a restart, so that who has an address that several claim is remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,6 +29,14 @@ pub(super) struct Claims {
     by_port: BTreeMap<PortKey, BTreeSet<Mac>>,
     /// Those of `by_mac` that nobody has.
     orphans: usize,
+    /// When which has something to do.
+    deadlines: BTreeSet<(Time, Mac)>,
+    /// Addresses that several ports claim, and who has them.
+    contested: BTreeMap<Mac, PortKey>,
+    /// They are others since they were taken.
+    contests_changed: bool,
+    /// Who had contested addresses before this run, until all ports were heard of again.
+    before: BTreeMap<Mac, PortKey>,
 }
 
 #[derive(Debug)]
@@ -43,6 +52,8 @@ struct Claim {
     /// Until when it stays with its owner.
     held: Option<Time>,
     told: bool,
+    /// Its entry of the deadlines.
+    scheduled: Option<Time>,
 }
 
 /// What administrators are to know.
@@ -59,6 +70,26 @@ pub(super) enum Alarm {
 }
 
 impl Claims {
+    /// Those of a switch; `before` is who had addresses that several claimed, in the run before this.
+    pub(super) fn new(before: BTreeMap<Mac, PortKey>) -> Claims {
+        Claims {
+            before,
+            contests_changed: true,
+            ..Claims::default()
+        }
+    }
+
+    /// All ports were heard of: who claims an address from now on is the newest.
+    pub(super) fn all_heard(&mut self) {
+        self.before.clear();
+    }
+
+    /// Addresses that several ports claim, and who has them, if they are others than when this was asked
+    /// last.
+    pub(super) fn take_contested(&mut self) -> Option<&BTreeMap<Mac, PortKey>> {
+        std::mem::take(&mut self.contests_changed).then_some(&self.contested)
+    }
+
     /// A port's whole list. Returns whether an owner has changed.
     pub(super) fn report(
         &mut self,
@@ -94,30 +125,67 @@ impl Claims {
 
     /// When [`Claims::advance`] has something to do.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.by_mac.values().filter_map(Claim::deadline).min()
+        self.deadlines.first().map(|(time, _)| *time)
     }
 
     /// Lets go of addresses that stayed long enough. Returns whether an owner has changed.
     pub(super) fn advance(&mut self, now: Time) -> bool {
         let mut changed = false;
-        let orphans = &mut self.orphans;
-        self.by_mac.retain(|_, claim| {
-            if claim.deadline().is_none_or(|until| until > now) {
-                return true;
+        while let Some((time, mac)) = self.deadlines.first().copied() {
+            if time > now {
+                break;
             }
+            self.deadlines.pop_first();
+            let Some(claim) = self.by_mac.get_mut(&mac) else {
+                continue;
+            };
+            claim.scheduled = None;
             claim.held = None;
             claim.moves = 0;
             claim.since = now;
             changed |= claim.settle();
-            let orphan = claim.claimants.is_empty();
-            *orphans -= usize::from(orphan);
-            !orphan
-        });
+            if claim.claimants.is_empty() {
+                self.orphans -= 1;
+                self.by_mac.remove(&mac);
+            }
+            self.follow(mac);
+        }
         changed
     }
 
+    /// Keeps what follows from a claim.
+    fn follow(&mut self, mac: Mac) {
+        let claim = self.by_mac.get_mut(&mac);
+        let several = claim.as_ref().filter(|claim| claim.claimants.len() > 1);
+        let owner = several.and_then(|claim| claim.owner);
+        let before = match owner {
+            Some(owner) => self.contested.insert(mac, owner),
+            None => self.contested.remove(&mac),
+        };
+        self.contests_changed |= before != owner;
+        let Some(claim) = claim else {
+            return;
+        };
+        let deadline = claim.deadline();
+        let before = std::mem::replace(&mut claim.scheduled, deadline);
+        if before != deadline {
+            self.deadlines.extend(deadline.map(|at| (at, mac)));
+            if let Some(at) = before {
+                self.deadlines.remove(&(at, mac));
+            }
+        }
+    }
+
     fn claim(&mut self, now: Time, mac: Mac, port: PortKey, alarms: &mut Vec<Alarm>) -> bool {
+        let changed = self.note_claim(now, mac, port, alarms);
+        self.follow(mac);
+        changed
+    }
+
+    fn note_claim(&mut self, now: Time, mac: Mac, port: PortKey, alarms: &mut Vec<Alarm>) -> bool {
         self.order += 1;
+        let former = self.before.get(&mac).copied();
+        let former = former.filter(|former| *former != port);
         let claim = self.by_mac.entry(mac).or_insert_with(|| {
             self.orphans += 1;
             Claim {
@@ -128,9 +196,16 @@ impl Claims {
                 since: now,
                 held: None,
                 told: false,
+                scheduled: None,
             }
         });
         self.orphans -= usize::from(claim.claimants.is_empty());
+        if let Some(former) = former {
+            // It is older than that of who has it, whichever is heard first.
+            claim.claimants.insert(port, 0);
+            claim.tell_of(mac, port, former, alarms);
+            return claim.settle();
+        }
         claim.claimants.insert(port, self.order);
         if claim.held.is_some() {
             return false;
@@ -155,10 +230,11 @@ impl Claims {
         if claim.claimants.is_empty() {
             if self.orphans < REMEMBERED {
                 self.orphans += 1;
-            } else {
-                self.by_mac.remove(&mac);
+            } else if let Some(at) = self.by_mac.remove(&mac).and_then(|c| c.scheduled) {
+                self.deadlines.remove(&(at, mac));
             }
         }
+        self.follow(mac);
         changed
     }
 }
@@ -192,6 +268,10 @@ impl Claim {
             return;
         }
         self.moves += 1;
+        self.tell_of(mac, from, to, alarms);
+    }
+
+    fn tell_of(&mut self, mac: Mac, from: PortKey, to: PortKey, alarms: &mut Vec<Alarm>) {
         if self.claimants.len() > 1 && !std::mem::replace(&mut self.told, true) {
             alarms.push(Alarm::Duplicate { mac, from, to });
         }
@@ -199,112 +279,4 @@ impl Claim {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MAC: Mac = [2, 0, 0, 0, 0, 9];
-
-    fn port(index: u8) -> PortKey {
-        PortKey {
-            guid: 1,
-            port: 1,
-            index,
-        }
-    }
-
-    fn owner(claims: &Claims) -> Option<PortKey> {
-        claims
-            .owners()
-            .find(|(mac, _)| *mac == MAC)
-            .map(|(_, port)| port)
-    }
-
-    #[test]
-    fn the_newest_claim_wins_and_is_told_of_once() {
-        let (mut claims, mut alarms) = (Claims::default(), Vec::new());
-        let macs = BTreeSet::from([MAC]);
-        assert!(claims.report(Time(0), port(1), &macs, &mut alarms));
-        assert!(claims.report(Time(1), port(2), &macs, &mut alarms));
-        assert_eq!(owner(&claims), Some(port(2)));
-        // The same list again is no new claim.
-        assert!(!claims.report(Time(2), port(1), &macs, &mut alarms));
-        assert_eq!(owner(&claims), Some(port(2)));
-        assert_eq!(
-            alarms,
-            [Alarm::Duplicate {
-                mac: MAC,
-                from: port(1),
-                to: port(2)
-            }]
-        );
-        // It goes back to who still has it.
-        assert!(claims.report(Time(3), port(2), &BTreeSet::new(), &mut alarms));
-        assert_eq!(owner(&claims), Some(port(1)));
-        assert!(claims.report(Time(4), port(1), &BTreeSet::new(), &mut alarms));
-        assert_eq!(owner(&claims), None);
-        let _ = claims.advance(claims.deadline().unwrap());
-        assert!(claims.by_mac.is_empty() && claims.by_port.is_empty());
-        assert_eq!(claims.orphans, 0);
-    }
-
-    /// Two ports take an address from each other again and again. `gap`: for a moment nobody has it.
-    fn to_and_fro(gap: bool) {
-        let (mut claims, mut alarms) = (Claims::default(), Vec::new());
-        let (has, none) = (BTreeSet::from([MAC]), BTreeSet::new());
-        let mut moves = 0;
-        let _ = claims.report(Time(0), port(0), &has, &mut alarms);
-        for n in 1..40_u64 {
-            let (to, from) = (port((n % 2) as u8), port((1 - n % 2) as u8));
-            let before = claims.by_mac[&MAC].last;
-            let mut steps = [(to, &has), (from, &none)];
-            if gap {
-                steps.reverse();
-            }
-            for (port, macs) in steps {
-                let _ = claims.report(Time(n * 10), port, macs, &mut alarms);
-            }
-            moves += u8::from(owner(&claims).is_some_and(|now| now != before));
-        }
-        assert_eq!(moves, MOVES, "{gap}");
-        let damped = |a: &&Alarm| matches!(a, Alarm::Damped { .. });
-        assert_eq!(alarms.iter().filter(damped).count(), 1, "{alarms:?}");
-        // It is not where it stayed, and nobody is told that it is elsewhere.
-        assert_eq!(owner(&claims), None);
-        let until = claims.deadline().unwrap();
-        assert!(!claims.advance(Time(until.0 - 1)));
-        assert!(claims.advance(until));
-        assert_eq!(claims.deadline(), None);
-        assert_eq!(owner(&claims), Some(port(1)));
-    }
-
-    #[test]
-    fn an_address_that_goes_to_and_fro_stays_for_a_while() {
-        to_and_fro(false);
-        to_and_fro(true);
-    }
-
-    #[test]
-    fn nobody_claims_a_groups_address_or_everybodys() {
-        let (mut claims, mut alarms) = (Claims::default(), Vec::new());
-        let macs = BTreeSet::from([
-            [0xff; 6],
-            [0x33, 0x33, 0, 0, 0, 1],
-            [1, 0, 0x5e, 0, 0, 1],
-            MAC,
-        ]);
-        assert!(claims.report(Time(0), port(1), &macs, &mut alarms));
-        assert_eq!(claims.owners().count(), 1);
-        assert_eq!(owner(&claims), Some(port(1)));
-    }
-
-    #[test]
-    fn a_port_claims_so_many_addresses_and_no_more() {
-        let (mut claims, mut alarms) = (Claims::default(), Vec::new());
-        let many = (0..5000_u16).map(|n| {
-            let [a, b] = n.to_be_bytes();
-            [2, 0, 0, 0, a, b]
-        });
-        let _ = claims.report(Time(0), port(1), &many.collect(), &mut alarms);
-        assert_eq!(claims.owners().count(), PORT_CLAIMS);
-    }
-}
+mod tests;

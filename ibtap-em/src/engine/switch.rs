@@ -1,18 +1,18 @@
 //! A switch while it lives: who is on it, who is gone, when what they are to have is made anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use log::Level;
-use vnic::Time;
 use vnic::attribute::VeswPortInfo;
+use vnic::{Mac, Time};
 
 use super::agent::AgentKey;
 use super::claims::{Alarm, Claims};
 use super::target::Target;
 use super::{DISCOVERY, Engine, HOLD};
 use crate::config::{PortKey, format_mac};
-use crate::state::Member;
+use crate::state::{CONTESTED_MAX, Member, State, SwitchMac};
 
 /// Milliseconds that changes are gathered for before they become messages.
 const GATHER: u64 = 50;
@@ -56,10 +56,17 @@ impl Engine {
     pub(super) fn make_switches(&mut self, now: Time) {
         let ids: BTreeSet<u16> = self.config.switches.iter().map(|s| s.id).collect();
         self.switches.retain(|id, _| ids.contains(id));
+        let contested = self.state.contested.len();
+        self.state.contested.retain(|at, _| ids.contains(&at.vesw));
+        self.unsaved |= self.state.contested.len() != contested;
         for id in ids {
             let attached = self.attached;
+            let state = &self.state;
             let switch = self.switches.entry(id).or_insert_with(|| {
-                let mut switch = Switch::default();
+                let mut switch = Switch {
+                    claims: Claims::new(contested_on(state, id)),
+                    ..Switch::default()
+                };
                 switch.unsettle(attached);
                 switch
             });
@@ -108,6 +115,7 @@ impl Engine {
         switch.members.remove(&key);
         let none = BTreeSet::new();
         switch.claims.report(now, key, &none, &mut Vec::new());
+        self.remember_contested(id);
         self.mark_dirty(now, id);
     }
 
@@ -137,9 +145,36 @@ impl Engine {
         if switch.claims.report(now, key, &macs, &mut alarms) {
             self.mark_dirty(now, id);
         }
+        self.remember_contested(id);
         for alarm in alarms {
             self.tell_alarm(id, alarm);
         }
+    }
+
+    /// Who has an address that several claim has it after a restart, too. While not all were heard of
+    /// again that is not known.
+    fn remember_contested(&mut self, id: u16) {
+        let switch = self.switches.get_mut(&id).filter(|s| s.settled);
+        let Some(contested) = switch.and_then(|switch| switch.claims.take_contested()) else {
+            return;
+        };
+        if *contested == contested_on(&self.state, id) {
+            return;
+        }
+        self.state.contested.retain(|at, _| at.vesw != id);
+        let room = CONTESTED_MAX.saturating_sub(self.state.contested.len());
+        let of_switch = contested.iter().take(room);
+        let of_switch = of_switch.map(|(mac, port)| {
+            (
+                SwitchMac {
+                    vesw: id,
+                    mac: *mac,
+                },
+                *port,
+            )
+        });
+        self.state.contested.extend(of_switch);
+        self.unsaved = true;
     }
 
     fn tell_alarm(&mut self, id: u16, alarm: Alarm) {
@@ -210,6 +245,10 @@ impl Engine {
             if reached(switch.claims.deadline()) && switch.claims.advance(now) {
                 switch.due = Some(now);
             }
+            self.remember_contested(id);
+            let Some(switch) = self.switches.get(&id) else {
+                continue;
+            };
             let (due, gone, settle) = (switch.due, switch.gone_at, switch.settle_at);
             if reached(due) || reached(gone) {
                 self.aim(now, id);
@@ -245,7 +284,13 @@ impl Engine {
         if let Some(switch) = self.switches.get_mut(&id) {
             switch.settled = settled;
             switch.settle_at = (!settled).then_some(held);
+            if settled {
+                switch.claims.all_heard();
+                // What is missing can be told from now on.
+                switch.due.get_or_insert(now.after(GATHER));
+            }
         }
+        self.remember_contested(id);
         self.ready.extend(touch);
     }
 
@@ -319,4 +364,18 @@ impl Engine {
             switch.gone_at = next;
         }
     }
+}
+
+/// Addresses of a switch that several ports claim, as state has them.
+fn contested_on(state: &State, id: u16) -> BTreeMap<Mac, PortKey> {
+    let (first, last) = ([0; 6], [0xff; 6]);
+    let all = SwitchMac {
+        vesw: id,
+        mac: first,
+    }..=SwitchMac {
+        vesw: id,
+        mac: last,
+    };
+    let contested = state.contested.range(all);
+    contested.map(|(at, port)| (at.mac, *port)).collect()
 }

@@ -35,6 +35,13 @@ pub(crate) fn sample(ports: u8) -> State {
         );
     }
     state.drained.insert(7);
+    let contested = SwitchMac {
+        vesw: 2,
+        mac: [0x52, 0x54, 0, 0, 0, 9],
+    };
+    state
+        .contested
+        .insert(contested, "0x1:2:3".parse().unwrap());
     state.quarantined.insert(
         Lid::new(0xabc),
         PortKey {
@@ -99,6 +106,20 @@ fn an_end_at_any_step_leaves_the_former_state_or_the_new_one() {
         sync < seen.iter().position(|s| *s == Step::Rename),
         "{seen:?}"
     );
+}
+
+#[test]
+fn a_state_of_before_there_was_something_is_read() {
+    let mut former = sample(2);
+    former.contested.clear();
+    let text = String::from_utf8(former.encode().unwrap()).unwrap();
+    let (_, json) = text.split_once('\n').unwrap();
+    let mut value: serde_json::Value = serde_json::from_str(json).unwrap();
+    value.as_object_mut().unwrap().remove("contested").unwrap();
+    let json = value.to_string();
+    let sum = crc32fast::hash(json.as_bytes());
+    let file = format!("ibtap-em state 1 {} {sum:08x}\n{json}", json.len());
+    assert_eq!(State::decode(file.as_bytes()), Ok(former));
 }
 
 #[test]

@@ -43,6 +43,42 @@ fn e03_what_is_behind_a_port_is_published_and_moves_with_it() {
 }
 
 #[test]
+fn who_has_what_two_say_they_have_does_not_change_with_a_restart() {
+    for seed in 100..116 {
+        let mut world = World::new(seed, 4, ONE);
+        world.run(3_000);
+        let (first, last) = if seed % 2 == 0 { (1, 2) } else { (2, 1) };
+        for n in [first, last] {
+            let now = world.now;
+            world.nodes[n].agent.set_unicast_macs(now, 0, vec![VM]);
+            world.run(1_000);
+        }
+        let lid = world.info(last).encap_slid;
+        assert_eq!(world.lookup(0, VM), Some(lid));
+        world.weather.late = 100;
+        world.take_sets();
+        for _ in 0..3 {
+            world.restart_engine(ONE);
+            world.run(20_000);
+            assert_eq!(world.lookup(0, VM), Some(lid), "seed {seed}");
+        }
+        assert_eq!(world.take_sets(), 0, "seed {seed}");
+        // And from then on the newest has it.
+        for macs in [vec![], vec![VM]] {
+            let now = world.now;
+            world.nodes[first].agent.set_unicast_macs(now, 0, macs);
+            world.run(1_500);
+        }
+        let lid = world.info(first).encap_slid;
+        assert_eq!(world.lookup(0, VM), Some(lid), "seed {seed}");
+        let now = world.now;
+        world.nodes[last].agent.set_unicast_macs(now, 0, vec![]);
+        world.run(1_500);
+        assert!(world.disk.contested.is_empty(), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_lost_trap_is_made_up_for_by_polling() {
     let mut world = World::new(21, 2, ONE);
     world.run(3_000);
