@@ -120,6 +120,8 @@ pub struct VeswInfo {
     pub eth_mtu: Option<u16>,
     /// Where multicast and broadcast go.
     pub u_mcast_dlid: Lid,
+    /// Groups that go elsewhere.
+    pub groups: Vec<GroupInfo>,
     /// Its members.
     pub members: usize,
     /// Those of them that forward.
@@ -130,6 +132,18 @@ pub struct VeswInfo {
     pub drained: bool,
     /// What goes wrong, sentences.
     pub problems: Vec<String>,
+}
+
+/// A group with a multicast LID of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupInfo {
+    /// Its address.
+    pub mac: MacAddress,
+    /// Its LID.
+    pub lid: Lid,
+    /// Members whose interfaces listen to it, as their agents report; those with others behind them may
+    /// have it without that.
+    pub listeners: usize,
 }
 
 /// How far a virtual port is.
@@ -219,6 +233,8 @@ pub enum MacOrigin {
     Reported,
     /// The configuration says so.
     Static,
+    /// It is a group's, to which the configuration gives a multicast LID of its own.
+    Group,
 }
 
 impl MacOrigin {
@@ -229,6 +245,7 @@ impl MacOrigin {
             MacOrigin::Base => "base",
             MacOrigin::Reported => "reported",
             MacOrigin::Static => "static",
+            MacOrigin::Group => "group",
         }
     }
 }
@@ -240,12 +257,14 @@ pub struct MacInfo {
     pub vesw: String,
     /// The address.
     pub mac: MacAddress,
-    /// The LID of the port that has it.
+    /// The LID of the port that has it, or the group's.
     pub lid: Lid,
-    /// That port, `GUID:port:index`.
-    pub port: String,
+    /// That port, `GUID:port:index`; a group's address is no port's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
     /// The same by the node's description.
-    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// How the manager knows.
     pub origin: MacOrigin,
     /// It is an entry of the tables; false where every member can tell the LID from the address.
@@ -282,6 +301,9 @@ pub struct Explanation {
     /// The port that has that LID, if one has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
+    /// It is the LID of one group: members that do not listen to it do not have the frame.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub listeners_only: bool,
     /// Service class.
     pub sc: u8,
     /// Routing control.

@@ -15,8 +15,8 @@ use vnic::{Lid, Mac};
 pub use pattern::{Pattern, PortKey};
 pub use values::{format_mac, parse_mac};
 
-/// The whole configuration, checked: numbers are in range, and no two switches share a name, an id, or a
-/// multicast LID.
+/// The whole configuration, checked: numbers are in range, and no two switches share a name or an id, nor
+/// do they and their groups share a multicast LID.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
     /// The manager's own settings.
@@ -99,6 +99,8 @@ pub struct SwitchConfig {
     pub pinned_macs: Vec<PinnedMac>,
     /// Addresses behind a port that no agent reports.
     pub static_macs: Vec<PinnedMac>,
+    /// Groups that do not go to `u_mcast_dlid`.
+    pub groups: Vec<GroupLid>,
 }
 
 /// Where the addresses of interfaces come from.
@@ -117,6 +119,15 @@ pub struct PinnedMac {
     pub mac: Mac,
     /// The port, a pattern without wildcards.
     pub port: Pattern,
+}
+
+/// A group with a multicast LID of its own: who does not listen to it has none of its packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupLid {
+    /// The group's address.
+    pub mac: Mac,
+    /// Where its frames go.
+    pub lid: Lid,
 }
 
 /// What is wrong with a configuration, one sentence with the place.

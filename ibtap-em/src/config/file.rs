@@ -1,6 +1,9 @@
 //! The TOML form of the configuration.
 
+mod addresses;
+
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use fabric::{Gid, PKey};
@@ -11,8 +14,11 @@ use vnic::Lid;
 use vnic::agent::LEASES_MS;
 use vnic::attribute::ServiceClasses;
 
-use super::values::{Written, mac_range, number, text, unicast_mac};
-use super::{Config, MacSource, ManagerConfig, Pattern, PinnedMac, SwitchConfig};
+use super::values::{Written, number, text};
+use super::{Config, ManagerConfig, Pattern, SwitchConfig};
+
+/// Multicast LIDs (kernel include/rdma/opa_addr.h, in the form that 16B packets have).
+const MULTICAST_LIDS: RangeInclusive<i64> = 0xf0_0000..=0xf7_ffff;
 
 /// What is wrong, and at which byte of the text.
 #[derive(Debug)]
@@ -94,6 +100,8 @@ struct Vesw {
     pinned_macs: Vec<Spanned<PortMac>>,
     #[serde(default)]
     static_macs: Vec<Spanned<PortMac>>,
+    #[serde(default)]
+    groups: Vec<Spanned<Group>>,
 }
 
 #[derive(Deserialize)]
@@ -108,6 +116,13 @@ struct DefaultPort {
 struct PortMac {
     mac: Written,
     port: Written,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    mac: Written,
+    lid: Written,
 }
 
 /// Keys as the classes of kernel opa_vnic_encap.h.
@@ -143,6 +158,7 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         let raw = raw.get_ref();
         let switch = to_switch(raw)?;
         check_unique(raw, &switch, &switches)?;
+        addresses::check_lids(raw, &switch, &switches)?;
         switches.push(switch);
     }
     Ok(Config { em, switches })
@@ -214,7 +230,7 @@ fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {
     let mcast = optional(
         "u_mcast_dlid",
         &raw.u_mcast_dlid,
-        0xf0_0000..=0xf7_ffff,
+        MULTICAST_LIDS,
         0xf0_0000 + u32::from(id),
     )?;
     let pkey: u16 = optional("pkey", &raw.pkey, 1..=0xffff, 0xffff)?;
@@ -237,9 +253,10 @@ fn to_switch(raw: &Vesw) -> Result<SwitchConfig, Fault> {
         rc: routing(&raw.rc)?,
         classes: classes(&raw.sc)?,
         members,
-        macs: mac_source(raw)?,
-        pinned_macs: port_macs("pinned_macs", &raw.pinned_macs)?,
-        static_macs: port_macs("static_macs", &raw.static_macs)?,
+        macs: addresses::mac_source(raw)?,
+        pinned_macs: addresses::pinned(&raw.pinned_macs)?,
+        static_macs: addresses::port_macs("static_macs", &raw.static_macs)?,
+        groups: addresses::groups(&raw.groups)?,
     })
 }
 
@@ -351,53 +368,6 @@ fn service_classes<const N: usize>(
     Ok(classes)
 }
 
-fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
-    let list = match &raw.mac {
-        None => false,
-        Some(written) => match text("mac", written)?.as_str() {
-            "generate" => false,
-            "list" => true,
-            _ => {
-                let what = format!(
-                    "mac = {} is not \"generate\" or \"list\"",
-                    written.get_ref()
-                );
-                return Err(Fault::at(written, what));
-            }
-        },
-    };
-    match (list, raw.macs.first(), &raw.mac) {
-        (true, None, Some(written)) if raw.pinned_macs.is_empty() => Err(Fault::at(
-            written,
-            "mac = \"list\" needs addresses; add macs = [\"02:00:00:00:00:01-02:00:00:00:00:ff\"]",
-        )),
-        (false, Some(first), _) => Err(Fault::at(
-            first,
-            "macs is there, but mac = \"generate\"; write mac = \"list\", or take macs out",
-        )),
-        (false, None, _) => Ok(MacSource::Generate),
-        (true, ..) => {
-            let ranges = raw.macs.iter().map(|written| mac_range("macs", written));
-            Ok(MacSource::List(ranges.collect::<Result<_, _>>()?))
-        }
-    }
-}
-
-fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> {
-    let mut macs: Vec<PinnedMac> = Vec::new();
-    for written in raw {
-        let raw = written.get_ref();
-        let mac = unicast_mac("mac", &raw.mac)?;
-        let port = exact("port", &raw.port)?;
-        if macs.iter().any(|other| other.mac == mac) {
-            let what = format!("mac = {} is there twice in {key}", raw.mac.get_ref());
-            return Err(Fault::at(&raw.mac, what));
-        }
-        macs.push(PinnedMac { mac, port });
-    }
-    Ok(macs)
-}
-
 fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> Result<(), Fault> {
     for other in others {
         let name = &other.name;
@@ -409,16 +379,6 @@ fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> R
             let what = format!("name = {name:?} is the switch {}'s already", other.id);
             return Err(Fault::at(&raw.name, what));
         }
-        if other.u_mcast_dlid == switch.u_mcast_dlid {
-            let what = format!(
-                "u_mcast_dlid = {} is the switch {name:?}'s already; use another",
-                switch.u_mcast_dlid
-            );
-            return Err(Fault::at(
-                raw.u_mcast_dlid.as_ref().unwrap_or(&raw.id),
-                what,
-            ));
-        }
     }
     Ok(())
 }
@@ -427,7 +387,7 @@ fn check_unique(raw: &Vesw, switch: &SwitchConfig, others: &[SwitchConfig]) -> R
 fn optional<T: TryFrom<i64>>(
     key: &str,
     written: &Option<Written>,
-    allowed: std::ops::RangeInclusive<i64>,
+    allowed: RangeInclusive<i64>,
     default: T,
 ) -> Result<T, Fault> {
     match written {

@@ -96,6 +96,12 @@ impl Pattern {
         self.index.parse().ok()
     }
 
+    /// Whether both name the same virtual ports in the same way.
+    #[must_use]
+    pub fn names(&self, other: &Pattern) -> bool {
+        (&self.node, &self.port, &self.index) == (&other.node, &other.port, &other.index)
+    }
+
     /// Whether it names one virtual port.
     #[must_use]
     pub fn is_exact(&self) -> bool {

@@ -53,6 +53,7 @@ mac = "list"
 macs = ["02:00:00:00:00:01", "02:00:00:00:01:00-02:00:00:00:01:ff"]
 pinned_macs = [{ mac = "02:00:00:00:02:00", port = "gw1:1:0" }]
 static_macs = [{ mac = "00:02:c9:11:22:33", port = "gw1:1:0" }]
+groups = [{ mac = "01:00:5e:00:00:fb", lid = 0xf00100 }, { mac = "33:33:00:00:00:fb", lid = "0xf7ffff" }]
 "#;
     let config = parse(text).unwrap();
     assert_eq!(config.em.poll_interval, 10_000);
@@ -68,6 +69,9 @@ static_macs = [{ mac = "00:02:c9:11:22:33", port = "gw1:1:0" }]
     assert_eq!((switch.classes.unicast, switch.classes.multicast), (0, 4));
     assert_eq!(switch.classes.pcp_multicast[7], 31);
     assert_eq!(switch.static_macs[0].mac, [0, 2, 0xc9, 0x11, 0x22, 0x33]);
+    assert_eq!(switch.groups[0].mac, [1, 0, 0x5e, 0, 0, 0xfb]);
+    let lids = [0xf0_0100, 0xf7_ffff].map(Lid::new);
+    assert_eq!([0, 1].map(|at| switch.groups[at].lid), lids);
     let MacSource::List(ranges) = &switch.macs else {
         panic!("{:?}", switch.macs)
     };
@@ -162,6 +166,55 @@ fn faults_name_the_place_the_key_the_value_and_what_is_allowed() {
         (
             "static_macs = [{ mac = \"02:00:00:00:00:01\", port = \"a:1\" }]",
             "port: \"a:1\" does not name virtual ports",
+        ),
+        (
+            "pinned_macs = [{ mac = \"02:00:00:00:00:01\", port = \"A:1:0\" }, \
+             { mac = \"02:00:00:00:00:02\", port = \"a:1:0\" }]",
+            "port = \"a:1:0\" has 02:00:00:00:00:01 of pinned_macs already",
+        ),
+        (
+            "groups = [{ mac = \"02:00:00:00:00:01\", lid = 0xf00100 }]",
+            "t.toml:5:19: mac = \"02:00:00:00:00:01\" is not a group's address",
+        ),
+        (
+            "groups = [{ mac = \"ff:ff:ff:ff:ff:ff\", lid = 0xf00100 }]",
+            "is everybody's address, which goes to u_mcast_dlid",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00\", lid = 0xf00100 }]",
+            "is not an Ethernet address such as \"01:00:5e:00:00:fb\"",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xefffff }]",
+            "t.toml:5:46: lid = 15728639 is not a number from 0xf00000 to 0xf7ffff",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00100 }, \
+             { mac = \"01:00:5E:00:00:FB\", lid = 0xf00101 }]",
+            "is there twice in groups",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00002 }]",
+            "lid = 0xf00002 is the switch \"a\"'s already",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00100 }, \
+             { mac = \"01:00:5e:00:00:fc\", lid = 0xf00100 }]",
+            "lid = 0xf00100 is the group 01:00:5e:00:00:fb's of \"a\" already",
+        ),
+        (
+            "groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00003 }]\n\
+             [[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]",
+            "t.toml:8:6: u_mcast_dlid = 0xf00003 is the group 01:00:5e:00:00:fb's of \"a\" already",
+        ),
+        (
+            "[[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]\nu_mcast_dlid = 0xf00002",
+            "t.toml:9:16: u_mcast_dlid = 0xf00002 is the switch \"a\"'s already",
+        ),
+        (
+            "[[vesw]]\nname = \"b\"\nid = 3\nmembers = [\"*\"]\n\
+             groups = [{ mac = \"01:00:5e:00:00:fb\", lid = 0xf00002 }]",
+            "lid = 0xf00002 is the switch \"a\"'s already",
         ),
         (
             "[[vesw]]\nname = \"b\"\nid = 2\nmembers = [\"*\"]",

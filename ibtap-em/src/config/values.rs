@@ -66,6 +66,22 @@ pub(super) fn unicast_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
     unicast(key, &text).map_err(|what| Fault::at(written, what))
 }
 
+/// The Ethernet address of a group, and not of everybody.
+pub(super) fn group_mac(key: &str, written: &Written) -> Result<Mac, Fault> {
+    let text = text(key, written)?;
+    let what = match parse_mac(&text) {
+        Some([0xff, 0xff, 0xff, 0xff, 0xff, 0xff]) => {
+            format!("{key} = {text:?} is everybody's address, which goes to u_mcast_dlid")
+        }
+        Some(mac) if mac[0] & 1 != 0 => return Ok(mac),
+        Some(_) => format!("{key} = {text:?} is not a group's address, whose first byte is odd"),
+        None => {
+            format!("{key} = {text:?} is not an Ethernet address such as \"01:00:5e:00:00:fb\"")
+        }
+    };
+    Err(Fault::at(written, what))
+}
+
 /// Addresses: one, or two with a hyphen between them that are a range's ends.
 pub(super) fn mac_range(key: &str, written: &Written) -> Result<(Mac, Mac), Fault> {
     let text = text(key, written)?;

@@ -32,11 +32,13 @@ impl Engine {
             None => (Lid::NONE, "the switch is not set up yet".into()),
         };
         let port = self.lids.get(&dlid).map(|key| self.name(*key));
+        let listeners_only = dlid.is_multicast() && dlid != config.u_mcast_dlid;
         Ok(Explanation {
             vesw: config.name.clone(),
             dst: request.dst,
             dlid,
             port,
+            listeners_only,
             sc: service_class(config, request),
             // Its class depends on the protocol, which a destination does not tell.
             rc: (config.rc & 7) as u8,
@@ -52,6 +54,7 @@ impl Engine {
             let known = match origin(mac) {
                 Some(MacOrigin::Static) => "static_macs names it",
                 Some(MacOrigin::Base) => "it was given to the port",
+                Some(MacOrigin::Group) => "groups names it",
                 _ => "the port's agent reports it",
             };
             return (

@@ -15,7 +15,7 @@ use super::request::place;
 use super::switch::Switch;
 use super::tables::{Content, content_sum, directory_digest};
 use crate::api::MacOrigin;
-use crate::config::{Pattern, PortKey, SwitchConfig, format_mac};
+use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig, format_mac};
 use crate::state::Member;
 
 /// The smallest payload that an interface can have (kernel include/uapi/linux/if_ether.h, ETH_MIN_MTU).
@@ -42,7 +42,8 @@ pub(super) struct Target {
 /// How an address came to be known. The first of these that has it counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Source {
-    pub(super) port: PortKey,
+    /// `None`: a group's.
+    pub(super) port: Option<PortKey>,
     pub(super) lid: Lid,
     pub(super) origin: MacOrigin,
 }
@@ -183,10 +184,12 @@ fn aim_macs(
     members: &BTreeMap<PortKey, &Member>,
     target: &mut Target,
 ) {
-    let mut found: Vec<(Mac, PortKey, MacOrigin)> = Vec::new();
+    // What the configuration names comes first: a full table is to have that.
+    let groups = config.groups.iter();
+    let mut found: Vec<(Mac, Source)> = groups.map(|group| (group.mac, of_group(group))).collect();
     for fixed in &config.static_macs {
         match find(&fixed.port, members) {
-            Some((key, _)) => found.push((fixed.mac, key, MacOrigin::Static)),
+            Some((key, m)) => found.push((fixed.mac, of_port(key, m, MacOrigin::Static))),
             None => target.problems.push(format!(
                 "{} of static_macs is at {}, which is not there, or no member",
                 format_mac(fixed.mac),
@@ -194,24 +197,19 @@ fn aim_macs(
             )),
         }
     }
-    found.extend(
-        members
-            .iter()
-            .map(|(key, m)| (m.mac, *key, MacOrigin::Base)),
-    );
-    let reported = switch.claims.owners();
-    found.extend(reported.map(|(mac, key)| (mac, key, MacOrigin::Reported)));
+    let bases = members.iter();
+    found.extend(bases.map(|(key, m)| (m.mac, of_port(*key, m, MacOrigin::Base))));
+    found.extend(switch.claims.owners().filter_map(|(mac, key)| {
+        let member = members.get(&key)?;
+        Some((mac, of_port(key, member, MacOrigin::Reported)))
+    }));
     let mut content = Content::new();
     let mut left_out = 0;
-    for (mac, port, origin) in found {
-        let Some(member) = members.get(&port) else {
-            continue;
-        };
+    for (mac, source) in found {
         if target.sources.contains_key(&mac) {
             continue;
         }
-        let lid = member.lid;
-        let source = Source { port, lid, origin };
+        let lid = source.lid;
         target.sources.insert(mac, source);
         // Everybody knows those from the address itself.
         if lid_in(mac) == Some(lid) {
@@ -229,8 +227,45 @@ fn aim_macs(
              find them, others do not"
         ));
     }
+    if switch.settled {
+        target.problems.extend(missing_pinned(config, members));
+    }
     target.content_sum = content_sum(&content);
     target.content = Arc::new(content);
+}
+
+/// Ports of `pinned_macs` that no member is; before all were heard nobody knows.
+fn missing_pinned<'a>(
+    config: &'a SwitchConfig,
+    members: &'a BTreeMap<PortKey, &Member>,
+) -> impl Iterator<Item = String> + 'a {
+    let missing = config
+        .pinned_macs
+        .iter()
+        .filter(|pinned| find(&pinned.port, members).is_none());
+    missing.map(|pinned| {
+        format!(
+            "{} of pinned_macs is for {}, which is not there, or no member",
+            format_mac(pinned.mac),
+            pinned.port
+        )
+    })
+}
+
+const fn of_group(group: &GroupLid) -> Source {
+    Source {
+        port: None,
+        lid: group.lid,
+        origin: MacOrigin::Group,
+    }
+}
+
+const fn of_port(port: PortKey, member: &Member, origin: MacOrigin) -> Source {
+    Source {
+        port: Some(port),
+        lid: member.lid,
+        origin,
+    }
 }
 
 /// The member that a pattern without wildcards names.

@@ -2,6 +2,7 @@
 //! failure prints.
 
 mod faults;
+mod groups;
 mod life;
 mod moves;
 mod scale;

@@ -12,9 +12,9 @@ use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};
 use super::target::mtu_limit;
 use crate::api::{
-    DrainRequest, Drained, MacInfo, PortCondition, PortInfo, VeswInfo, VeswSelection,
+    DrainRequest, Drained, GroupInfo, MacInfo, PortCondition, PortInfo, VeswInfo, VeswSelection,
 };
-use crate::config::{Pattern, PortKey, SwitchConfig};
+use crate::config::{GroupLid, Pattern, PortKey, SwitchConfig};
 use crate::seam::Overview;
 
 impl Engine {
@@ -52,6 +52,11 @@ impl Engine {
         let mut problems = Vec::new();
         if let Some((why, _)) = &self.save_failed {
             problems.push(why.clone());
+        }
+        for config in &self.config.switches {
+            let switch = self.switches.get(&config.id);
+            let of_switch = switch.into_iter().flat_map(|s| &s.target.problems);
+            problems.extend(of_switch.map(|problem| format!("{}: {problem}", config.name)));
         }
         let d = &self.done;
         Overview {
@@ -127,6 +132,11 @@ impl Engine {
                 pkey: config.pkey,
                 eth_mtu: target.and_then(|target| target.eth_mtu),
                 u_mcast_dlid: config.u_mcast_dlid,
+                groups: config
+                    .groups
+                    .iter()
+                    .map(|group| self.show_group(group, members.clone()))
+                    .collect(),
                 members: members.clone().count(),
                 forwarding: members.filter(|key| self.forwards(**key)).count(),
                 mac_entries: target.map_or(0, |target| target.content.len()),
@@ -135,6 +145,22 @@ impl Engine {
             }
         };
         Ok(self.select(which)?.into_iter().map(show).collect())
+    }
+
+    fn show_group<'a>(
+        &self,
+        group: &GroupLid,
+        members: impl Iterator<Item = &'a PortKey>,
+    ) -> GroupInfo {
+        let listens = |key: &&PortKey| {
+            let vport = self.vport_of(**key);
+            vport.is_some_and(|(_, vport)| vport.multicast.macs.contains(&group.mac))
+        };
+        GroupInfo {
+            mac: LinkAddress(group.mac),
+            lid: group.lid,
+            listeners: members.filter(listens).count(),
+        }
     }
 
     pub(super) fn show_ports(
@@ -195,8 +221,8 @@ impl Engine {
                 vesw: config.name.clone(),
                 mac: LinkAddress(*mac),
                 lid: source.lid,
-                port: source.port.to_string(),
-                name: self.name(source.port),
+                port: source.port.map(|port| port.to_string()),
+                name: source.port.map(|port| self.name(port)),
                 origin: source.origin,
                 in_table: target.content.contains_key(mac),
             }));

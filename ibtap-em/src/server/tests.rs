@@ -94,6 +94,9 @@ fn methods_are_answered_and_described() {
         };
         for object in objects {
             keys.extend(object.as_object().unwrap().keys().cloned());
+            for group in object["groups"].as_array().into_iter().flatten() {
+                keys.extend(group.as_object().unwrap().keys().cloned());
+            }
         }
     }
     let counters = serde_json::to_value(counters()).unwrap();
@@ -131,7 +134,12 @@ fn roles_and_conditions_are_described_by_their_names() {
         assert_eq!(serde_json::to_value(condition).unwrap(), condition.name());
         assert!(DESCRIPTION.contains(condition.name()));
     }
-    for origin in [MacOrigin::Base, MacOrigin::Reported, MacOrigin::Static] {
+    for origin in [
+        MacOrigin::Base,
+        MacOrigin::Reported,
+        MacOrigin::Static,
+        MacOrigin::Group,
+    ] {
         assert_eq!(serde_json::to_value(origin).unwrap(), origin.name());
         assert!(DESCRIPTION.contains(origin.name()));
     }

@@ -84,6 +84,7 @@ fn vesws(all: &[VeswInfo]) -> String {
             vesw.pkey.to_string(),
             or_dash(&vesw.eth_mtu),
             vesw.u_mcast_dlid.to_string(),
+            vesw.groups.len().to_string(),
             format!("{}/{}", vesw.forwarding, vesw.members),
             vesw.mac_entries.to_string(),
             if vesw.drained { "drained" } else { "up" }.to_owned(),
@@ -95,6 +96,7 @@ fn vesws(all: &[VeswInfo]) -> String {
         "PKEY",
         "MTU",
         "MULTICAST",
+        "GROUPS",
         "FORWARDING",
         "MACS",
         "STATE",
@@ -151,7 +153,7 @@ fn macs(all: &[MacInfo]) -> String {
             mac.vesw.clone(),
             mac.mac.to_string(),
             mac.lid.to_string(),
-            mac.name.clone(),
+            or_dash(&mac.name),
             mac.origin.name().to_owned(),
             how.to_owned(),
         ]
@@ -183,6 +185,7 @@ fn explanation(one: &Explanation) -> String {
     let to = match (&one.port, one.dlid.get()) {
         (_, 0) => "nowhere".to_owned(),
         (Some(port), _) => format!("LID {}, {port}", one.dlid),
+        (None, _) if one.listeners_only => format!("LID {}, members that listen to it", one.dlid),
         (None, _) if one.dlid.is_multicast() => format!("LID {}, all members", one.dlid),
         (None, _) => format!("LID {}, no port of this switch", one.dlid),
     };

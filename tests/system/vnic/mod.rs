@@ -4,6 +4,7 @@ mod bridge;
 mod config;
 mod decode;
 mod failover;
+mod groups;
 mod hostile;
 mod joins;
 mod life;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::Role;
+use crate::api::{MacOrigin, Role};
 use crate::runtime::tests as samples;
 
 fn status_info(role: Role) -> StatusInfo {
@@ -70,8 +70,8 @@ MANAGER           GID      PRIORITY  ROLE     HEARD
 fn tables_have_a_line_for_each_and_problems_below() {
     assert_eq!(
         of(&Reply::Vesws(vec![samples::vesw()]), false),
-        "SWITCH   ID  PKEY    MTU   MULTICAST  FORWARDING  MACS  STATE
-storage  2   0x8001  2005  0xf00002   2/3         5     up
+        "SWITCH   ID  PKEY    MTU   MULTICAST  GROUPS  FORWARDING  MACS  STATE
+storage  2   0x8001  2005  0xf00002   1       2/3         5     up
 
 storage: node3:1:0 carries 1500 bytes only
 "
@@ -90,6 +90,14 @@ node1:1:0: an address of it is another's, too
 storage  52:54:00:12:34:56  0x000005  node1:1:0  reported  table
 "
     );
+    let group = MacInfo {
+        port: None,
+        name: None,
+        origin: MacOrigin::Group,
+        ..samples::mac()
+    };
+    let text = of(&Reply::Macs(vec![group]), false);
+    assert!(text.contains("0x000005  -     group   table\n"), "{text}");
     assert_eq!(of(&Reply::Macs(vec![]), false), "");
 }
 
@@ -113,10 +121,16 @@ fn explanations_say_where_to_and_why() {
     because:       the MAC table has it
 "
     );
-    for (dlid, words) in [(0, "nowhere"), (0xf0_0002, "all members"), (9, "no port")] {
+    for (dlid, listeners_only, words) in [
+        (0, false, "nowhere"),
+        (0xf0_0002, false, "all members"),
+        (0xf0_0100, true, "LID 0xf00100, members that listen to it"),
+        (9, false, "no port"),
+    ] {
         let one = Explanation {
             dlid: vnic::Lid::new(dlid),
             port: None,
+            listeners_only,
             ..samples::explanation()
         };
         let text = of(&Reply::Explanation(one), false);

@@ -1,0 +1,120 @@
+//! Addresses and multicast LIDs of a switch.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+use vnic::Lid;
+
+use super::super::values::{format_mac, group_mac, mac_range, number, text, unicast_mac};
+use super::super::{GroupLid, MacSource, PinnedMac, SwitchConfig};
+use super::{Fault, Group, MULTICAST_LIDS, PortMac, Vesw, exact, narrow};
+
+pub(super) fn mac_source(raw: &Vesw) -> Result<MacSource, Fault> {
+    let list = match &raw.mac {
+        None => false,
+        Some(written) => match text("mac", written)?.as_str() {
+            "generate" => false,
+            "list" => true,
+            _ => {
+                let what = format!(
+                    "mac = {} is not \"generate\" or \"list\"",
+                    written.get_ref()
+                );
+                return Err(Fault::at(written, what));
+            }
+        },
+    };
+    match (list, raw.macs.first(), &raw.mac) {
+        (true, None, Some(written)) if raw.pinned_macs.is_empty() => Err(Fault::at(
+            written,
+            "mac = \"list\" needs addresses; add macs = [\"02:00:00:00:00:01-02:00:00:00:00:ff\"]",
+        )),
+        (false, Some(first), _) => Err(Fault::at(
+            first,
+            "macs is there, but mac = \"generate\"; write mac = \"list\", or take macs out",
+        )),
+        (false, None, _) => Ok(MacSource::Generate),
+        (true, ..) => {
+            let ranges = raw.macs.iter().map(|written| mac_range("macs", written));
+            Ok(MacSource::List(ranges.collect::<Result<_, _>>()?))
+        }
+    }
+}
+
+/// Addresses that each are one port's.
+pub(super) fn pinned(raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> {
+    let pinned = port_macs("pinned_macs", raw)?;
+    for (at, one) in pinned.iter().enumerate() {
+        if let Some(other) = pinned[..at].iter().find(|o| o.port.names(&one.port)) {
+            let what = format!(
+                "port = \"{}\" has {} of pinned_macs already; an interface has one address",
+                one.port,
+                format_mac(other.mac)
+            );
+            return Err(Fault::at(&raw[at].get_ref().port, what));
+        }
+    }
+    Ok(pinned)
+}
+
+pub(super) fn port_macs(key: &str, raw: &[Spanned<PortMac>]) -> Result<Vec<PinnedMac>, Fault> {
+    let mut macs: Vec<PinnedMac> = Vec::new();
+    for written in raw {
+        let raw = written.get_ref();
+        let mac = unicast_mac("mac", &raw.mac)?;
+        let port = exact("port", &raw.port)?;
+        if macs.iter().any(|other| other.mac == mac) {
+            let what = format!("mac = {} is there twice in {key}", raw.mac.get_ref());
+            return Err(Fault::at(&raw.mac, what));
+        }
+        macs.push(PinnedMac { mac, port });
+    }
+    Ok(macs)
+}
+
+/// Groups that do not go where all others go.
+pub(super) fn groups(raw: &[Spanned<Group>]) -> Result<Vec<GroupLid>, Fault> {
+    let mut groups: Vec<GroupLid> = Vec::new();
+    for written in raw {
+        let raw = written.get_ref();
+        let mac = group_mac("mac", &raw.mac)?;
+        let lid = Lid::new(narrow(number("lid", &raw.lid, MULTICAST_LIDS)?));
+        if groups.iter().any(|other| other.mac == mac) {
+            let what = format!("mac = {} is there twice in groups", raw.mac.get_ref());
+            return Err(Fault::at(&raw.mac, what));
+        }
+        groups.push(GroupLid { mac, lid });
+    }
+    Ok(groups)
+}
+
+/// No two of all switches and their groups have the same multicast LID.
+pub(super) fn check_lids(
+    raw: &Vesw,
+    switch: &SwitchConfig,
+    others: &[SwitchConfig],
+) -> Result<(), Fault> {
+    let mut taken: BTreeMap<Lid, String> = others.iter().flat_map(lids).collect();
+    let group_places = raw.groups.iter().map(|group| &group.get_ref().lid);
+    let own_place = raw.u_mcast_dlid.as_ref().unwrap_or(&raw.id);
+    let places = std::iter::once(("u_mcast_dlid", own_place));
+    let places = places.chain(group_places.map(|place| ("lid", place)));
+    for ((lid, whose), (key, place)) in lids(switch).into_iter().zip(places) {
+        if let Some(owner) = taken.insert(lid, whose) {
+            let what = format!("{key} = {lid} is {owner} already; use another");
+            return Err(Fault::at(place, what));
+        }
+    }
+    Ok(())
+}
+
+/// The multicast LIDs of a switch, its own first, and whose they are.
+fn lids(switch: &SwitchConfig) -> Vec<(Lid, String)> {
+    let name = &switch.name;
+    let own = (switch.u_mcast_dlid, format!("the switch {name:?}'s"));
+    let groups = switch.groups.iter().map(|group| {
+        let mac = format_mac(group.mac);
+        (group.lid, format!("the group {mac}'s of {name:?}"))
+    });
+    std::iter::once(own).chain(groups).collect()
+}

@@ -1,0 +1,113 @@
+//! Groups with multicast LIDs of their own.
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+
+use super::{count, managed, start, vesw};
+use crate::lab::group::{self, Group, V4, heard, receive, receiver};
+use crate::lab::{Em, Host, Lab, SOON, eventually};
+
+/// The MAC of [`V4`] (RFC 1112, section 6.4), and its LID.
+const GROUPS: &str = "groups = [{ mac = \"01:00:5e:01:02:03\", lid = 0xf00100 }]";
+const LID: u64 = 0xf0_0100;
+/// Another group, which goes where all go.
+const OTHER: Group = Group {
+    address: IpAddr::V4(Ipv4Addr::new(239, 7, 7, 7)),
+    mgid: "",
+};
+/// As many as the buffer of a socket holds.
+const MANY: u64 = 100;
+
+/// Sends many packets to a group; gives how many more frames for groups each host has got from it, taken
+/// or not.
+fn send_many(from: &Host, to: &Group, others: [&Host; 2]) -> [u64; 2] {
+    let arrived = |host: &Host| count(host, "rx_mcastbcast") + count(host, "rx_other_lid");
+    let before = others.map(arrived);
+    let (socket, address) = group::sender(from, "vnic0", to);
+    for n in 0..MANY {
+        socket.send_to(&[7; 200], address).expect("sent");
+        if n % 20 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+    // What comes after it has overtaken nothing.
+    for other in others {
+        from.reaches(other);
+    }
+    let after = others.map(arrived);
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+/// What a socket has got until nothing comes any more.
+fn drain(socket: &UdpSocket) -> u64 {
+    std::iter::from_fn(|| receive(socket)).count() as u64
+}
+
+#[test]
+fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
+    let Some(mut lab) = Lab::segment(3) else {
+        return;
+    };
+    let (a, b, c) = lab.three();
+    for host in [&mut *a, &mut *b, &mut *c] {
+        start(host, &managed("vnic0"));
+        host.configure_addresses("vnic0");
+    }
+    let em = Em::start(a, "poll_interval = 1", &vesw(1, GROUPS));
+    for host in [&*a, &*b, &*c] {
+        host.await_carrier("vnic0", true);
+    }
+    a.reaches(b);
+    a.reaches(c);
+    let listener = receiver(b, "vnic0", &V4);
+    heard(&group::sender(a, "vnic0", &V4), &listener, "the group");
+    let shown = eventually(SOON, "the manager to know of the listener", || {
+        let group = em.ask("vesw").remove(0)["groups"][0].take();
+        (group["listeners"] == 1).then_some(group)
+    });
+    assert_eq!(
+        (&shown["mac"], &shown["lid"]),
+        (&"01:00:5e:01:02:03".into(), &LID.into())
+    );
+    let told = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
+    assert_eq!(
+        (&told["dlid"], &told["listeners_only"]),
+        (&LID.into(), &true.into())
+    );
+
+    let [at_b, at_c] = send_many(a, &V4, [b, c]);
+    assert!(at_b >= MANY, "{at_b} of {MANY} frames at who listens");
+    assert_eq!(drain(&listener), MANY);
+    // The kernels say something to groups of their own now and then.
+    assert!(at_c < MANY / 4, "{at_c} frames at who does not listen");
+
+    // Another group is as it was: all members have its frames.
+    let listener = receiver(c, "vnic0", &OTHER);
+    heard(
+        &group::sender(a, "vnic0", &OTHER),
+        &listener,
+        "the other group",
+    );
+    let [at_b, at_c] = send_many(a, &OTHER, [b, c]);
+    assert!(at_b >= MANY && at_c >= MANY, "{at_b}, {at_c}");
+    assert_eq!(drain(&listener), MANY);
+    drop(listener);
+
+    // Who begins to listen has it from then on, and without its LID the group is as any other.
+    let late = receiver(c, "vnic0", &V4);
+    heard(
+        &group::sender(a, "vnic0", &V4),
+        &late,
+        "the group at who came later",
+    );
+    drop(late);
+    em.reconfigure(|text| text.replace(GROUPS, ""));
+    em.reload();
+    eventually(SOON, "the group to be for all", || {
+        let told = em.ask("explain 1 01:00:5e:01:02:03").remove(0);
+        (told["dlid"] == 0xf0_0001).then_some(())
+    });
+    eventually(SOON, "its frames at who does not listen", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c >= MANY).then_some(())
+    });
+}
