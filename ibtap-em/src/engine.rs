@@ -16,8 +16,10 @@ mod counters;
 mod explain;
 mod hear;
 mod manager;
+mod matching;
 mod next;
 mod request;
+mod roster;
 mod switch;
 mod tables;
 mod target;
@@ -64,7 +66,10 @@ pub struct Engine {
     attached: Time,
     active: bool,
     agents: BTreeMap<AgentKey, Agent>,
+    /// Each agent, by where it is.
     by_endpoint: BTreeMap<Endpoint, AgentKey>,
+    /// Until then nobody is looked for who makes room for more agents.
+    full_until: Time,
     switches: BTreeMap<u16, Switch>,
     /// Who has a LID.
     lids: BTreeMap<Lid, PortKey>,
@@ -103,6 +108,7 @@ struct Done {
     unexpected: u64,
     traps: u64,
     announcements: u64,
+    agents_refused: u64,
     moves: u64,
     saves_failed: u64,
 }
@@ -130,6 +136,7 @@ impl Engine {
             active: false,
             agents: BTreeMap::new(),
             by_endpoint: BTreeMap::new(),
+            full_until: Time(0),
             switches: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn: None,
@@ -327,10 +334,10 @@ impl Engine {
         self.asked_all = 0;
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
+            let why = "the way to the fabric was another one meanwhile";
+            self.interrupt(key, why);
+            self.fail_asks(key, why);
             if let Some(agent) = self.agents.get_mut(&key) {
-                if let Some(id) = agent.busy.take() {
-                    self.open.cancel(id);
-                }
                 agent.silent = false;
                 agent.audit(now);
             }

@@ -30,6 +30,14 @@ pub(super) struct AgentKey {
 }
 
 impl AgentKey {
+    /// What an agent says it is.
+    pub(super) fn named(info: &NodeInfo) -> AgentKey {
+        AgentKey {
+            guid: u64::from_be_bytes(info.guid.0),
+            port: info.port,
+        }
+    }
+
     pub(super) const fn of(key: PortKey) -> AgentKey {
         AgentKey {
             guid: key.guid,
@@ -57,6 +65,8 @@ pub(super) struct Agent {
     pub(super) at: Endpoint,
     pub(super) description: String,
     pub(super) incarnation: u64,
+    /// Since when it is there.
+    pub(super) placed: Time,
     /// Where it was before, as which incarnation.
     pub(super) before: Option<(Endpoint, u64)>,
     pub(super) payload_max: u16,
@@ -84,6 +94,7 @@ impl Agent {
             at,
             description: info.description.clone(),
             incarnation: info.incarnation,
+            placed: now,
             before: None,
             payload_max: info.payload_max,
             heard: now,

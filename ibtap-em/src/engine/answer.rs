@@ -60,6 +60,9 @@ impl Engine {
         match request {
             Request::NodeInfo(_) => {
                 let info = read::<NodeInfo>(mad)?;
+                if AgentKey::named(&info) != key {
+                    self.replace_agent(now, key);
+                }
                 self.hear_node(now, from, &info);
             }
             Request::GetClassPortInfo | Request::SetTraps(..) => {

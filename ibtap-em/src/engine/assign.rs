@@ -250,7 +250,16 @@ impl Engine {
         }
     }
 
+    /// A LID is nobody's for a while. Of too many those that rested longest are free before that.
     fn quarantine_lid(&mut self, now: Time, lid: Lid, key: PortKey) {
+        while self.quarantine.len() >= MEMBERS_MAX {
+            let oldest = self.quarantine.iter().min_by_key(|(_, until)| **until);
+            let Some(lid) = oldest.map(|(lid, _)| *lid) else {
+                break;
+            };
+            self.quarantine.remove(&lid);
+            self.state.quarantined.remove(&lid);
+        }
         self.state.quarantined.insert(lid, key);
         self.quarantine.insert(lid, now.after(QUARANTINE));
     }

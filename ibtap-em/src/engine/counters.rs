@@ -196,6 +196,16 @@ impl Engine {
         }
     }
 
+    /// What an agent was to be asked for counters is not asked any more.
+    pub(super) fn fail_asks(&mut self, key: AgentKey, why: &str) {
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
+        for (index, _, inquiry) in std::mem::take(&mut agent.asks) {
+            self.no_counters(key, index, inquiry, why);
+        }
+    }
+
     pub(super) fn no_counters(&mut self, key: AgentKey, index: u8, inquiry: Inquiry, why: &str) {
         if let Some(asked) = self.inquiries.entry(inquiry, key.vport(index)) {
             asked.problem.get_or_insert_with(|| why.into());

@@ -5,10 +5,13 @@ use vnic::Time;
 use vnic::attribute::NodeInfo;
 use vnic::mad::{Mad, Notice, TrapKind, attribute, method};
 
-use super::agent::{Agent, AgentKey, Vport};
+use super::Engine;
+use super::agent::AgentKey;
 use super::request::Request;
-use super::{AGENTS_MAX, Engine};
 use crate::seam::Endpoint;
+
+/// Why there are no counters.
+const NO_ANSWER: &str = "its agent does not answer";
 
 impl Engine {
     pub(super) fn hear(&mut self, now: Time, from: Endpoint, bytes: &[u8]) {
@@ -40,10 +43,10 @@ impl Engine {
             self.done.unexpected += 1;
             return;
         };
-        self.heard(now, key);
         if let Some(agent) = self.agents.get_mut(&key) {
             agent.busy = None;
         }
+        self.heard(now, key);
         self.take_answer(now, key, from, request, mad);
         self.touch(key);
     }
@@ -74,6 +77,7 @@ impl Engine {
         agent.busy = None;
         agent.missed = agent.missed.saturating_add(1);
         agent.silent = true;
+        let went = agent.went_away();
         if let Some(index) = request.index()
             && let Some(vport) = agent.ports.get_mut(&index)
         {
@@ -84,25 +88,33 @@ impl Engine {
             vport.directory_sent = (0, 0);
             vport.info_due = true;
         }
-        let asks = std::mem::take(&mut agent.asks);
-        let went = agent.went_away().then(|| {
-            format!(
-                "{} ({key}) does not answer any more; the others keep its addresses for {} s",
-                agent.description,
-                self.config.em.grace / 1000
-            )
-        });
         if let Request::GetCounters(index, _, inquiry) = request {
-            self.no_counters(key, *index, *inquiry, "its agent does not answer");
+            self.no_counters(key, *index, *inquiry, NO_ANSWER);
         }
-        for (index, _, inquiry) in asks {
-            self.no_counters(key, index, inquiry, "its agent does not answer");
-        }
-        if let Some(text) = went {
-            self.tell(Level::Warn, text);
-            self.mark_members_dirty(now, key);
+        self.fail_asks(key, NO_ANSWER);
+        if went {
+            self.went_away(now, key);
         }
         self.schedule(now, key);
+    }
+
+    /// An agent has not answered for so long that it is away.
+    fn went_away(&mut self, now: Time, key: AgentKey) {
+        let Some(agent) = self.agents.get(&key) else {
+            return;
+        };
+        let name = format!("{} ({key}) does not answer any more", agent.description);
+        if self.has_members(key) {
+            let grace = self.config.em.grace / 1000;
+            let text = format!("{name}; the others keep its addresses for {grace} s");
+            self.tell(Level::Warn, text);
+            self.mark_members_dirty(now, key);
+        } else {
+            // There is nothing to remember of it, and should it come back it says so.
+            self.drop_agent(key, NO_ANSWER);
+            let text = format!("{name}; it has no port on a switch, and is forgotten");
+            self.tell(Level::Info, text);
+        }
     }
 
     fn hear_trap(&mut self, now: Time, from: Endpoint, notice: &Notice) {
@@ -126,15 +138,11 @@ impl Engine {
 
     /// An agent tells who it is: on its own, or asked.
     pub(super) fn hear_node(&mut self, now: Time, from: Endpoint, info: &NodeInfo) {
-        let key = AgentKey {
-            guid: u64::from_be_bytes(info.guid.0),
-            port: info.port,
-        };
-        if !self.agents.contains_key(&key) && !self.admit(now, key, from, info) {
+        let key = AgentKey::named(info);
+        if !self.find_agent(now, key, from, info) {
             return;
         }
         self.heard(now, key);
-        self.move_agent(key, from, info);
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
@@ -167,164 +175,5 @@ impl Engine {
             self.follow_node(now, key);
         }
         self.touch(key);
-    }
-
-    /// A new agent, if there is room.
-    fn admit(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) -> bool {
-        if self.agents.len() >= AGENTS_MAX && !self.forget_agent() {
-            self.tell_once(
-                Level::Warn,
-                format!("there are more than {AGENTS_MAX} agents; others are not managed"),
-            );
-            return false;
-        }
-        let mut agent = Agent::new(now, from, info);
-        // Polls of many agents are spread over the interval.
-        let interval = self.config.em.poll_interval;
-        let spread = u64::from(crc32fast::hash(&key.guid.to_be_bytes())) % interval.max(1);
-        agent.next_poll = now.after(interval / 2 + spread / 2);
-        self.agents.insert(key, agent);
-        self.by_endpoint.insert(from, key);
-        self.tell(
-            Level::Info,
-            format!(
-                "{} ({key}) is there, at {} QPN {}, with {} virtual ports",
-                info.description,
-                from.gid,
-                from.qpn,
-                info.ports.len()
-            ),
-        );
-        true
-    }
-
-    /// Makes room: an agent that is away, and whose ports are gone, is forgotten.
-    fn forget_agent(&mut self) -> bool {
-        let useless = |(key, agent): &(&AgentKey, &Agent)| {
-            let all = key.vport(0)..=key.vport(u8::MAX);
-            let mut members = self.state.members.range(all);
-            agent.is_away() && members.all(|(_, member)| member.gone)
-        };
-        let found = self.agents.iter().find(useless);
-        let Some((key, at)) = found.map(|(key, agent)| (*key, agent.at)) else {
-            return false;
-        };
-        self.agents.remove(&key);
-        if self.by_endpoint.get(&at) == Some(&key) {
-            self.by_endpoint.remove(&at);
-        }
-        true
-    }
-
-    /// It has started anew, or is somewhere else: it knows nothing any more.
-    fn move_agent(&mut self, key: AgentKey, from: Endpoint, info: &NodeInfo) {
-        let Some(agent) = self.agents.get_mut(&key) else {
-            return;
-        };
-        let moved = agent.at != from;
-        let restarted = agent.incarnation != info.incarnation;
-        if !moved && !restarted {
-            return;
-        }
-        if let Some(id) = agent.busy.take()
-            && let Some(Request::GetCounters(index, _, inquiry)) = self.open.cancel(id)
-        {
-            self.no_counters(key, index, inquiry, "its agent has started anew");
-        }
-        let Some(agent) = self.agents.get_mut(&key) else {
-            return;
-        };
-        let twice = agent.before == Some((from, info.incarnation));
-        let old = std::mem::replace(&mut agent.at, from);
-        agent.before = Some((old, agent.incarnation));
-        agent.incarnation = info.incarnation;
-        agent.forget();
-        if moved {
-            if self.by_endpoint.get(&old) == Some(&key) {
-                self.by_endpoint.remove(&old);
-            }
-            self.by_endpoint.insert(from, key);
-        }
-        if twice {
-            let (a, b) = (old.gid.min(from.gid), old.gid.max(from.gid));
-            self.tell_once(
-                Level::Warn,
-                format!(
-                    "two nodes, at {a} and at {b}, say that they are {key}; give one of them another GUID"
-                ),
-            );
-            return;
-        }
-        let what = if restarted {
-            "has started anew"
-        } else {
-            "has another address"
-        };
-        self.tell(
-            Level::Info,
-            format!(
-                "{} ({key}) {what}, at {} QPN {}",
-                info.description, from.gid, from.qpn
-            ),
-        );
-    }
-
-    /// Which virtual ports of an agent are on which switch.
-    pub(super) fn match_ports(&mut self, now: Time, key: AgentKey) {
-        let Some(agent) = self.agents.get_mut(&key) else {
-            return;
-        };
-        let patterns = || {
-            self.config
-                .switches
-                .iter()
-                .flat_map(|switch| &switch.members)
-        };
-        // Ports that nobody has named are made where the configuration names one.
-        let made: Vec<u8> = patterns()
-            .filter(|p| p.matches_node(&agent.description, key.guid, key.port))
-            .filter_map(|pattern| pattern.exact_index())
-            .collect();
-        agent
-            .ports
-            .retain(|index, vport| vport.interface.is_some() || made.contains(index));
-        for index in made {
-            agent.ports.entry(index).or_insert_with(Vport::default);
-        }
-        let mut left = Vec::new();
-        let mut twice = Vec::new();
-        for (index, vport) in &mut agent.ports {
-            let port = key.vport(*index);
-            let mut matching = self.config.switches.iter().filter(|switch| {
-                let mut members = switch.members.iter();
-                members.any(|pattern| pattern.matches(&agent.description, port))
-            });
-            let switch = matching.next();
-            if let (Some(first), Some(second)) = (switch, matching.next()) {
-                twice.push((port, first.name.clone(), second.name.clone()));
-            }
-            let id = switch.map(|switch| switch.id);
-            if vport.switch != id {
-                vport.switch = id;
-                vport.refused = None;
-                vport.again = None;
-            }
-            if id.is_none() {
-                left.push(port);
-            }
-        }
-        for (port, first, second) in twice {
-            let name = self.name(port);
-            self.tell_once(
-                Level::Warn,
-                format!(
-                    "{name} is a member of {first:?} and of {second:?}; {first:?}, the first in the \
-                     file, has it"
-                ),
-            );
-        }
-        for port in left {
-            self.release(now, port);
-        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod faults;
 mod groups;
+mod identity;
 mod life;
 mod moves;
 mod scale;

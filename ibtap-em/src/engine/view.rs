@@ -77,6 +77,7 @@ impl Engine {
                 ("unexpected", d.unexpected),
                 ("traps", d.traps),
                 ("announcements", d.announcements),
+                ("agents_refused", d.agents_refused),
                 ("mac_moves", d.moves),
                 ("saves_failed", d.saves_failed),
             ],

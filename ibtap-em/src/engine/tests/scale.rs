@@ -27,13 +27,11 @@ fn a_hundred_ports_with_full_tables_take_1700_messages() {
     assert!((1700..=1750).contains(&tables), "{tables}");
 }
 
-#[test]
-fn strangers_that_announce_themselves_fill_no_memory() {
-    let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n*:1:0\"]\n";
-    let mut world = World::new(31, 1, config);
-    world.run(3_000);
-    let from = world.nodes[0].at;
-    for n in 0..6000_u64 {
+const STRANGERS: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n*:1:0\"]\n";
+
+/// Announcements of so many agents, so many of them behind each GID.
+fn invade(world: &mut World, agents: u64, of_gid: u64) {
+    for n in 0..agents {
         let info = vnic::attribute::NodeInfo {
             guid: fabric::Guid((n << 8).to_be_bytes()),
             incarnation: n,
@@ -44,23 +42,45 @@ fn strangers_that_announce_themselves_fill_no_memory() {
             next: 0,
             ports: Vec::new(),
         };
-        let header = vnic::mad::Header::new(3, vnic::mad::attribute::NODE_INFO, 0, n);
-        let from = Endpoint {
-            qpn: fabric::Qpn::new(n as u32),
-            ..from
-        };
-        world
-            .engine
-            .receive(world.now, from, &vnic::mad::write(&header, &info));
+        let mut gid = world.nodes[0].at.gid;
+        gid.0[8..].copy_from_slice(&(n / of_gid).to_be_bytes());
+        let qpn = fabric::Qpn::new(n as u32);
+        world.announce(Endpoint { gid, qpn }, &info);
     }
-    assert_eq!(world.engine.agents.len(), AGENTS_MAX);
+}
+
+#[test]
+fn a_stranger_that_is_many_agents_fills_no_table() {
+    let mut world = World::new(31, 1, STRANGERS);
+    world.run(3_000);
+    invade(&mut world, 6_000, 6_000);
+    assert_eq!(world.engine.agents.len(), 1 + roster::AGENTS_OF_GID);
     assert_eq!(world.engine.state().members.len(), 1);
-    let told = world
-        .engine
-        .log
-        .iter()
-        .filter(|line| line.contains("more than 4096 agents"));
-    assert_eq!(told.count(), 1);
+    assert_eq!(world.told("says that it is 64 agents"), 1);
+    assert_eq!(world.done("agents_refused"), 6_000 - 64);
+    // They do not answer, and there is nothing to remember of them.
+    world.run(120_000);
+    assert_eq!(world.engine.agents.len(), 1);
+    assert_eq!(world.engine.by_endpoint.len(), 1);
+}
+
+#[test]
+fn of_too_many_agents_those_go_first_that_do_not_answer() {
+    let mut world = World::new(34, 1, STRANGERS);
+    world.run(3_000);
+    invade(&mut world, 6_000, 60);
+    assert_eq!(world.engine.agents.len(), AGENTS_MAX);
+    assert_eq!(world.told("more than 4096 agents"), 1);
+    world.add_node(1, 1);
+    world.run(600);
+    let new = AgentKey::of(node_key(1, 0));
+    assert!(!world.engine.agents.contains_key(&new));
+    // The first of them were given up, and it announces itself three times.
+    world.run(8_000);
+    world.restart_node(1, 1, 4096);
+    world.run(6_000);
+    assert!(world.engine.agents.contains_key(&new));
+    assert_eq!(world.engine.agents.len(), AGENTS_MAX);
 }
 
 #[test]

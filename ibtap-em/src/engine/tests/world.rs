@@ -1,5 +1,7 @@
 //! Nodes with agents, an engine or two, and what is between them.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -70,6 +72,8 @@ pub struct Node {
     pub at: Endpoint,
     /// It is unplugged.
     pub down: bool,
+    /// It says that it takes what is set, and does not.
+    pub stubborn: bool,
     settings: agent::Config,
 }
 
@@ -177,6 +181,7 @@ impl World {
             host: Interfaces::default(),
             at,
             down: false,
+            stubborn: false,
             settings,
         });
         self.restart_node(n, ports, 4096);
@@ -273,6 +278,8 @@ impl World {
             *self.sets.entry(header.attribute_id.get()).or_default() += 1;
         }
         let node = &mut self.nodes[n];
+        let unheeded = node.stubborn.then(|| change::as_question(mad)).flatten();
+        let mad = unheeded.as_deref().unwrap_or(mad);
         let address = Address {
             gid: from.gid,
             qpn: from.qpn,

@@ -1,0 +1,256 @@
+//! Which agents are known: one for each endpoint, so many of each node, so many in all.
+
+use std::ops::RangeInclusive;
+
+use fabric::{Gid, Qpn};
+use log::Level;
+use vnic::Time;
+use vnic::attribute::NodeInfo;
+
+use super::agent::{Agent, AgentKey};
+use super::request::Request;
+use super::{AGENTS_MAX, Engine};
+use crate::config::PortKey;
+use crate::seam::Endpoint;
+use crate::state::Member;
+
+/// Agents of one GID. A node has one; who forges them does not fill the table with this.
+pub(super) const AGENTS_OF_GID: usize = 64;
+/// Milliseconds for which an endpoint is one agent at least.
+pub(super) const STAYS: u64 = 1_000;
+/// Milliseconds after which a full table is searched again for somebody who can go.
+const SEARCH_AGAIN: u64 = 1_000;
+
+impl Engine {
+    /// The agent that tells who it is, known or new. Returns false where it is not heard.
+    pub(super) fn find_agent(
+        &mut self,
+        now: Time,
+        key: AgentKey,
+        from: Endpoint,
+        info: &NodeInfo,
+    ) -> bool {
+        if !self.agents.contains_key(&key) {
+            return self.vacate(now, from, key) && self.admit(now, key, from, info);
+        }
+        let there = self.vacate(now, from, key);
+        if there {
+            self.follow_agent(now, key, from, info);
+        }
+        there
+    }
+
+    /// Who was at an endpoint is no more once another one is there. Returns false where it is too early
+    /// to be true.
+    pub(super) fn vacate(&mut self, now: Time, at: Endpoint, key: AgentKey) -> bool {
+        let former = self.by_endpoint.get(&at).copied();
+        let Some(former) = former.filter(|former| *former != key) else {
+            return true;
+        };
+        let agent = self.agents.get(&former);
+        if agent.is_some_and(|agent| now.since(agent.placed) < STAYS) {
+            self.done.agents_refused += 1;
+            return false;
+        }
+        self.replace_agent(now, former);
+        true
+    }
+
+    /// An agent's endpoint is another one's now, such as when ports of a node were numbered anew: what its
+    /// ports had is free.
+    pub(super) fn replace_agent(&mut self, now: Time, key: AgentKey) {
+        let ports: Vec<PortKey> = self.members_of(key).map(|(port, _)| *port).collect();
+        for port in ports {
+            self.release(now, port);
+        }
+        let Some(agent) = self.agents.get(&key) else {
+            return;
+        };
+        let text = format!(
+            "{} ({key}) is no more: at {} QPN {} is another agent now",
+            agent.description, agent.at.gid, agent.at.qpn
+        );
+        self.tell(Level::Info, text);
+        self.drop_agent(key, "its agent is another one now");
+    }
+
+    /// An agent is forgotten; what its ports were given is not. `why` is for who waits for counters.
+    pub(super) fn drop_agent(&mut self, key: AgentKey, why: &str) {
+        self.interrupt(key, why);
+        self.fail_asks(key, why);
+        let Some(agent) = self.agents.remove(&key) else {
+            return;
+        };
+        if self.by_endpoint.get(&agent.at) == Some(&key) {
+            self.by_endpoint.remove(&agent.at);
+        }
+        self.ready.remove(&key);
+    }
+
+    /// What an agent was asked last is not waited for any longer.
+    pub(super) fn interrupt(&mut self, key: AgentKey, why: &str) {
+        let busy = self.agents.get_mut(&key).and_then(|a| a.busy.take());
+        let request = busy.and_then(|id| self.open.cancel(id));
+        if let Some(Request::GetCounters(index, _, inquiry)) = request {
+            self.no_counters(key, index, inquiry, why);
+        }
+    }
+
+    fn members_of(&self, key: AgentKey) -> impl Iterator<Item = (&PortKey, &Member)> {
+        let all = key.vport(0)..=key.vport(u8::MAX);
+        self.state.members.range(all)
+    }
+
+    /// Whether a port of an agent is, or was, on a switch.
+    pub(super) fn has_members(&self, key: AgentKey) -> bool {
+        self.members_of(key).next().is_some()
+    }
+
+    /// A new agent, if there is room.
+    fn admit(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) -> bool {
+        if !self.has_room(now, from.gid) {
+            self.done.agents_refused += 1;
+            return false;
+        }
+        let mut agent = Agent::new(now, from, info);
+        // Polls of many agents are spread over the interval.
+        let interval = self.config.em.poll_interval;
+        let spread = u64::from(crc32fast::hash(&key.guid.to_be_bytes())) % interval.max(1);
+        agent.next_poll = now.after(interval / 2 + spread / 2);
+        self.agents.insert(key, agent);
+        self.by_endpoint.insert(from, key);
+        self.schedule(now, key);
+        self.tell(
+            Level::Info,
+            format!(
+                "{} ({key}) is there, at {} QPN {}, with {} virtual ports",
+                info.description,
+                from.gid,
+                from.qpn,
+                info.ports.len()
+            ),
+        );
+        true
+    }
+
+    /// Whether there is room for one more, for which another one may be forgotten.
+    fn has_room(&mut self, now: Time, gid: Gid) -> bool {
+        let here = self.by_endpoint.range(endpoints(gid)).count();
+        if here >= AGENTS_OF_GID {
+            let useless =
+                self.find_useless(self.by_endpoint.range(endpoints(gid)).map(|(_, k)| *k));
+            if useless.is_none() {
+                self.tell_once(
+                    Level::Warn,
+                    format!(
+                        "{gid} says that it is {AGENTS_OF_GID} agents; more of it are not heard"
+                    ),
+                );
+            }
+            return self.make_room(useless);
+        }
+        if self.agents.len() < AGENTS_MAX {
+            return true;
+        }
+        if now < self.full_until {
+            return false;
+        }
+        let useless = self.find_useless(self.agents.keys().copied());
+        if useless.is_none() {
+            self.full_until = now.after(SEARCH_AGAIN);
+            self.tell_once(
+                Level::Warn,
+                format!("there are more than {AGENTS_MAX} agents; others are not managed"),
+            );
+        }
+        self.make_room(useless)
+    }
+
+    fn make_room(&mut self, useless: Option<AgentKey>) -> bool {
+        if let Some(key) = useless {
+            self.drop_agent(key, "its agent has made room for another one");
+        }
+        useless.is_some()
+    }
+
+    /// The first to go: who does not answer and has no port on a switch, then who is away and whose ports
+    /// are gone.
+    fn find_useless(&self, keys: impl Iterator<Item = AgentKey>) -> Option<AgentKey> {
+        let rank = |key: AgentKey| {
+            let agent = self.agents.get(&key)?;
+            let mut members = self.members_of(key);
+            match self.has_members(key) {
+                false => (agent.missed > 0).then_some((0, key)),
+                true if agent.is_away() && members.all(|(_, m)| m.gone) => Some((1, key)),
+                true => None,
+            }
+        };
+        keys.filter_map(rank).min().map(|(_, key)| key)
+    }
+
+    /// A known agent may have started anew, or be somewhere else: it knows nothing any more.
+    fn follow_agent(&mut self, now: Time, key: AgentKey, from: Endpoint, info: &NodeInfo) {
+        let Some(agent) = self.agents.get(&key) else {
+            return;
+        };
+        let (old, former) = (agent.at, agent.incarnation);
+        let (moved, restarted) = (old != from, former != info.incarnation);
+        if !moved && !restarted {
+            return;
+        }
+        self.interrupt(key, "its agent has started anew");
+        if moved {
+            self.place(now, key, from);
+        }
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
+        let twice = agent.before == Some((from, info.incarnation));
+        agent.before = Some((old, former));
+        agent.incarnation = info.incarnation;
+        agent.forget();
+        if twice {
+            let (a, b) = (old.min(from), old.max(from));
+            self.tell_once(
+                Level::Warn,
+                format!(
+                    "two agents, at {} QPN {} and at {} QPN {}, say that they are {key}; give one of \
+                     them another GUID",
+                    a.gid, a.qpn, b.gid, b.qpn
+                ),
+            );
+            return;
+        }
+        let what = if restarted {
+            "has started anew"
+        } else {
+            "has another address"
+        };
+        self.tell(
+            Level::Info,
+            format!(
+                "{} ({key}) {what}, at {} QPN {}",
+                info.description, from.gid, from.qpn
+            ),
+        );
+    }
+
+    /// An agent is somewhere else, where nobody else is.
+    pub(super) fn place(&mut self, now: Time, key: AgentKey, to: Endpoint) {
+        let Some(agent) = self.agents.get_mut(&key) else {
+            return;
+        };
+        let old = std::mem::replace(&mut agent.at, to);
+        agent.placed = now;
+        if self.by_endpoint.get(&old) == Some(&key) {
+            self.by_endpoint.remove(&old);
+        }
+        self.by_endpoint.insert(to, key);
+    }
+}
+
+/// All queue pairs of a port.
+const fn endpoints(gid: Gid) -> RangeInclusive<Endpoint> {
+    let (first, last) = (Qpn::new(0), Qpn::new(0xff_ffff));
+    Endpoint { gid, qpn: first }..=Endpoint { gid, qpn: last }
+}

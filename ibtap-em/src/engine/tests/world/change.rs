@@ -1,0 +1,68 @@
+//! What happens to nodes.
+
+use vnic::attribute::NodeInfo;
+use vnic::mad::{self, Mad, attribute};
+
+use super::*;
+
+impl World {
+    /// The node's daemon starts anew and finds its fabric port by another number; queue pairs are the same.
+    pub fn renumber_node(&mut self, n: usize, port: u8) {
+        let qpn = self.nodes[n].at.qpn;
+        self.nodes[n].settings.port = port;
+        self.restart_node(n, 1, 4096);
+        self.nodes[n].at.qpn = qpn;
+    }
+
+    /// The node has another address, and its daemon starts anew.
+    pub fn readdress_node(&mut self, n: usize) {
+        let number = self.draw();
+        self.nodes[n].at.gid.0[8..].copy_from_slice(&number.to_be_bytes());
+        self.restart_node(n, 1, 4096);
+    }
+
+    /// The last node starts anew with the GUID of another one.
+    pub fn make_twin_of(&mut self, n: usize) {
+        let twin = self.nodes.len() - 1;
+        self.nodes[twin].settings.guid = self.nodes[n].settings.guid;
+        self.restart_node(twin, 1, 4096);
+    }
+
+    /// An announcement comes, wherever from.
+    pub fn announce(&mut self, from: Endpoint, info: &NodeInfo) {
+        let header = Header::new(method::SEND, attribute::NODE_INFO, 0, 1);
+        self.engine
+            .receive(self.now, from, &mad::write(&header, info));
+    }
+
+    /// Requests that the engine has begun so far.
+    pub fn requests(&self) -> u64 {
+        self.done("requests")
+    }
+
+    /// One of the engine's counters.
+    pub fn done(&self, name: &str) -> u64 {
+        let counters = self.engine.overview(self.now).counters;
+        let found = counters.iter().find(|(known, _)| *known == name);
+        found.expect("a counter").1
+    }
+
+    /// Lines of the log that have this in them.
+    pub fn told(&self, part: &str) -> usize {
+        let lines = self.engine.log.iter();
+        lines.filter(|line| line.contains(part)).count()
+    }
+}
+
+/// A Set of VeswPortInfo or ClassPortInfo as the Get that has the same answer.
+pub fn as_question(set: &[u8]) -> Option<Vec<u8>> {
+    let header = Mad::parse(set).ok()?.header;
+    let id = header.attribute_id.get();
+    let heeded = ![attribute::VESW_PORT_INFO, attribute::CLASS_PORT_INFO].contains(&id);
+    if header.method != method::SET || heeded {
+        return None;
+    }
+    let (modifier, transaction) = (header.modifier.get(), header.transaction_id.get());
+    let header = Header::new(method::GET, id, modifier, transaction);
+    Some(mad::write_empty(&header))
+}
