@@ -13,6 +13,7 @@ mod answer;
 mod assign;
 mod claims;
 mod counters;
+mod disputes;
 mod explain;
 mod hear;
 mod manager;
@@ -49,6 +50,8 @@ const HOLD: u64 = 10_000;
 /// When all are asked to tell of themselves, in milliseconds from the beginning; then each minute.
 const ASK_ALL: [u64; 3] = [0, 1_000, 3_000];
 const ASK_ALL_LATER: u64 = 60_000;
+/// Between two times at least, however many agents stop answering.
+const ASK_ALL_PAUSE: u64 = 5_000;
 /// How long a LID stays unused that was taken from a port, so that nobody sends to it any more.
 const QUARANTINE: u64 = 60_000;
 
@@ -86,6 +89,7 @@ pub struct Engine {
     out: VecDeque<Outgoing>,
     ask_all: Time,
     asked_all: usize,
+    asked_last: Option<Time>,
     inquiries: Inquiries,
     /// Counts configurations and parts: what was given by another one is looked at again.
     settings: u64,
@@ -109,6 +113,7 @@ struct Done {
     traps: u64,
     announcements: u64,
     agents_refused: u64,
+    moves_refused: u64,
     moves: u64,
     saves_failed: u64,
 }
@@ -144,6 +149,7 @@ impl Engine {
             out: VecDeque::new(),
             ask_all: Time(0),
             asked_all: 0,
+            asked_last: None,
             inquiries: Inquiries::default(),
             settings: 1,
             done: Done::default(),
@@ -246,8 +252,9 @@ impl Engine {
             return;
         }
         self.asked_all += 1;
+        self.asked_last = Some(now);
         self.ask_all = match ASK_ALL.get(self.asked_all) {
-            Some(after) => self.attached.after(*after),
+            Some(after) => self.attached.after(*after).max(now.after(1)),
             // Who is not there may come back without a word, if it was only the network that went.
             None if self.somebody_is_missing() => now.after(self.config.em.poll_interval),
             None => now.after(ASK_ALL_LATER),
@@ -256,6 +263,12 @@ impl Engine {
             to: Destination::Group,
             mad: request::Request::NodeInfo(0).encode(0),
         });
+    }
+
+    /// The same soon: an agent does not answer, and may be elsewhere.
+    fn ask_everybody_soon(&mut self, now: Time) {
+        let last = self.asked_last.map(|at| at.after(ASK_ALL_PAUSE));
+        self.ask_all = self.ask_all.min(last.map_or(now, |soon| soon.max(now)));
     }
 
     /// Whether there are members of before whose agents this run has not heard.
@@ -332,6 +345,7 @@ impl Engine {
         self.attached = now;
         self.ask_all = now;
         self.asked_all = 0;
+        self.asked_last = None;
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
             let why = "the way to the fabric was another one meanwhile";

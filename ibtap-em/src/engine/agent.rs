@@ -69,6 +69,12 @@ pub(super) struct Agent {
     pub(super) placed: Time,
     /// Where it was before, as which incarnation.
     pub(super) before: Option<(Endpoint, u64)>,
+    /// Somebody says that it is there; where it is known to be it is asked first.
+    pub(super) elsewhere: Option<Endpoint>,
+    /// It has not answered yet where it is said to be: only answers are its word.
+    pub(super) doubted: bool,
+    /// When it has answered that it is where it is known to be.
+    pub(super) confirmed: Option<Time>,
     pub(super) payload_max: u16,
     pub(super) heard: Time,
     /// Polls in a row that it has not answered.
@@ -96,6 +102,9 @@ impl Agent {
             incarnation: info.incarnation,
             placed: now,
             before: None,
+            elsewhere: None,
+            doubted: false,
+            confirmed: None,
             payload_max: info.payload_max,
             heard: now,
             missed: 0,

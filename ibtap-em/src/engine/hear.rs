@@ -45,6 +45,7 @@ impl Engine {
         };
         if let Some(agent) = self.agents.get_mut(&key) {
             agent.busy = None;
+            agent.doubted = false;
         }
         self.heard(now, key);
         self.take_answer(now, key, from, request, mad);
@@ -77,7 +78,7 @@ impl Engine {
         agent.busy = None;
         agent.missed = agent.missed.saturating_add(1);
         agent.silent = true;
-        let went = agent.went_away();
+        let (away, went) = (agent.is_away(), agent.went_away());
         if let Some(index) = request.index()
             && let Some(vport) = agent.ports.get_mut(&index)
         {
@@ -92,7 +93,13 @@ impl Engine {
             self.no_counters(key, *index, *inquiry, NO_ANSWER);
         }
         self.fail_asks(key, NO_ANSWER);
-        if went {
+        if self.follow_claim(now, key) {
+            return;
+        }
+        if !away {
+            // It may be elsewhere, and its word about that be lost.
+            self.ask_everybody_soon(now);
+        } else if went {
             self.went_away(now, key);
         }
         self.schedule(now, key);
@@ -122,6 +129,9 @@ impl Engine {
         let Some(key) = self.by_endpoint.get(&from).copied() else {
             return;
         };
+        if self.agents.get(&key).is_none_or(|agent| agent.doubted) {
+            return;
+        }
         self.heard(now, key);
         if let Some(agent) = self.agents.get_mut(&key)
             && let Some(vport) = agent.ports.get_mut(&notice.index)

@@ -96,8 +96,8 @@ impl Manager for Engine {
             return;
         }
         self.end_quarantine(now);
-        self.ask_everybody(now);
         self.expire(now);
+        self.ask_everybody(now);
         self.wake(now);
         self.advance_switches(now);
     }

@@ -30,9 +30,18 @@ impl Engine {
         from: Endpoint,
         info: &NodeInfo,
     ) -> bool {
-        if !self.agents.contains_key(&key) {
+        let Some(agent) = self.agents.get(&key) else {
             return self.vacate(now, from, key) && self.admit(now, key, from, info);
+        };
+        let elsewhere = agent.at.gid != from.gid;
+        if elsewhere || (agent.doubted && agent.at != from) {
+            self.hear_claim(now, key, from);
+            return false;
         }
+        if agent.doubted {
+            return false;
+        }
+        self.stays(now, key);
         let there = self.vacate(now, from, key);
         if there {
             self.follow_agent(now, key, from, info);

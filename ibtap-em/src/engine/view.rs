@@ -78,6 +78,7 @@ impl Engine {
                 ("traps", d.traps),
                 ("announcements", d.announcements),
                 ("agents_refused", d.agents_refused),
+                ("moves_refused", d.moves_refused),
                 ("mac_moves", d.moves),
                 ("saves_failed", d.saves_failed),
             ],

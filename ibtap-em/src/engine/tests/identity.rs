@@ -70,6 +70,21 @@ fn an_endpoint_that_answers_with_another_name_is_another_agent() {
 }
 
 #[test]
+fn an_endpoint_that_takes_the_name_of_another_one_is_not_asked_for_ever() {
+    let mut world = World::new(69, 3, ONE);
+    world.run(5_000);
+    let qpn = world.nodes[2].at.qpn;
+    world.make_twin_of(0);
+    world.nodes[2].at.qpn = qpn;
+    let before = world.requests();
+    world.run(60_000);
+    let asked = world.requests() - before;
+    assert!(asked < 100, "{asked} requests in a minute");
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(world.engine.agents.len(), 2);
+}
+
+#[test]
 fn names_that_change_all_the_time_are_not_followed() {
     let mut world = World::new(62, 1, ONE);
     world.run(5_000);
@@ -82,4 +97,156 @@ fn names_that_change_all_the_time_are_not_followed() {
     assert_eq!(world.engine.agents.len(), 2);
     assert!(world.told("(0x00000000000") < 8, "{:?}", world.engine.log);
     assert!(world.done("agents_refused") > 900);
+}
+
+#[test]
+fn who_takes_anothers_name_gets_nothing() {
+    let mut world = World::new(63, 2, ONE);
+    world.run(5_000);
+    world.take_sets();
+    let (at, before) = (world.nodes[0].at, world.requests());
+    for _ in 0..200 {
+        let info = forged(&world, 0);
+        world.announce(forger(), &info);
+        world.run(50);
+        let agent = agent_of(&world, 0);
+        assert_eq!((agent.at, agent.description.as_str()), (at, "n0"));
+    }
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(world.take_sets(), 0);
+    let asked = world.requests() - before;
+    assert!(asked < 40, "{asked} requests in 10 s");
+    assert!(world.done("moves_refused") > 100);
+    let line = format!("two nodes, at {} and at fe80::bad, say", at.gid);
+    assert_eq!((world.told(&line), world.told("two nodes")), (1, 1));
+}
+
+#[test]
+fn a_word_from_elsewhere_does_not_keep_alive_who_is_gone() {
+    let config = format!("[em]\npoll_interval = 2\ngrace = 30\n{ONE}");
+    let mut world = World::new(64, 2, &config);
+    world.run(5_000);
+    let lid = world.info(1).encap_slid;
+    world.nodes[1].down = true;
+    for _ in 0..60 {
+        let info = forged(&world, 1);
+        world.announce(forger(), &info);
+        world.run(1_000);
+    }
+    let directory = &world.nodes[0].host.directories[&0];
+    assert!(!directory.nodes.contains_key(&lid), "it never answered");
+    assert_eq!(agent_of(&world, 1).description, "n1");
+    // Who it is comes back, and is who it was.
+    world.nodes[1].down = false;
+    world.restart_node(1, 1, 4096);
+    world.run(10_000);
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(world.info(1).encap_slid, lid);
+}
+
+#[test]
+fn of_two_nodes_with_one_guid_the_first_stays() {
+    let mut world = World::new(65, 3, ONE);
+    world.nodes[2].down = true;
+    world.run(5_000);
+    world.take_sets();
+    world.nodes[2].down = false;
+    world.make_twin_of(0);
+    world.run(120_000);
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(world.take_sets(), 0, "{:?}", world.sets);
+    assert_eq!(world.info(2).vesw_id, 0);
+    assert_eq!(world.told("two nodes"), 1);
+}
+
+#[test]
+fn a_node_that_moved_is_followed() {
+    let mut world = World::new(66, 3, ONE);
+    world.run(5_000);
+    let lid = world.info(1).encap_slid;
+    world.readdress_node(1);
+    // Where it was it is asked, as often as anybody.
+    world.run(9_000);
+    world.assert_joined(&[0, 1, 2], 2);
+    assert_eq!(world.info(1).encap_slid, lid);
+    assert_eq!(world.told("does not answer where it was"), 1);
+}
+
+#[test]
+fn a_node_whose_word_that_it_moved_was_lost_is_looked_for_at_once() {
+    let mut world = World::new(67, 3, ONE);
+    world.run(5_000);
+    world.weather.lost = 1000;
+    world.readdress_node(1);
+    world.run(5_000);
+    world.weather.lost = 0;
+    // The next question to all would come in a minute; the next poll is within 15 s.
+    world.run(25_000);
+    world.assert_joined(&[0, 1, 2], 2);
+}
+
+#[test]
+fn many_that_stop_answering_are_asked_for_together() {
+    let mut world = World::new(68, 40, ONE);
+    world.run(5_000);
+    world.nodes[1..]
+        .iter_mut()
+        .for_each(|node| node.down = true);
+    let before = world.done("announcements");
+    world.run(30_000);
+    // Node 0 answers each question to all.
+    let asked = world.done("announcements") - before;
+    assert!((1..=6).contains(&asked), "{asked}");
+}
+
+/// Numbers, addresses and daemons change while messages are lost, and one node takes another's name.
+fn storm(seed: u64) {
+    let config = format!("[em]\npoll_interval = 3\ngrace = 30\n{ONE}");
+    let mut world = World::new(seed, 5, &config);
+    world.nodes[4].down = true;
+    world.run(3_000);
+    world.nodes[4].down = false;
+    world.make_twin_of(0);
+    world.weather = super::world::Weather {
+        lost: 100,
+        doubled: 100,
+        late: 300,
+    };
+    for round in 0..12_u64 {
+        let n = 1 + ((seed ^ (round * 5)) % 3) as usize;
+        match (seed + round) % 4 {
+            0 => world.renumber_node(n, 1 + (round % 3) as u8),
+            1 => world.readdress_node(n),
+            2 => world.restart_engine(&config),
+            _ => world.restart_node(n, 1, 4096),
+        }
+        world.run(700 * (1 + round % 4));
+    }
+    world.weather = Default::default();
+    // One of both is gone, and so are names that nobody has any more.
+    let there = agent_of(&world, 0).at;
+    let twin = if world.nodes[0].at == there { 4 } else { 0 };
+    world.nodes[twin].down = true;
+    world.run(150_000);
+    let there: Vec<usize> = (0..5).filter(|n| *n != twin).collect();
+    world.assert_joined(&there, 2);
+    let engine = &world.engine;
+    assert_eq!(engine.agents.len(), engine.by_endpoint.len(), "seed {seed}");
+    for (at, key) in &engine.by_endpoint {
+        assert_eq!(engine.agents[key].at, *at, "seed {seed}");
+    }
+    world.take_sets();
+    let before = world.requests();
+    world.run(60_000);
+    assert_eq!(world.take_sets(), 0, "seed {seed}");
+    let asked = world.requests() - before;
+    assert!(
+        asked < 20 * 5 * 8,
+        "seed {seed}: {asked} requests in a minute"
+    );
+}
+
+#[test]
+fn after_any_storm_of_names_all_is_as_it_should_be() {
+    (1..=24).for_each(storm);
 }
