@@ -19,6 +19,10 @@ const BACK_OFF: u64 = 60_000;
 enum Failure {
     Refused(u16),
     Malformed,
+    /// It says that it has done what it was told, and has not.
+    NotTaken,
+    /// What was being read has become something else.
+    Changed,
 }
 
 impl Engine {
@@ -35,8 +39,9 @@ impl Engine {
             Err(failure) => failure,
         };
         match failure {
-            Failure::Refused(_) => self.done.refused += 1,
+            Failure::Refused(_) | Failure::NotTaken => self.done.refused += 1,
             Failure::Malformed => self.done.malformed += 1,
+            Failure::Changed => {}
         }
         self.fail(now, key, &request, &failure);
     }
@@ -65,16 +70,30 @@ impl Engine {
                 }
                 self.hear_node(now, from, &info);
             }
-            Request::GetClassPortInfo | Request::SetTraps(..) => {
+            Request::GetClassPortInfo => {
                 let info = read::<ClassPortInfo>(mad)?;
                 if let Some(agent) = self.agents.get_mut(&key) {
                     agent.class_port = Some(info);
                     agent.traps_again = None;
                 }
             }
+            Request::SetTraps(_, to) => {
+                let info = read::<ClassPortInfo>(mad)?;
+                if let Some(agent) = self.agents.get_mut(&key) {
+                    agent.class_port = Some(info);
+                    agent.traps_again = None;
+                }
+                if info.trap_to() != Some((to.gid, to.qpn)) {
+                    return Err(Failure::NotTaken);
+                }
+            }
             Request::GetInfo(index) | Request::SetInfo(index, _) | Request::Delete(index) => {
                 let info = read::<VeswPortInfo>(mad)?;
+                let taken = is_taken(request, &info);
                 self.take_info(now, key, *index, request, info);
+                if !taken {
+                    return Err(Failure::NotTaken);
+                }
             }
             Request::GetDirectory(index) => {
                 let directory = read::<LidDirectory>(mad)?;
@@ -135,7 +154,11 @@ impl Engine {
         }
         let made = vport.exists() != existed;
         let set = matches!(request, Request::SetInfo(..));
-        if set {
+        let taken = vport
+            .info
+            .as_ref()
+            .is_some_and(|info| is_taken(request, info));
+        if set && taken {
             vport.refused = None;
             vport.failures = 0;
             vport.again = None;
@@ -210,6 +233,8 @@ impl Engine {
                 format!("its agent refuses with status {status:#06x}, {name}")
             }
             Failure::Malformed => "its agent answers what cannot be understood".into(),
+            Failure::Changed => "it was set by another one meanwhile".into(),
+            Failure::NotTaken => "its agent says that it does it, and has other values".into(),
         };
         let what = vnic::mad::attribute_name(request.attribute()).unwrap_or_default();
         match request {
@@ -274,6 +299,27 @@ impl Engine {
     }
 }
 
+/// Whether what was set is what the agent has now; what was only asked is.
+fn is_taken(request: &Request, now: &VeswPortInfo) -> bool {
+    match request {
+        Request::SetInfo(_, sent) => {
+            *now == VeswPortInfo {
+                eth_link_status: now.eth_link_status,
+                oper_state: now.oper_state,
+                max_mac_tbl_ent: now.max_mac_tbl_ent,
+                max_smac_ent: now.max_smac_ent,
+                mac_tbl_digest: now.mac_tbl_digest,
+                uc_macs_gen_count: now.uc_macs_gen_count,
+                mc_macs_gen_count: now.mc_macs_gen_count,
+                reserved: now.reserved.clone(),
+                ..(**sent).clone()
+            }
+        }
+        Request::Delete(_) => now.vesw_id == 0 || now.eth_link_status == 0,
+        _ => true,
+    }
+}
+
 fn read<A: Attribute>(mad: &Mad<'_>) -> Result<A, Failure> {
     mad.attribute().map_err(|_| Failure::Malformed)
 }
@@ -287,9 +333,7 @@ fn take_table(vport: &mut Vport, asked: u16, entries: &MacEntries) -> Result<(),
         return Err(Failure::Malformed);
     }
     if entries.digest != digest {
-        // It has become another one meanwhile.
-        vport.info_due = true;
-        return Ok(());
+        return Err(Failure::Changed);
     }
     let read = page(entries);
     layout.apply(&read);

@@ -13,7 +13,7 @@ use crate::config::{Pattern, PortKey};
 use crate::seam::Inquiry;
 use ibtap::api::Counters;
 
-/// Inquiries that may be open; the oldest is forgotten for a new one.
+/// Inquiries that may be open.
 const INQUIRIES_MAX: usize = 64;
 /// Counters of VeswPortSummaryCounters; the driver has more, which are not in it.
 const SUMMARY: [&str; 28] = [
@@ -108,6 +108,9 @@ impl Engine {
         _now: Time,
         which: &PortSelection,
     ) -> Result<Inquiry, String> {
+        if self.inquiries.open.len() >= INQUIRIES_MAX {
+            return Err("too many ask for counters at once; try again".into());
+        }
         let pattern: Option<Pattern> = match &which.port {
             Some(text) => Some(text.parse()?),
             None => None,
@@ -139,9 +142,6 @@ impl Engine {
                 }
                 _ => asked.problem = Some("its agent does not answer".into()),
             }
-        }
-        if self.inquiries.open.len() >= INQUIRIES_MAX {
-            self.inquiries.open.pop_first();
         }
         self.inquiries.open.insert(inquiry, asked);
         Ok(inquiry)

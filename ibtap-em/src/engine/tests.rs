@@ -7,6 +7,7 @@ mod identity;
 mod life;
 mod moves;
 mod scale;
+mod stubborn;
 mod world;
 
 use vnic::attribute::ConfigState;
