@@ -299,36 +299,38 @@ impl Engine {
         self.unsaved && self.save_failed.is_none()
     }
 
-    /// Begins requests, each agent in its turn.
+    /// Begins requests, each agent in its turn. What is given on the way is on the disk before anybody is
+    /// told, so that Sets wait for that; the others go on, and what they are given is saved with it.
     fn pump(&mut self, now: Time) {
+        let mut held = Vec::new();
         while !self.open.is_full() {
             let after = self.turn.and_then(|turn| {
                 let behind = (std::ops::Bound::Excluded(turn), std::ops::Bound::Unbounded);
                 self.ready.range(behind).next().copied()
             });
             let Some(key) = after.or_else(|| self.ready.first().copied()) else {
-                return;
+                break;
             };
             self.turn = Some(key);
             self.ready.remove(&key);
-            self.begin(now, key);
-            if self.waits_for_disk() {
-                return;
+            if !self.begin(now, key) {
+                held.push(key);
             }
         }
+        self.ready.extend(held);
     }
 
-    fn begin(&mut self, now: Time, key: AgentKey) {
+    /// Begins an agent's next request. Returns false if it has to wait for the disk.
+    fn begin(&mut self, now: Time, key: AgentKey) -> bool {
         self.schedule(now, key);
         let Some(request) = self.next_request(now, key) else {
-            return;
+            return true;
         };
         if self.waits_for_disk() && request.is_set() {
-            self.ready.insert(key);
-            return;
+            return false;
         }
         let Some(agent) = self.agents.get_mut(&key) else {
-            return;
+            return true;
         };
         self.done.requests += 1;
         self.done.sets += u64::from(request.is_set());
@@ -337,6 +339,7 @@ impl Engine {
         agent.busy = Some(id);
         let to = Destination::Agent(to);
         self.out.push_back(Outgoing { to, mad });
+        true
     }
 
     /// Everything open is given up; all is looked at again.

@@ -4,7 +4,7 @@
 //! [`config`] is what the administrator wants, [`state`] what must survive a restart, [`engine`] brings
 //! the fabric to it, without input and output. [`election`] decides which of several managers does.
 //! [`seam`] is what the program asks of the engine, [`runtime`] joins both, [`transport`] is the way to the
-//! fabric, and [`run`] has the one thread. [`api`] is what it tells those who ask it.
+//! fabric, [`outbox`] has what is sent on the disk before, and [`run`] has the one thread. [`api`] is what it tells those who ask it.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -13,6 +13,7 @@ pub mod client;
 pub mod config;
 pub mod election;
 pub mod engine;
+pub mod outbox;
 pub mod run;
 pub mod runtime;
 pub mod seam;

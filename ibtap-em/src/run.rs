@@ -19,6 +19,7 @@ use crate::args::{Cli, RunArgs};
 use crate::config::{Config, ConfigError};
 use crate::election::Candidate;
 use crate::engine::Engine;
+use crate::outbox;
 use crate::runtime::Runtime;
 use crate::seam::Manager;
 use crate::server::{Served, Waiting};
@@ -159,46 +160,23 @@ impl Node {
         let mut served = Served {
             runtime: &mut self.runtime,
             waiting: &mut self.waiting,
+            disk: &self.store,
             now,
             ibtapd: self.link.socket().display().to_string(),
         };
         self.server
             .process(&mut served)
             .map_err(|e| Failure::Os("serve the control socket", e))?;
-        // What a client has asked for.
+        // What a client has asked for has consequences.
         self.send(now);
         self.tell();
         Ok(())
     }
 
-    /// What others may have heard of is on the disk before they do.
     fn send(&mut self, now: Time) {
-        self.save(now);
-        self.behind = false;
-        for sent in 0.. {
-            if !self.link.has_room() {
-                break;
-            }
-            if sent == TURN {
-                self.behind = true;
-                break;
-            }
-            let Some(message) = self.runtime.poll_transmit(now) else {
-                break;
-            };
-            self.save(now);
-            self.link.send(message);
-        }
+        let way = &mut self.link;
+        self.behind = outbox::send(&mut self.runtime, now, &self.store, way, TURN);
         self.link.flush();
-    }
-
-    fn save(&mut self, now: Time) {
-        if let Some(state) = self.runtime.engine.take_unsaved(now)
-            && let Err(error) = self.store.save(&state)
-        {
-            log::error!("{error}");
-            self.runtime.engine.not_saved(now, &error.to_string());
-        }
     }
 
     fn wait(&self, stops: &UnixStream, reloads: &UnixStream) -> Result<(), Failure> {
@@ -267,8 +245,7 @@ impl Node {
 
     /// Lets a standby know; there is nobody to wait for.
     fn farewell(&mut self) {
-        let now = now();
-        self.save(now);
+        outbox::save(&mut self.runtime, now(), &self.store);
         if let Some(message) = self.runtime.farewell() {
             self.link.send(message);
             self.link.flush();

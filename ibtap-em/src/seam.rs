@@ -82,6 +82,9 @@ pub trait Manager {
     /// it again after a while.
     fn not_saved(&mut self, now: Time, why: &str);
 
+    /// Why state is not on the disk as it is in memory, a sentence.
+    fn save_problem(&self) -> Option<&str>;
+
     /// A MAD has come. ManagerInfo is not among them.
     fn receive(&mut self, now: Time, from: Endpoint, mad: &[u8]);
 

@@ -9,8 +9,10 @@ use serde_json::{Map, Value, json};
 use vnic::Time;
 
 use crate::api::{
-    CountersInfo, Drained, Explanation, INTERFACE, MacInfo, PortInfo, StatusInfo, VeswInfo,
+    CountersInfo, DrainRequest, Drained, Explanation, INTERFACE, MacInfo, PortInfo, StatusInfo,
+    VeswInfo,
 };
+use crate::outbox::{self, Disk};
 use crate::runtime::Runtime;
 use crate::seam::{Inquiry, Manager};
 
@@ -58,10 +60,29 @@ pub struct Served<'a, M> {
     pub runtime: &'a mut Runtime<M>,
     /// Who waits.
     pub waiting: &'a mut Waiting,
+    /// Where state is kept.
+    pub disk: &'a dyn Disk,
     /// The time.
     pub now: Time,
     /// `ibtapd`'s control socket, for `status`.
     pub ibtapd: String,
+}
+
+impl<M: Manager> Served<'_, M> {
+    /// Whoever hears that it is done finds it so after a crash, too.
+    fn drain(&mut self, request: &DrainRequest) -> Result<Drained, Failure> {
+        let drained = self.runtime.engine.drain(self.now, request);
+        let drained = drained.map_err(unknown)?;
+        outbox::save(self.runtime, self.now, self.disk);
+        match self.runtime.engine.save_problem() {
+            None => Ok(drained),
+            Some(why) => {
+                let message = format!("it is done, but a restart of the manager undoes it: {why}");
+                let message = json!({ "message": message });
+                Err(Failure::new(INTERFACE, "Refused", message))
+            }
+        }
+    }
 }
 
 impl<M: Manager> Program for Served<'_, M> {
@@ -111,7 +132,7 @@ impl<M: Manager> Program for Served<'_, M> {
             }
             "Drain" => {
                 let request = parameters(call.parameters)?;
-                Reply::Drain(engine.drain(self.now, &request).map_err(unknown)?)
+                Reply::Drain(self.drain(&request)?)
             }
             other => return Err(Failure::unknown_method(&format!("{INTERFACE}.{other}"))),
         };

@@ -87,6 +87,10 @@ impl Manager for Engine {
         );
     }
 
+    fn save_problem(&self) -> Option<&str> {
+        self.save_failed.as_ref().map(|(why, _)| why.as_str())
+    }
+
     fn receive(&mut self, now: Time, from: Endpoint, mad: &[u8]) {
         self.hear(now, from, mad);
     }

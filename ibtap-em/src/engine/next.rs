@@ -39,6 +39,10 @@ impl Engine {
             .iter()
             .find_map(|index| self.next_read(now, key, *index));
         read.or_else(|| {
+            // What all of its ports are given is saved at once.
+            for index in &indexes {
+                self.ensure_member(now, key.vport(*index));
+            }
             let mut indexes = indexes.iter();
             indexes.find_map(|index| self.next_set(now, key, *index))
         })
@@ -72,7 +76,6 @@ impl Engine {
             let delete = self.active && configured && vport.exists();
             return delete.then_some(Request::Delete(index));
         };
-        self.ensure_member(now, key.vport(index));
         if !self.active {
             return None;
         }

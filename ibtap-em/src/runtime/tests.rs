@@ -17,6 +17,10 @@ pub struct Fake {
     pub forgotten: usize,
     pub answers: Option<Vec<CountersInfo>>,
     pub to_send: Vec<Outgoing>,
+    /// So often it has something to keep, one after the other, of which it tells when that is done.
+    pub changes: usize,
+    pub unsaved: bool,
+    pub problem: Option<String>,
 }
 
 impl Manager for Fake {
@@ -28,15 +32,32 @@ impl Manager for Fake {
     }
     fn configure(&mut self, _: Time, _: Config) {}
     fn take_unsaved(&mut self, _: Time) -> Option<State> {
-        None
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        self.problem = None;
+        self.to_send.push(Outgoing {
+            to: Destination::Group,
+            mad: vec![],
+        });
+        Some(State::default())
     }
-    fn not_saved(&mut self, _: Time, _: &str) {}
+    fn not_saved(&mut self, _: Time, why: &str) {
+        self.problem = Some(why.into());
+    }
+    fn save_problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
     fn receive(&mut self, _: Time, _: Endpoint, mad: &[u8]) {
         self.received.push(mad.to_vec());
     }
     fn advance(&mut self, _: Time) {}
     fn poll_transmit(&mut self, _: Time) -> Option<Outgoing> {
-        self.to_send.pop()
+        if self.to_send.is_empty() && self.changes > 0 {
+            self.changes -= 1;
+            self.unsaved = true;
+        }
+        self.to_send.pop().filter(|_| !self.unsaved)
     }
     fn next_deadline(&self) -> Option<Time> {
         Some(Time(1_000_000))
@@ -79,6 +100,7 @@ impl Manager for Fake {
         })
     }
     fn drain(&mut self, _: Time, request: &DrainRequest) -> Result<Drained, String> {
+        self.unsaved = true;
         Ok(Drained {
             targets: vec![request.target.clone()],
             drained: !request.undo,

@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::outbox::tests::FakeDisk;
 use crate::runtime::tests::{Fake, candidate, counters};
 
 const STREAM: StreamId = StreamId(7);
@@ -8,6 +9,7 @@ const STREAM: StreamId = StreamId(7);
 struct Rig {
     runtime: Runtime<Fake>,
     waiting: Waiting,
+    disk: FakeDisk,
 }
 
 impl Rig {
@@ -15,6 +17,7 @@ impl Rig {
         Rig {
             runtime: Runtime::new(Fake::default(), candidate(1), vec![], 7),
             waiting: Waiting::default(),
+            disk: FakeDisk::default(),
         }
     }
 
@@ -22,6 +25,7 @@ impl Rig {
         Served {
             runtime: &mut self.runtime,
             waiting: &mut self.waiting,
+            disk: &self.disk,
             now: Time(0),
             ibtapd: "/run/ibtap/ibtapd.sock".into(),
         }
@@ -158,6 +162,24 @@ fn counters_are_answered_when_agents_have() {
     // It is over: the server does not close it.
     assert_eq!(rig.served().next(STREAM), Ok(None));
     assert_eq!(rig.runtime.engine.forgotten, 0);
+}
+
+#[test]
+fn a_drain_is_on_the_disk_before_it_is_said_to_be_done() {
+    let mut rig = Rig::new();
+    let target = json!({"target": "node1:1:0"});
+    assert!(rig.call("Drain", target.clone()).is_ok());
+    assert_eq!(
+        (rig.disk.kept.get(), rig.runtime.engine.unsaved),
+        (1, false)
+    );
+    rig.disk.full = true;
+    let error = rig.call("Drain", target.clone()).unwrap_err();
+    let message = "it is done, but a restart of the manager undoes it: no space left";
+    let said = Failure::new(INTERFACE, "Refused", json!({"message": message}));
+    assert_eq!(error, said);
+    rig.disk.full = false;
+    assert!(rig.call("Drain", target).is_ok());
 }
 
 #[test]

@@ -27,6 +27,23 @@ fn a_hundred_ports_with_full_tables_take_1700_messages() {
     assert!((1700..=1750).contains(&tables), "{tables}");
 }
 
+#[test]
+fn many_new_members_are_saved_together() {
+    let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
+    let mut world = World::new(33, 0, config);
+    for n in 0..50 {
+        world.add_node(n, 8);
+    }
+    world.run(5_000);
+    for node in &world.nodes {
+        let forwarding = |index| node.agent.port(index).unwrap().config_state;
+        assert!((0..8).all(|index| forwarding(index) == ConfigState::Forwarding));
+    }
+    assert_eq!(world.disk.members.len(), 400);
+    // Agents announce themselves over half a second, and a switch settles once.
+    assert!(world.saves < 30, "{} saves", world.saves);
+}
+
 const STRANGERS: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n*:1:0\"]\n";
 
 /// Announcements of so many agents, so many of them behind each GID.

@@ -91,6 +91,7 @@ pub struct World {
     /// The last state that was written.
     pub disk: State,
     pub disk_full: bool,
+    pub saves: usize,
     pub nodes: Vec<Node>,
     pub own: Endpoint,
     pub weather: Weather,
@@ -140,6 +141,7 @@ impl World {
             engine: Engine::new(config, State::default(), seed as u32 | 1),
             disk: State::default(),
             disk_full: false,
+            saves: 0,
             nodes: Vec::new(),
             own: Endpoint {
                 gid: gid(0xeeee),
@@ -295,6 +297,7 @@ impl World {
             let mut idle = true;
             if let Some(state) = self.engine.take_unsaved(self.now) {
                 idle = false;
+                self.saves += 1;
                 if self.disk_full {
                     self.engine
                         .not_saved(self.now, "cannot write the state: no space left");
@@ -305,7 +308,7 @@ impl World {
             while let Some(Outgoing { to, mad }) = self.engine.poll_transmit(self.now) {
                 idle = false;
                 // Nothing may be said that is not on the disk.
-                let said = !self.engine.overview(self.now).problems.is_empty();
+                let said = self.engine.save_problem().is_some();
                 assert!(said || self.disk == *self.engine.state());
                 match to {
                     Destination::Agent(to) => self.send(self.own, to, &mad, false),

@@ -1,0 +1,74 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::runtime::tests::{Fake, candidate};
+
+/// Notes what is kept on it; a full one takes nothing.
+#[derive(Debug, Default)]
+pub struct FakeDisk {
+    pub full: bool,
+    pub kept: Cell<usize>,
+}
+
+impl Disk for FakeDisk {
+    fn keep(&self, _: &State) -> Result<(), StateError> {
+        self.kept.set(self.kept.get() + 1);
+        match self.full {
+            true => Err(StateError("no space left".into())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Notes how much was on the disk when a message went.
+struct FakeWay<'a> {
+    disk: &'a FakeDisk,
+    room: usize,
+    sent: Vec<usize>,
+}
+
+impl Way for FakeWay<'_> {
+    fn has_room(&self) -> bool {
+        self.sent.len() < self.room
+    }
+    fn send(&mut self, _: Outgoing) {
+        self.sent.push(self.disk.kept.get());
+    }
+}
+
+fn run(changes: usize, most: usize, room: usize, full: bool) -> (bool, Vec<usize>, usize) {
+    let engine = Fake {
+        changes,
+        ..Fake::default()
+    };
+    let mut runtime = Runtime::new(engine, candidate(1), vec![], 7);
+    let disk = FakeDisk {
+        full,
+        ..FakeDisk::default()
+    };
+    let mut way = FakeWay {
+        disk: &disk,
+        room,
+        sent: vec![],
+    };
+    let more = send(&mut runtime, Time(0), &disk, &mut way, most);
+    (more, way.sent, disk.kept.get())
+}
+
+#[test]
+fn what_waits_for_the_disk_is_kept_and_sent_in_the_same_turn() {
+    assert_eq!(run(3, 100, 100, false), (false, vec![1, 2, 3], 3));
+    assert_eq!(run(0, 100, 100, false), (false, vec![], 0));
+    // A disk that takes nothing is in nobody's way.
+    assert_eq!(run(3, 100, 100, true), (false, vec![1, 2, 3], 3));
+}
+
+#[test]
+fn a_turn_has_an_end_and_says_that_there_is_more() {
+    let (more, sent, _) = run(5, 2, 100, false);
+    assert!(more);
+    assert_eq!(sent.len(), 2);
+    let (more, sent, _) = run(5, 100, 2, false);
+    assert!(!more, "whoever has room again says so");
+    assert_eq!(sent.len(), 2);
+}
