@@ -1,5 +1,4 @@
 //! A fabric that loses, doubles and delays, restarts in the middle of everything, and a full disk.
-//! `EM_SIM_SEED` replays the storm of a seed, `EM_SIM_WORLDS` has so many of them.
 
 use super::world::Weather;
 use super::*;
@@ -57,11 +56,7 @@ fn storm(seed: u64) {
 
 #[test]
 fn after_any_storm_all_is_as_it_should_be() {
-    let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-    match number("EM_SIM_SEED") {
-        Some(seed) => storm(seed),
-        None => (1..=number("EM_SIM_WORLDS").unwrap_or(40)).for_each(storm),
-    }
+    seeds(40).for_each(storm);
 }
 
 #[test]

@@ -205,19 +205,6 @@ impl World {
         }
     }
 
-    pub fn may_create(&mut self, n: usize) {
-        self.nodes[n].agent.set_may_create(true);
-    }
-
-    /// kill -9 of the manager, and a new one with what is on the disk.
-    pub fn restart_engine(&mut self, config: &str) {
-        let config = Config::parse(config, "t.toml").unwrap();
-        let mark = self.draw() as u32;
-        self.engine = Engine::new(config, self.disk.clone(), mark);
-        self.engine.attach(self.now, Some(self.own));
-        self.engine.set_active(self.now, true);
-    }
-
     fn draw(&mut self) -> u64 {
         // xorshift64*, Vigna 2014.
         self.random ^= self.random >> 12;

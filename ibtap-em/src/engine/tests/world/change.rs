@@ -6,6 +6,19 @@ use vnic::mad::{self, Mad, attribute};
 use super::*;
 
 impl World {
+    pub fn may_create(&mut self, n: usize) {
+        self.nodes[n].agent.set_may_create(true);
+    }
+
+    /// kill -9 of the manager, and a new one with what is on the disk.
+    pub fn restart_engine(&mut self, config: &str) {
+        let config = Config::parse(config, "t.toml").unwrap();
+        let mark = self.draw() as u32;
+        self.engine = Engine::new(config, self.disk.clone(), mark);
+        self.engine.attach(self.now, Some(self.own));
+        self.engine.set_active(self.now, true);
+    }
+
     /// The node's daemon starts anew and finds its fabric port by another number; queue pairs are the same.
     pub fn renumber_node(&mut self, n: usize, port: u8) {
         let qpn = self.nodes[n].at.qpn;
