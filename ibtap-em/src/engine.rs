@@ -19,6 +19,7 @@ mod hear;
 mod manager;
 mod matching;
 mod next;
+mod queue;
 mod request;
 mod roster;
 mod switch;
@@ -37,6 +38,7 @@ use crate::seam::{Destination, Endpoint, Outgoing};
 use crate::state::State;
 use agent::{Agent, AgentKey};
 use counters::Inquiries;
+use queue::Queue;
 use switch::Switch;
 use tables::Names;
 use transactions::{Expired, Transactions};
@@ -81,9 +83,9 @@ pub struct Engine {
     open: Transactions,
     /// What the next tables are called.
     names: Names,
-    /// Agents to look at, and the last one that was.
-    ready: BTreeSet<AgentKey>,
-    turn: Option<AgentKey>,
+    /// Agents to look at: those that answer, and those of which that is not known.
+    ready: Queue,
+    unsure: Queue,
     /// When agents are to be looked at.
     wakes: BTreeSet<(Time, AgentKey)>,
     out: VecDeque<Outgoing>,
@@ -143,8 +145,8 @@ impl Engine {
             by_endpoint: BTreeMap::new(),
             full_until: Time(0),
             switches: BTreeMap::new(),
-            ready: BTreeSet::new(),
-            turn: None,
+            ready: Queue::default(),
+            unsure: Queue::default(),
             wakes: BTreeSet::new(),
             out: VecDeque::new(),
             ask_all: Time(0),
@@ -191,11 +193,6 @@ impl Engine {
             Some(description) => format!("{description}:{}:{}", key.port, key.index),
             None => key.to_string(),
         }
-    }
-
-    /// An agent is to be looked at.
-    fn touch(&mut self, key: AgentKey) {
-        self.ready.insert(key);
     }
 
     /// When an agent is to be looked at next if nothing happens.
@@ -304,20 +301,14 @@ impl Engine {
     fn pump(&mut self, now: Time) {
         let mut held = Vec::new();
         while !self.open.is_full() {
-            let after = self.turn.and_then(|turn| {
-                let behind = (std::ops::Bound::Excluded(turn), std::ops::Bound::Unbounded);
-                self.ready.range(behind).next().copied()
-            });
-            let Some(key) = after.or_else(|| self.ready.first().copied()) else {
+            let Some(key) = self.next_ready() else {
                 break;
             };
-            self.turn = Some(key);
-            self.ready.remove(&key);
             if !self.begin(now, key) {
                 held.push(key);
             }
         }
-        self.ready.extend(held);
+        held.into_iter().for_each(|key| self.touch(key));
     }
 
     /// Begins an agent's next request. Returns false if it has to wait for the disk.

@@ -71,6 +71,8 @@ pub(super) struct Agent {
     pub(super) before: Option<(Endpoint, u64)>,
     /// Somebody says that it is there; where it is known to be it is asked first.
     pub(super) elsewhere: Option<Endpoint>,
+    /// It has answered something where it is.
+    pub(super) answered: bool,
     /// It has not answered yet where it is said to be: only answers are its word.
     pub(super) doubted: bool,
     /// When it has answered that it is where it is known to be.
@@ -103,6 +105,7 @@ impl Agent {
             placed: now,
             before: None,
             elsewhere: None,
+            answered: false,
             doubted: false,
             confirmed: None,
             payload_max: info.payload_max,

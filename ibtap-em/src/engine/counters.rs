@@ -138,7 +138,7 @@ impl Engine {
                     for kind in [CounterKind::Summary, CounterKind::Errors] {
                         known.asks.push_back((key.index, kind, inquiry));
                     }
-                    self.ready.insert(agent);
+                    self.touch(agent);
                 }
                 _ => asked.problem = Some("its agent does not answer".into()),
             }

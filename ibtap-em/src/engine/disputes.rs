@@ -72,6 +72,7 @@ impl Engine {
             return false;
         };
         agent.forget();
+        agent.answered = false;
         agent.doubted = true;
         agent.silent = false;
         agent.poll_due = true;

@@ -45,6 +45,7 @@ impl Engine {
         };
         if let Some(agent) = self.agents.get_mut(&key) {
             agent.busy = None;
+            agent.answered = true;
             agent.doubted = false;
         }
         self.heard(now, key);

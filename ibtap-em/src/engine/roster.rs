@@ -93,7 +93,8 @@ impl Engine {
         if self.by_endpoint.get(&agent.at) == Some(&key) {
             self.by_endpoint.remove(&agent.at);
         }
-        self.ready.remove(&key);
+        self.ready.remove(key);
+        self.unsure.remove(key);
     }
 
     /// What an agent was asked last is not waited for any longer.

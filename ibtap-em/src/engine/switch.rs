@@ -291,7 +291,7 @@ impl Engine {
             }
         }
         self.remember_contested(id);
-        self.ready.extend(touch);
+        touch.into_iter().for_each(|key| self.touch(key));
     }
 
     /// Finds out who is gone, and makes the target anew.
@@ -323,7 +323,7 @@ impl Engine {
             let text = format!("{name}: the MTU is {new} bytes now, it was {old}");
             self.tell(Level::Info, text);
         }
-        self.ready.extend(touch);
+        touch.into_iter().for_each(|key| self.touch(key));
     }
 
     /// Who has not answered for the grace time is gone, until it answers again.

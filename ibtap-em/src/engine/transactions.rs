@@ -9,7 +9,7 @@ use super::request::Request;
 use crate::seam::Endpoint;
 
 /// Requests that may wait at once: some 100 kB on the wire, which receive queues of a port take.
-const WINDOW: usize = 64;
+pub(super) const WINDOW: usize = 64;
 /// How often a request is sent.
 const ATTEMPTS: u32 = 4;
 /// Milliseconds until it is sent again, at most; doubled each time.
@@ -64,6 +64,11 @@ impl Transactions {
 
     pub(super) fn len(&self) -> usize {
         self.open.len()
+    }
+
+    /// Whom requests are open to.
+    pub(super) fn agents(&self) -> impl Iterator<Item = AgentKey> + '_ {
+        self.open.values().map(|open| open.agent)
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -65,7 +65,7 @@ impl Engine {
             switches: self.config.switches.len(),
             members: members.clone().count(),
             forwarding: members.filter(|(key, _)| self.forwards(**key)).count(),
-            outstanding: self.open.len() + self.ready.len(),
+            outstanding: self.open.len() + self.ready.len() + self.unsure.len(),
             problems,
             counters: vec![
                 ("requests", d.requests),

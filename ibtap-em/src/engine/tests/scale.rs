@@ -82,6 +82,20 @@ fn a_stranger_that_is_many_agents_fills_no_table() {
 }
 
 #[test]
+fn who_answers_does_not_wait_for_those_that_do_not() {
+    let mut world = World::new(35, 2, STRANGERS);
+    world.run(3_000);
+    world.assert_joined(&[0, 1], 2);
+    invade(&mut world, 4_000, 60);
+    world.run(20_000);
+    let (now, vm) = (world.now, [0x52, 0x54, 0, 0, 0, 7]);
+    world.nodes[1].agent.set_unicast_macs(now, 0, vec![vm]);
+    world.run(1_000);
+    let lid = world.info(1).encap_slid;
+    assert_eq!(world.lookup(0, vm), Some(lid));
+}
+
+#[test]
 fn of_too_many_agents_those_go_first_that_do_not_answer() {
     let mut world = World::new(34, 1, STRANGERS);
     world.run(3_000);
