@@ -80,6 +80,41 @@ fn a_group_with_its_own_lid_comes_to_those_that_listen_and_to_nobody_else() {
     // The kernels say something to groups of their own now and then.
     assert!(at_c < MANY / 4, "{at_c} frames at who does not listen");
 
+    // A capture that wants everything gets it, and costs it no longer than it runs.
+    let capture = crate::lab::Sniffer::start(c, "vnic0", "udp");
+    eventually(SOON, "its frames at who captures", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c >= MANY).then_some(())
+    });
+    drop(capture);
+    eventually(SOON, "none of them afterwards", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c < MANY / 4).then_some(())
+    });
+    c.ok("ip link set vnic0 allmulticast on");
+    eventually(SOON, "its frames at who wants all groups", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c >= MANY).then_some(())
+    });
+    c.ok("ip link set vnic0 allmulticast off");
+    eventually(SOON, "none of them afterwards", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c < MANY / 4).then_some(())
+    });
+    c.ok("ip maddr add 01:00:5e:01:02:03 dev vnic0");
+    c.ok("ip link set vnic0 mtu 1399");
+    eventually(SOON, "its frames at who listens below IP", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c >= MANY).then_some(())
+    });
+    c.ok("ip maddr del 01:00:5e:01:02:03 dev vnic0");
+    c.ok("ip link set vnic0 mtu 1400");
+    eventually(SOON, "none of them afterwards", || {
+        let [_, at_c] = send_many(a, &V4, [b, c]);
+        (at_c < MANY / 4).then_some(())
+    });
+    while receive(&listener).is_some() {}
+
     // Another group is as it was: all members have its frames.
     let listener = receiver(c, "vnic0", &OTHER);
     heard(
