@@ -7,7 +7,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::capture::Capture;
 use super::guest::rxe_guest;
@@ -89,10 +89,17 @@ impl Stage {
 /// All stages, and which of them tests have.
 struct Stages {
     all: [Stage; STAGES],
-    taken: Mutex<[bool; STAGES]>,
+    taken: Mutex<Taken>,
     given_back: Condvar,
     // What it is told to remove is removed when this closes.
     _sweeper: Child,
+}
+
+#[derive(Default)]
+struct Taken {
+    stages: [bool; STAGES],
+    /// Tests that wait for the two with the cable: others leave those to them, or they would be the last.
+    want_both: usize,
 }
 
 /// Stages that a test has.
@@ -112,27 +119,36 @@ impl Stages {
         stages
     }
 
-    /// Waits for one that is free: the cabled ones last, which others may want together.
+    /// Waits for one that is free.
     fn one(&self) -> Lease<'_> {
         self.lease(|taken| {
-            let free = taken.iter().rposition(|taken| !taken)?;
+            let kept = |stage: usize| taken.want_both > 0 && CABLED[stage];
+            let free = (0..STAGES).rfind(|stage| !taken.stages[*stage] && !kept(*stage))?;
             Some(std::array::from_fn(|stage| stage == free))
         })
     }
 
     /// Waits for the cabled ones, and puts the cable in.
     fn both(&self) -> Lease<'_> {
-        let are_free = |taken: [bool; STAGES]| !taken.iter().zip(CABLED).any(|(t, c)| *t && c);
-        let lease = self.lease(|taken| are_free(taken).then_some(CABLED));
+        self.taken().want_both += 1;
+        let lease = self.lease(|taken| {
+            let free = (0..STAGES).all(|stage| !(CABLED[stage] && taken.stages[stage]));
+            taken.want_both -= usize::from(free);
+            free.then_some(CABLED)
+        });
         self.all[0].switch.ok("ip link set trunk up");
         lease
     }
 
-    fn lease(&self, choose: impl Fn([bool; STAGES]) -> Option<[bool; STAGES]>) -> Lease<'_> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lease(&self, choose: impl Fn(&mut Taken) -> Option<[bool; STAGES]>) -> Lease<'_> {
+        let mut taken = self.taken();
         loop {
-            if let Some(which) = choose(*taken) {
-                for (taken, wanted) in taken.iter_mut().zip(which) {
+            if let Some(which) = choose(&mut taken) {
+                for (taken, wanted) in taken.stages.iter_mut().zip(which) {
                     *taken |= wanted;
                 }
                 let stages = self.all.iter().zip(which);
@@ -212,9 +228,8 @@ impl Drop for Lease<'_> {
             let pulled = self.of.all[0].switch.run("ip link set trunk down");
             assert!(pulled.code == Some(0) || std::thread::panicking());
         }
-        let taken = self.of.taken.lock();
-        let mut taken = taken.unwrap_or_else(PoisonError::into_inner);
-        for (taken, ours) in taken.iter_mut().zip(self.which) {
+        let mut taken = self.of.taken();
+        for (taken, ours) in taken.stages.iter_mut().zip(self.which) {
             *taken &= !ours;
         }
         self.of.given_back.notify_all();

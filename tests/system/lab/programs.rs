@@ -15,32 +15,34 @@ pub fn ibtapd() -> &'static Path {
 /// `ibtap`.
 pub fn ibtap() -> &'static Path {
     static IBTAP: OnceLock<PathBuf> = OnceLock::new();
-    IBTAP.get_or_init(|| of_package("tools", "ibtap"))
+    IBTAP.get_or_init(|| of_workspace("ibtap"))
 }
 
 /// `ibtap-fs`.
 pub fn ibtap_fs() -> &'static Path {
     static IBTAP_FS: OnceLock<PathBuf> = OnceLock::new();
-    IBTAP_FS.get_or_init(|| of_package("ibtap-fs", "ibtap-fs"))
+    IBTAP_FS.get_or_init(|| of_workspace("ibtap-fs"))
 }
 
 /// `ibtap-em`.
 pub fn ibtap_em() -> &'static Path {
     static IBTAP_EM: OnceLock<PathBuf> = OnceLock::new();
-    IBTAP_EM.get_or_init(|| of_package("ibtap-em", "ibtap-em"))
+    IBTAP_EM.get_or_init(|| of_workspace("ibtap-em"))
 }
 
 /// `ibtap-peer`.
 pub fn ibtap_peer() -> &'static Path {
     static IBTAP_PEER: OnceLock<PathBuf> = OnceLock::new();
-    IBTAP_PEER.get_or_init(|| of_package("tools", "ibtap-peer"))
+    IBTAP_PEER.get_or_init(|| of_workspace("ibtap-peer"))
 }
 
 /// A program of another package of the workspace: cargo does not build it for these tests, so they
-/// ask for it, with the same profile and target directory. A no-op where it is up to date.
-fn of_package(package: &str, program: &str) -> PathBuf {
+/// ask for it, with the same profile and target directory, and for the whole workspace as scripts/test has
+/// built it: its packages' features are united, alone each would be built again. A no-op where it is up to
+/// date.
+fn of_workspace(program: &str) -> PathBuf {
     let done = cargo("build", "dev")
-        .args(["--quiet", "--package", package, "--bin", program])
+        .args(["--quiet", "--workspace", "--bin", program])
         .status()
         .expect("cargo runs");
     assert!(done.success(), "cannot build {program}");

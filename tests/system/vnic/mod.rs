@@ -3,6 +3,7 @@
 mod bridge;
 mod config;
 mod decode;
+mod fabric;
 mod failover;
 mod groups;
 mod hostile;
