@@ -221,6 +221,24 @@ fn a_peer_that_tells_no_parameters_is_told_of() {
     });
 }
 
+/// Who has got the last message may be gone when its acknowledgement turns out to be lost.
+#[test]
+fn a_lost_last_acknowledgement_is_no_failure() {
+    let Some(mut lab) = Lab::pair() else { return };
+    // Opcode 0x11 of the base transport header: an acknowledgement of a reliable connection.
+    lab.two().0.nft(
+        "table inet ibtap {
+           chain input { type filter hook input priority 0; udp dport 4791 @th,64,8 0x11 drop; }
+         }",
+    );
+    let server = "rc-pingpong --count 1";
+    let client = "rc-pingpong --count 1 --timeout 3 --connect 10.8.0.1";
+    let [(server, said), (client, got)] = both(&mut lab, [server, client]);
+    assert_eq!((server, client), (Some(0), Some(0)), "{said} {got}");
+    assert!(said.contains("was not acknowledged"), "{said}");
+    assert!(got.contains("all of them right"), "{got}");
+}
+
 /// Whichever side is killed, the other ends with a sentence.
 #[test]
 fn a_peer_that_vanishes_is_told_of() {

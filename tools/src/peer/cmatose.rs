@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use fabric::{
     CloseReason, ConnectRequest, ConnectionEvent, ConnectionId, Connections, EndpointId, Gid, QKey,
     Qpn, RejectReason, ServiceId,
@@ -58,7 +58,10 @@ fn server(end: &mut End, args: &Cmatose) -> Result<()> {
         let got = end.message(connection, &format_args!("message {number} of {count}"))?;
         same(number, &got, &last)?;
     }
-    end.acknowledged(connection)?;
+    ensure!(
+        end.acknowledged(connection)?,
+        "the connection ended before the last message was acknowledged"
+    );
     end.close(connection)?;
     println!("{count} messages of {size} bytes to {peer} and back, all of them right");
     Ok(())
