@@ -184,7 +184,7 @@ fn a_start_that_fails_takes_back_what_it_made() {
     std::fs::write(&file, text).expect("written");
     let path = file.to_str().expect("an ASCII path");
     assert_refused(host, &["--config", path], 2, &["ib7", "taken", "veth"]);
-    assert!(!host.ok("ip -6 maddr show dev eth0").contains("ff12:"));
+    assert!(!host.ok("ip -6 maddr show dev eth0").contains("inet6 ff12:"));
 }
 
 #[test]

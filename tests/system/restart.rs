@@ -45,7 +45,7 @@ fn a_clean_end_leaves_nothing_behind() {
     a.stop();
     assert!(!a.has_link("ib0"));
     assert!(!a.socket().exists());
-    assert!(!a.ok("ip -6 maddr show dev eth0").contains("ff12:"));
+    assert!(!a.ok("ip -6 maddr show dev eth0").contains("inet6 ff12:"));
     assert!(a.ok("ss -Haun sport = :4791").trim().is_empty());
     assert!(b.daemon().is_running());
 }

@@ -103,6 +103,17 @@ impl Dnsmasq {
     }
 }
 
+impl Drop for Dnsmasq {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for name in ["log", "leases"] {
+                let said = lines(&self.folder.path().join(name)).join("\n");
+                eprintln!("--- {name} of dnsmasq:\n{said}");
+            }
+        }
+    }
+}
+
 impl Server for Dnsmasq {
     fn has_back(&self, address: &str) -> bool {
         let leases = lines(&self.folder.path().join("leases"));
@@ -260,7 +271,19 @@ impl Client {
     pub fn release(&self, station: &Station) {
         match &self.release {
             None => self.signal(Signal::USR2),
-            Some(words) => drop(station.ok(words)),
+            Some(words) => {
+                // What is written there is all that the program that releases knows; the one that
+                // writes says so first and is killed by the other.
+                eventually(SOON, "the lease to be on file", || {
+                    let leases = self.folder.path().join("leases");
+                    let leases = fs::read_to_string(leases).expect("its leases");
+                    leases.trim_end().ends_with('}').then_some(())
+                });
+                let done = station.run(words);
+                assert_eq!(done.code, Some(0), "{words}: {done:?}");
+                // Shown only when the test fails.
+                println!("{words}: {done:?}");
+            }
         }
     }
 

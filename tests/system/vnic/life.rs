@@ -16,7 +16,7 @@ fn a_clean_end_leaves_nothing_behind() {
     a.stop();
     assert!(!a.has_link("vnic0"));
     let groups = a.ok("ip -6 maddr show dev eth0");
-    assert!(!groups.contains("ff12:"), "{groups}");
+    assert!(!groups.contains("inet6 ff12:"), "{groups}");
     assert!(b.daemon().is_running());
 }
 
