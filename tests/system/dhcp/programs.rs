@@ -215,7 +215,7 @@ impl Client {
         );
         Client {
             program: station.spawn(&format!("{program} {family} -d {files} {interface}")),
-            release: Some(format!("{program} {family} -r {files} {interface}")),
+            release: Some(format!("{program} {family} -v -r {files} {interface}")),
             folder,
         }
     }
@@ -271,6 +271,7 @@ impl Client {
     pub fn release(&self, station: &Station) {
         match &self.release {
             None => self.signal(Signal::USR2),
+            // It says so once, and does not wait for an answer.
             Some(words) => {
                 // What is written there is all that the program that releases knows; the one that
                 // writes says so first and is killed by the other.

@@ -15,6 +15,7 @@ mod held;
 mod message;
 mod queue_pair;
 mod recovery;
+mod repeats;
 mod reply;
 mod requester;
 mod responder;

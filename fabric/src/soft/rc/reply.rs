@@ -53,6 +53,8 @@ pub struct Reply {
     deadline: Option<Instant>,
     /// Packets are missing.
     gap: bool,
+    /// The peer has been told so, and may be going back.
+    gap_told: bool,
     /// There was no receive buffer.
     not_ready: bool,
     /// The last reply that this queue pair gives: to the request with this PSN.
@@ -87,6 +89,16 @@ impl Reply {
     /// Packets are missing.
     pub fn gap(&mut self) {
         self.gap = true;
+    }
+
+    /// Whether the peer has been told that packets are missing.
+    pub const fn gap_was_told(&self) -> bool {
+        self.gap_told
+    }
+
+    /// What the peer was told is over.
+    pub fn gap_is_over(&mut self) {
+        self.gap_told = false;
     }
 
     /// There was no receive buffer for the expected packet.
@@ -124,7 +136,7 @@ impl Reply {
         }
     }
 
-    fn kind(&self, flush: bool) -> Option<Kind> {
+    fn kind(&self, flush: bool, hold: bool) -> Option<Kind> {
         if let Some(psn) = self.invalid {
             return Some(Kind::Invalid(psn));
         }
@@ -137,23 +149,25 @@ impl Reply {
         };
         // What came before a packet without a buffer is acknowledged by itself: not every peer
         // takes an RNR NAK for that.
-        if self.asked && (self.overdue || self.not_ready || !waits) {
+        if self.asked && !hold && (self.overdue || self.not_ready || !waits) {
             return Some(Kind::Ack);
         }
         self.not_ready.then_some(Kind::NotReady)
     }
 
     /// The reply to send now, if one is due: with the packet that is `expected` next, the number of
-    /// messages received, and the code of the time to wait for a receive buffer.
+    /// messages received, and the code of the time to wait for a receive buffer. Acknowledgements are
+    /// not due while there is reason to `hold` them.
     pub fn poll(
         &mut self,
         flush: bool,
+        hold: bool,
         expected: Psn,
         msn: u32,
         rnr_timer: u8,
         path: &Path,
     ) -> Option<Packets<'_>> {
-        self.pending = self.kind(flush);
+        self.pending = self.kind(flush, hold);
         let kind = self.pending?;
         let (syndrome, psn) = match kind {
             Kind::Ack => (credits::UNLIMITED, expected.advance(0xff_ffff)),
@@ -197,6 +211,7 @@ impl Reply {
             Kind::NotReady => self.not_ready = false,
             Kind::Gap | Kind::Ack => {
                 // A NAK acknowledges what came before.
+                self.gap_told |= kind == Kind::Gap;
                 self.gap = false;
                 self.asked = false;
                 self.urgent = false;

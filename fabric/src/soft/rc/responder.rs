@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::held::Held;
 use super::message::Assembly;
+use super::repeats::Repeats;
 use super::reply::Reply;
 use super::send_queue::Path;
 use super::types::{Packets, QpEvent, RcPacket, Statistics};
@@ -52,6 +53,8 @@ pub struct Responder {
     held: Held,
     /// The missing packet has been named.
     named: bool,
+    /// What comes again since.
+    repeats: Repeats,
     /// When a packet came last.
     heard: Option<Instant>,
     reply: Reply,
@@ -70,6 +73,7 @@ impl Responder {
             message: Assembly::default(),
             held: Held::default(),
             named: false,
+            repeats: Repeats::default(),
             heard: None,
             reply: Reply::default(),
             rx_messages: 0,
@@ -92,9 +96,10 @@ impl Responder {
         self.heard = Some(now);
         let ahead = packet.bth.psn().since(self.expected);
         if ahead != 0 {
-            self.out_of_order(shared, packet, ahead);
+            self.out_of_order(now, shared, packet, ahead);
             return Ok(());
         }
+        self.repeats.end();
         let request = Request {
             opcode: packet.bth.opcode,
             solicited: packet.bth.solicited(),
@@ -107,12 +112,16 @@ impl Responder {
         if outcome == Outcome::Taken && !self.held.is_empty() {
             outcome = self.take_held(now, shared, mtu, events);
         }
+        if self.held.is_empty() {
+            self.reply.gap_is_over();
+        }
         match outcome {
             Outcome::Taken => Ok(()),
             Outcome::NotReady => {
                 shared.counts.send_rnr_err += 1;
                 // What came behind it needs no NAK of its own.
                 self.named = true;
+                self.repeats.end();
                 self.reply.not_ready();
                 Ok(())
             }
@@ -127,12 +136,22 @@ impl Responder {
         }
     }
 
-    fn out_of_order(&mut self, shared: &mut Shared, packet: &RcPacket<'_>, ahead: i32) {
+    fn out_of_order(
+        &mut self,
+        now: Instant,
+        shared: &mut Shared,
+        packet: &RcPacket<'_>,
+        ahead: i32,
+    ) {
         if ahead < 0 {
             shared.counts.duplicate_request += 1;
+            if let Some(at) = self.position.checked_add_signed(i64::from(ahead)) {
+                self.repeats.came(now, at, self.position);
+            }
             self.reply.duplicate();
             return;
         }
+        self.repeats.end();
         shared.counts.out_of_sequence += 1;
         if ahead < AHEAD_MAX && packet.bth.opcode <= opcode::RC_SEND_ONLY_IMM {
             let at = self.position + u64::from(ahead.cast_unsigned());
@@ -145,7 +164,8 @@ impl Responder {
         }
     }
 
-    /// Takes what came behind a gap that is filled, up to the next one, which is named at once.
+    /// Takes what came behind a gap that is filled, up to the next one, which is named at once unless
+    /// the requester comes to it by itself.
     fn take_held(
         &mut self,
         now: Instant,
@@ -155,6 +175,7 @@ impl Responder {
     ) -> Outcome {
         let mut held = std::mem::take(&mut self.held);
         let mut outcome = Outcome::Taken;
+        let start = self.position;
         while let Some(packet) = held.next(&mut shared.srq, self.position) {
             let request = Request {
                 opcode: packet.opcode,
@@ -171,11 +192,25 @@ impl Responder {
             held.pop(&mut shared.srq);
         }
         self.held = held;
-        if outcome == Outcome::Taken && !self.held.is_empty() {
+        if outcome == Outcome::Taken {
+            // Nobody goes back for packets that only changed places.
+            let goes_back = self.reply.gap_was_told() && self.repeats.are_expected();
+            if self.reply.gap_was_told() && (self.position > start || goes_back) {
+                self.repeats.expect(now, start..self.position);
+            }
+            if !goes_back {
+                self.name_next();
+            }
+        }
+        outcome
+    }
+
+    /// Names the packet that is missing, if one is and has not been named.
+    fn name_next(&mut self) {
+        if !self.held.is_empty() && !self.named {
             self.named = true;
             self.reply.gap();
         }
-        outcome
     }
 
     /// Takes the expected packet.
@@ -286,8 +321,9 @@ impl Responder {
         rnr_timer: u8,
         path: &Path,
     ) -> Option<Packets<'_>> {
+        let hold = self.repeats.hold();
         self.reply
-            .poll(flush, self.expected, self.msn, rnr_timer, path)
+            .poll(flush, hold, self.expected, self.msn, rnr_timer, path)
     }
 
     /// What was given is on the network; whether it was, or `None` if nothing had been given.
@@ -296,13 +332,17 @@ impl Responder {
     }
 
     /// When [`Responder::handle_timeout`] wants to be called next.
-    pub const fn deadline(&self) -> Option<Instant> {
-        self.reply.deadline()
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadlines = [self.reply.deadline(), self.repeats.deadline()];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Lets time pass.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.reply.handle_timeout(now);
+        if self.repeats.handle_timeout(now) {
+            self.name_next();
+        }
     }
 
     /// Gives up what has begun: the receive buffer goes back. A NAK that is due stays due.
@@ -311,6 +351,7 @@ impl Responder {
             shared.srq.post(buffer);
         }
         self.held.clear(&mut shared.srq);
+        self.repeats = Repeats::default();
         self.reply.only_last();
     }
 
