@@ -63,8 +63,7 @@ fn lease_renewal_release(
         &format!("dhcp.option.dhcp == 5 && dhcp.ip.client == {address} && ip.dst == {address}"),
         &["frame.number"],
     );
-    program.release(client.0);
-    server.await_release(&address);
+    program.release(client.0, server, &address);
 }
 
 fn udhcpc(station: &Station, interface: &str) -> Client {
@@ -440,8 +439,7 @@ fn autoconfiguration_and_dhcpv6(client: At, server: &Station, dnsmasq: &Dnsmasq)
     let program = program.back_when_it_is_time_to_renew(client.0, client.1, "-6");
     assert_eq!(program.renews(), leased);
     assert!(dnsmasq.logged(&["DHCPRENEW"]));
-    program.release(client.0);
-    dnsmasq.await_release(&leased);
+    program.release(client.0, dnsmasq, &leased);
 }
 
 #[test]
