@@ -9,6 +9,7 @@ use vnic::attribute::{NodeInfo, VeswPortInfo};
 use vnic::mad::ClassPortInfo;
 use vnic::{Mac, Time};
 
+use super::claims::PORT_CLAIMS;
 use super::request::{CounterKind, List};
 use super::tables::{Layout, Page};
 use crate::config::PortKey;
@@ -19,8 +20,8 @@ const AWAY: u32 = 3;
 /// Milliseconds after which a message of a table arrives nowhere any more, from when it was first sent:
 /// longer than it is sent again.
 const LATE: u64 = 10_000;
-/// Addresses of one port's list that are read.
-const LIST_MAX: usize = 4096;
+/// Addresses of one port's list that are read: no port may claim more.
+const LIST_MAX: usize = PORT_CLAIMS;
 
 /// Which agent: a fabric port of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -210,6 +211,17 @@ impl Vport {
             .is_some_and(|info| info.eth_link_status != 0)
     }
 
+    /// It is on this switch now, or on none: nobody needs its lists then.
+    pub(super) fn assign(&mut self, switch: Option<u16>) {
+        self.switch = switch;
+        self.refused = None;
+        self.again = None;
+        if switch.is_none() {
+            self.unicast = MacList::default();
+            self.multicast = MacList::default();
+        }
+    }
+
     pub(super) fn list(&mut self, which: List) -> &mut MacList {
         match which {
             List::Unicast => &mut self.unicast,
@@ -298,6 +310,7 @@ impl MacList {
             return false;
         }
         macs.extend(&page.macs);
+        macs.truncate(LIST_MAX);
         if !page.macs.is_empty() && macs.len() < usize::from(page.total).min(LIST_MAX) {
             self.part = Some((generation, macs));
             return false;

@@ -8,6 +8,7 @@ use vnic::mad::{Mad, Notice, TrapKind, attribute, method};
 use super::Engine;
 use super::agent::AgentKey;
 use super::request::Request;
+use super::roster::PORTS_OF_GID;
 use crate::seam::Endpoint;
 
 /// Why there are no counters.
@@ -154,6 +155,7 @@ impl Engine {
             return;
         }
         self.heard(now, key);
+        let room = self.room_for_ports(from.gid, key);
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
@@ -164,7 +166,12 @@ impl Engine {
             agent.payload_max = info.payload_max;
             agent.description.clone_from(&info.description);
         }
+        let mut left_out = false;
         for wanted in &info.ports {
+            if agent.ports.len() >= room && !agent.ports.contains_key(&wanted.index) {
+                left_out = true;
+                continue;
+            }
             let vport = agent.ports.entry(wanted.index).or_default();
             vport.interface = Some(wanted.name.clone());
             if vport.qpn != Some(wanted.qpn) {
@@ -179,6 +186,17 @@ impl Engine {
                 vport.interface = None;
                 vport.qpn = None;
             }
+        }
+        // One that came from another GID brings some along.
+        while agent.ports.len() > room {
+            left_out |= agent.ports.pop_last().is_some();
+        }
+        if left_out {
+            let text = format!(
+                "{} says that it has more than {PORTS_OF_GID} virtual ports; the others are left out",
+                from.gid
+            );
+            self.tell_once(Level::Warn, text);
         }
         // Who was not told of yet is not gone.
         if info.next == 0 {

@@ -56,7 +56,8 @@ impl Engine {
         if vport.info_due || vport.info.is_none() {
             return Some(Request::GetInfo(index));
         }
-        if !vport.exists() {
+        // Of what is on no switch nobody needs more.
+        if !vport.exists() || vport.switch.is_none() {
             return None;
         }
         if vport.directory.is_none() || vport.directory_due {

@@ -16,6 +16,9 @@ use crate::state::Member;
 
 /// Agents of one GID. A node has one; who forges them does not fill the table with this.
 pub(super) const AGENTS_OF_GID: usize = 64;
+/// Virtual ports of all agents of one GID: those of one agent, twice. Who forges them leaves room in the
+/// state and on the switches for others.
+pub(super) const PORTS_OF_GID: usize = 512;
 /// Milliseconds for which an endpoint is one agent at least.
 pub(super) const STAYS: u64 = 1_000;
 /// Milliseconds after which a full table is searched again for somebody who can go.
@@ -174,6 +177,14 @@ impl Engine {
             );
         }
         self.make_room(useless)
+    }
+
+    /// How many virtual ports an agent may have, for those that the others of its GID have.
+    pub(super) fn room_for_ports(&self, gid: Gid, key: AgentKey) -> usize {
+        let here = self.by_endpoint.range(endpoints(gid));
+        let others = here.filter(|(_, other)| **other != key);
+        let ports = others.filter_map(|(_, other)| Some(self.agents.get(other)?.ports.len()));
+        PORTS_OF_GID.saturating_sub(ports.sum())
     }
 
     fn make_room(&mut self, useless: Option<AgentKey>) -> bool {

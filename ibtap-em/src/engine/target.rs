@@ -77,12 +77,10 @@ impl Engine {
         members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
-                "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
+                "it has {} members, and {DIRECTORY_MAX} are possible; the newest are left out",
                 members.len()
             ));
-            while members.len() > DIRECTORY_MAX {
-                members.pop_last();
-            }
+            leave_out_newest(&mut members, DIRECTORY_MAX);
         }
         let mut directory: Vec<_> = members
             .values()
@@ -156,6 +154,16 @@ impl Engine {
             // What is read-only, or nobody's, stays what it is.
             ..now_is.clone()
         })
+    }
+}
+
+/// So many stay. Numbers are given from 1 on, so that who came last has the highest.
+fn leave_out_newest(members: &mut BTreeMap<PortKey, &Member>, most: usize) {
+    let numbered = members.iter().map(|(key, member)| (member.port_num, *key));
+    let mut numbered: Vec<(u32, PortKey)> = numbered.collect();
+    numbered.sort_unstable();
+    for (_, key) in numbered.iter().skip(most) {
+        members.remove(key);
     }
 }
 
@@ -312,5 +320,31 @@ mod tests {
         );
         assert_eq!(lid_in([0x00, 0x02, 0xc9, 5, 0, 0]), None);
         assert_eq!(lid_in([0x33, 0x33, 0, 5, 0, 0]), None);
+    }
+
+    #[test]
+    fn of_too_many_members_the_newest_are_left_out() {
+        let key = |guid| PortKey {
+            guid,
+            port: 1,
+            index: 0,
+        };
+        let member = |port_num| Member {
+            vesw: 2,
+            lid: Lid::NONE,
+            mac: [0; 6],
+            port_num,
+            description: String::new(),
+            interface: String::new(),
+            gid: fabric::Gid::UNSPECIFIED,
+            qpn: fabric::Qpn::new(0),
+            payload_max: 4096,
+            gone: false,
+            drained: false,
+        };
+        let all = [3, 1, 2].map(member);
+        let mut members: BTreeMap<_, _> = (0..).map(key).zip(&all).collect();
+        leave_out_newest(&mut members, 2);
+        assert_eq!(members.into_keys().collect::<Vec<_>>(), [key(1), key(2)]);
     }
 }
