@@ -221,7 +221,7 @@ impl Engine {
             if let Some(agent) = self.agents.get_mut(&key)
                 && agent.next_poll <= now
             {
-                agent.next_poll = now.after(interval);
+                agent.next_poll = now.after(agent.pause(interval));
                 agent.silent = false;
                 agent.audit(now);
             }
@@ -347,6 +347,7 @@ impl Engine {
             self.fail_asks(key, why);
             if let Some(agent) = self.agents.get_mut(&key) {
                 agent.silent = false;
+                agent.deaf = 0;
                 agent.audit(now);
             }
             self.touch(key);

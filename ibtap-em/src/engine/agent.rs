@@ -9,6 +9,7 @@ use vnic::attribute::{NodeInfo, VeswPortInfo};
 use vnic::mad::ClassPortInfo;
 use vnic::{Mac, Time};
 
+use super::ASK_ALL_LATER;
 use super::claims::PORT_CLAIMS;
 use super::request::{CounterKind, List};
 use super::tables::{Layout, Page};
@@ -17,6 +18,8 @@ use crate::seam::{Endpoint, Inquiry};
 
 /// Polls in a row without an answer after which an agent is away.
 const AWAY: u32 = 3;
+/// Milliseconds between two polls of one that does not answer, at most.
+const RARELY: u64 = 300_000;
 /// Milliseconds after which a message of a table arrives nowhere any more, from when it was first sent:
 /// longer than it is sent again.
 const LATE: u64 = 10_000;
@@ -72,8 +75,10 @@ pub(super) struct Agent {
     pub(super) before: Option<(Endpoint, u64)>,
     /// Somebody says that it is there; where it is known to be it is asked first.
     pub(super) elsewhere: Option<Endpoint>,
-    /// It has answered something where it is.
+    /// It has answered what it was asked last.
     pub(super) answered: bool,
+    /// How often in a row it has said something of itself, and then not answered.
+    pub(super) deaf: u32,
     /// It has not answered yet where it is said to be: only answers are its word.
     pub(super) doubted: bool,
     /// When it has answered that it is where it is known to be.
@@ -107,6 +112,7 @@ impl Agent {
             before: None,
             elsewhere: None,
             answered: false,
+            deaf: 0,
             doubted: false,
             confirmed: None,
             payload_max: info.payload_max,
@@ -131,6 +137,31 @@ impl Agent {
     /// Whether it has just become away.
     pub(super) const fn went_away(&self) -> bool {
         self.missed == AWAY
+    }
+
+    /// Whether what it says of itself is no reason any more to ask it at once.
+    pub(super) const fn is_deaf(&self) -> bool {
+        self.deaf >= AWAY
+    }
+
+    /// How long after a poll the next one comes: ever longer while it does not answer.
+    pub(super) fn pause(&self, interval: u64) -> u64 {
+        let double = |time: u64, times: u32| time << times.saturating_sub(AWAY).min(16);
+        // All say something of themselves in that time: who does is not away, and not forgotten.
+        let deaf = match self.is_deaf() {
+            true => double(ASK_ALL_LATER, self.deaf),
+            false => 0,
+        };
+        let pause = deaf.max(double(interval, self.missed));
+        interval.max(RARELY.min(pause))
+    }
+
+    /// It did not answer.
+    pub(super) fn miss(&mut self) {
+        self.deaf = self.deaf.saturating_add(u32::from(self.missed == 0));
+        self.missed = self.missed.saturating_add(1);
+        self.answered = false;
+        self.silent = true;
     }
 
     /// It has forgotten everything, or that is not known.

@@ -47,6 +47,7 @@ impl Engine {
         if let Some(agent) = self.agents.get_mut(&key) {
             agent.busy = None;
             agent.answered = true;
+            agent.deaf = 0;
             agent.doubted = false;
         }
         self.heard(now, key);
@@ -62,7 +63,8 @@ impl Engine {
         let was_away = agent.is_away();
         agent.heard = now;
         agent.missed = 0;
-        agent.silent = false;
+        // Perhaps it hears nothing; then it waits for the next poll.
+        agent.silent &= agent.is_deaf();
         if was_away {
             agent.audit(now);
             let text = format!("{} ({key}) is back", agent.description);
@@ -78,9 +80,9 @@ impl Engine {
             return;
         };
         agent.busy = None;
-        agent.missed = agent.missed.saturating_add(1);
-        agent.silent = true;
+        agent.miss();
         let (away, went) = (agent.is_away(), agent.went_away());
+        let deaf = agent.is_deaf();
         if let Some(index) = request.index()
             && let Some(vport) = agent.ports.get_mut(&index)
         {
@@ -98,7 +100,7 @@ impl Engine {
         if self.follow_claim(now, key) {
             return;
         }
-        if !away {
+        if !away && !deaf {
             // It may be elsewhere, and its word about that be lost.
             self.ask_everybody_soon(now);
         } else if went {

@@ -201,7 +201,7 @@ impl Engine {
             let agent = self.agents.get(&key)?;
             let mut members = self.members_of(key);
             match self.has_members(key) {
-                false => (agent.missed > 0).then_some((0, key)),
+                false => (agent.missed > 0 || agent.is_deaf()).then_some((0, key)),
                 true if agent.is_away() && members.all(|(_, m)| m.gone) => Some((1, key)),
                 true => None,
             }
@@ -229,6 +229,7 @@ impl Engine {
         let twice = agent.before == Some((from, info.incarnation));
         agent.before = Some((old, former));
         agent.incarnation = info.incarnation;
+        agent.deaf = 0;
         agent.forget();
         if twice {
             let (a, b) = (old.min(from), old.max(from));

@@ -159,6 +159,33 @@ fn who_answers_does_not_wait_for_those_that_do_not() {
     assert_eq!(world.lookup(0, vm), Some(lid));
 }
 
+/// 200 agents that say something of themselves each so many seconds, and never answer.
+fn speak_without_answers(pause: u64) {
+    let mut world = World::new(38, 2, STRANGERS);
+    world.run(3_000);
+    let speak = |world: &mut World, seconds: u64| {
+        for _ in 0..seconds / pause {
+            invade(world, 200, 1);
+            world.run(pause * 1000);
+        }
+    };
+    speak(&mut world, 600);
+    let before = world.requests();
+    speak(&mut world, 300);
+    // Each of them about once, and two nodes each 15 s.
+    let asked = world.requests() - before;
+    assert!(asked < 700, "{asked} requests in 5 minutes");
+    // Who starts anew does not wait for them.
+    world.restart_node(1, 1, 4096);
+    world.run(1_500);
+    world.assert_joined(&[0, 1], 2);
+}
+
+#[test]
+fn those_that_speak_and_do_not_answer_are_asked_ever_less_often() {
+    [5, 60].into_iter().for_each(speak_without_answers);
+}
+
 #[test]
 fn of_too_many_agents_those_go_first_that_do_not_answer() {
     let mut world = World::new(34, 1, STRANGERS);
