@@ -113,8 +113,10 @@ impl Engine {
             vport.written = Some(now);
         }
         if request.is_none() {
-            // Whoever has set it so.
-            vport.refused = None;
+            // Whoever has set it so. With what it was given by other settings it is not what it is to be.
+            if vport.assigned == self.settings {
+                vport.refused = None;
+            }
             vport.failures = 0;
         }
         request

@@ -53,6 +53,20 @@ fn an_endpoint_is_one_agent() {
 }
 
 #[test]
+fn that_too_few_addresses_are_listed_is_told_once_and_shown() {
+    let mut world = World::new(70, 3, ONE);
+    world.run(5_000);
+    let config = crate::config::Config::parse(LISTED, "t.toml").unwrap();
+    world.engine.configure(world.now, config);
+    world.run(60_000);
+    assert_eq!(world.told("is not set up"), 1);
+    let ports = world.engine.ports(world.now, &Default::default()).unwrap();
+    let told = ports.iter().filter_map(|port| port.problem.as_deref());
+    let told: Vec<&str> = told.collect();
+    assert_eq!(told, ["no address of the list of \"one\" is left"]);
+}
+
+#[test]
 fn an_endpoint_that_answers_with_another_name_is_another_agent() {
     let mut world = World::new(61, 2, ONE);
     world.run(5_000);
