@@ -31,6 +31,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use log::Level;
+use vnic::mad::{Mad, method};
 use vnic::{Lid, Time};
 
 use crate::config::{Config, PortKey};
@@ -331,6 +332,23 @@ impl Engine {
         let to = Destination::Agent(to);
         self.out.push_back(Outgoing { to, mad });
         true
+    }
+
+    /// Nothing is set any more, by what waits or would be sent again neither: setting is another manager's
+    /// now.
+    fn stop_sets(&mut self) {
+        for (key, request) in self.open.cancel_sets() {
+            let Some(agent) = self.agents.get_mut(&key) else {
+                continue;
+            };
+            agent.busy = None;
+            let index = request.index();
+            if let Some(vport) = index.and_then(|index| agent.ports.get_mut(&index)) {
+                vport.doubt();
+            }
+        }
+        let is_set = |mad: &[u8]| Mad::parse(mad).is_ok_and(|mad| mad.header.method == method::SET);
+        self.out.retain(|message| !is_set(&message.mad));
     }
 
     /// Everything open is given up; all is looked at again.

@@ -294,6 +294,15 @@ impl Vport {
         self.reading = None;
     }
 
+    /// Whether what it was told was done is not known.
+    pub(super) fn doubt(&mut self) {
+        self.forget_table();
+        self.directory = None;
+        self.directory_due = true;
+        self.directory_sent = (0, 0);
+        self.info_due = true;
+    }
+
     /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.
     pub(super) fn back_off(&mut self, now: Time, most: u64) {
         let pause = (1000 << self.failures.min(6)).min(most);

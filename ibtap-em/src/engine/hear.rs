@@ -86,12 +86,7 @@ impl Engine {
         if let Some(index) = request.index()
             && let Some(vport) = agent.ports.get_mut(&index)
         {
-            // Whether it was done is not known.
-            vport.forget_table();
-            vport.directory = None;
-            vport.directory_due = true;
-            vport.directory_sent = (0, 0);
-            vport.info_due = true;
+            vport.doubt();
         }
         if let Request::GetCounters(index, _, inquiry) = request {
             self.no_counters(key, *index, *inquiry, NO_ANSWER);
