@@ -115,6 +115,7 @@ struct Done {
     unexpected: u64,
     traps: u64,
     announcements: u64,
+    announcements_early: u64,
     agents_refused: u64,
     moves_refused: u64,
     moves: u64,

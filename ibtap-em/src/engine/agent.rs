@@ -84,6 +84,10 @@ pub(super) struct Agent {
     /// When it has answered that it is where it is known to be.
     pub(super) confirmed: Option<Time>,
     pub(super) payload_max: u16,
+    /// It has told something new that its members do not follow yet.
+    pub(super) news: bool,
+    /// When it told who it is on its own last.
+    pub(super) announced: Option<Time>,
     pub(super) heard: Time,
     /// Polls in a row that it has not answered.
     pub(super) missed: u32,
@@ -116,6 +120,8 @@ impl Agent {
             doubted: false,
             confirmed: None,
             payload_max: info.payload_max,
+            news: true,
+            announced: None,
             heard: now,
             missed: 0,
             silent: false,
@@ -166,6 +172,7 @@ impl Agent {
 
     /// It has forgotten everything, or that is not known.
     pub(super) fn forget(&mut self) {
+        self.news = true;
         self.class_port = None;
         self.traps_again = None;
         for vport in self.ports.values_mut() {
@@ -176,6 +183,7 @@ impl Agent {
     /// All of it is looked at again.
     pub(super) fn audit(&mut self, now: Time) {
         self.poll_due = true;
+        self.news = true;
         self.page = 0;
         self.class_port = None;
         for vport in self.ports.values_mut() {

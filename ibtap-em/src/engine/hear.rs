@@ -11,6 +11,8 @@ use super::request::Request;
 use super::roster::PORTS_OF_GID;
 use crate::seam::Endpoint;
 
+/// Milliseconds between two announcements of a node that are heard. Agents leave 200 between them.
+const HASTE: u64 = 100;
 /// Why there are no counters.
 const NO_ANSWER: &str = "its agent does not answer";
 
@@ -24,10 +26,7 @@ impl Engine {
         match is {
             (method::GET_RESP, _) => self.hear_answer(now, from, &mad),
             (method::SEND, attribute::NODE_INFO) => match mad.attribute::<NodeInfo>() {
-                Ok(info) => {
-                    self.done.announcements += 1;
-                    self.hear_node(now, from, &info);
-                }
+                Ok(info) => self.hear_announcement(now, from, &info),
                 Err(_) => self.done.malformed += 1,
             },
             (method::TRAP, attribute::NOTICE) => match mad.attribute::<Notice>() {
@@ -35,6 +34,25 @@ impl Engine {
                 Err(_) => self.done.malformed += 1,
             },
             _ => self.done.unexpected += 1,
+        }
+    }
+
+    /// An agent tells who it is, on its own. Of a node that does so again sooner than any agent the next
+    /// word counts: what it says may be a state that is to be written, and a line of the log.
+    fn hear_announcement(&mut self, now: Time, from: Endpoint, info: &NodeInfo) {
+        self.done.announcements += 1;
+        let key = AgentKey::named(info);
+        let known = self.agents.get(&key);
+        let known = known.is_some_and(|agent| agent.at.gid == from.gid);
+        let before = self.last_announced(from.gid).filter(|_| known);
+        if before.is_some_and(|before| now.since(before) < HASTE) {
+            self.done.announcements_early += 1;
+            return;
+        }
+        self.hear_node(now, from, info);
+        let agent = self.agents.get_mut(&key);
+        if let Some(agent) = agent.filter(|agent| agent.at == from) {
+            agent.announced = Some(now);
         }
     }
 
@@ -160,6 +178,7 @@ impl Engine {
         agent.page = info.next;
         agent.poll_due = info.next != 0;
         if agent.payload_max != info.payload_max || agent.description != info.description {
+            agent.news = true;
             agent.payload_max = info.payload_max;
             agent.description.clone_from(&info.description);
         }
@@ -170,8 +189,12 @@ impl Engine {
                 continue;
             }
             let vport = agent.ports.entry(wanted.index).or_default();
-            vport.interface = Some(wanted.name.clone());
+            if vport.interface.as_ref() != Some(&wanted.name) {
+                agent.news = true;
+                vport.interface = Some(wanted.name.clone());
+            }
             if vport.qpn != Some(wanted.qpn) {
+                agent.news = true;
                 vport.qpn = Some(wanted.qpn);
                 // The agent has made or changed it: what is known of it may be old.
                 vport.info_due = true;
@@ -179,7 +202,9 @@ impl Engine {
             }
         }
         for (index, vport) in agent.ports.range_mut(info.told()) {
-            if !info.ports.iter().any(|wanted| wanted.index == *index) {
+            let told = vport.interface.is_some() || vport.qpn.is_some();
+            if told && !info.ports.iter().any(|wanted| wanted.index == *index) {
+                agent.news = true;
                 vport.interface = None;
                 vport.qpn = None;
             }
@@ -187,7 +212,10 @@ impl Engine {
         // One that came from another GID brings some along.
         while agent.ports.len() > room {
             left_out |= agent.ports.pop_last().is_some();
+            agent.news = true;
         }
+        // Who was not told of yet is not gone.
+        let news = info.next == 0 && std::mem::take(&mut agent.news);
         if left_out {
             let text = format!(
                 "{} says that it has more than {PORTS_OF_GID} virtual ports; the others are left out",
@@ -195,8 +223,7 @@ impl Engine {
             );
             self.tell_once(Level::Warn, text);
         }
-        // Who was not told of yet is not gone.
-        if info.next == 0 {
+        if news {
             self.match_ports(now, key);
             self.follow_node(now, key);
         }

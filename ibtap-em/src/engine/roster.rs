@@ -179,6 +179,13 @@ impl Engine {
         self.make_room(useless)
     }
 
+    /// When an agent of a GID announced itself last.
+    pub(super) fn last_announced(&self, gid: Gid) -> Option<Time> {
+        let here = self.by_endpoint.range(endpoints(gid));
+        here.filter_map(|(_, key)| self.agents.get(key)?.announced)
+            .max()
+    }
+
     /// How many virtual ports an agent may have, for those that the others of its GID have.
     pub(super) fn room_for_ports(&self, gid: Gid, key: AgentKey) -> usize {
         let here = self.by_endpoint.range(endpoints(gid));

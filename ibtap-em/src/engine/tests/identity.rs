@@ -114,6 +114,31 @@ fn names_that_change_all_the_time_are_not_followed() {
 }
 
 #[test]
+fn a_member_that_is_another_all_the_time_is_not_followed_each_time() {
+    let mut world = World::new(71, 2, ONE);
+    world.run(5_000);
+    let (saves, lines) = (world.saves, world.engine.log.len());
+    for n in 0..500_u64 {
+        let mut info = world.nodes[1].agent.node_info(0);
+        info.incarnation = n;
+        info.description = format!("n{}", n % 2);
+        let at = world.nodes[1].at;
+        world.announce(at, &info);
+        world.run(2);
+    }
+    let saves = world.saves - saves;
+    assert!(saves < 30, "{saves} times written in a second");
+    let lines = world.engine.log.len() - lines;
+    assert!(lines < 30, "{lines} lines in a second");
+    assert!(world.done("announcements_early") > 450);
+    // What it says at last is what counts.
+    world.restart_node(1, 1, 4096);
+    world.run(5_000);
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(agent_of(&world, 1).description, "n1");
+}
+
+#[test]
 fn who_takes_anothers_name_gets_nothing() {
     let mut world = World::new(63, 2, ONE);
     world.run(5_000);
