@@ -31,6 +31,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use log::Level;
+use vnic::mad::{Mad, method};
 use vnic::{Lid, Time};
 
 use crate::config::{Config, PortKey};
@@ -114,6 +115,7 @@ struct Done {
     unexpected: u64,
     traps: u64,
     announcements: u64,
+    announcements_early: u64,
     agents_refused: u64,
     moves_refused: u64,
     moves: u64,
@@ -221,7 +223,7 @@ impl Engine {
             if let Some(agent) = self.agents.get_mut(&key)
                 && agent.next_poll <= now
             {
-                agent.next_poll = now.after(interval);
+                agent.next_poll = now.after(agent.pause(interval));
                 agent.silent = false;
                 agent.audit(now);
             }
@@ -333,6 +335,23 @@ impl Engine {
         true
     }
 
+    /// Nothing is set any more, by what waits or would be sent again neither: setting is another manager's
+    /// now.
+    fn stop_sets(&mut self) {
+        for (key, request) in self.open.cancel_sets() {
+            let Some(agent) = self.agents.get_mut(&key) else {
+                continue;
+            };
+            agent.busy = None;
+            let index = request.index();
+            if let Some(vport) = index.and_then(|index| agent.ports.get_mut(&index)) {
+                vport.doubt();
+            }
+        }
+        let is_set = |mad: &[u8]| Mad::parse(mad).is_ok_and(|mad| mad.header.method == method::SET);
+        self.out.retain(|message| !is_set(&message.mad));
+    }
+
     /// Everything open is given up; all is looked at again.
     fn restart(&mut self, now: Time) {
         self.out.clear();
@@ -347,6 +366,7 @@ impl Engine {
             self.fail_asks(key, why);
             if let Some(agent) = self.agents.get_mut(&key) {
                 agent.silent = false;
+                agent.deaf = 0;
                 agent.audit(now);
             }
             self.touch(key);

@@ -62,6 +62,9 @@ pub fn send<M: Manager>(
     most: usize,
 ) -> bool {
     let mut sent = 0;
+    if !way.has_room() {
+        runtime.skip_announcement();
+    }
     loop {
         let saved = save(runtime, now, disk);
         while way.has_room() {

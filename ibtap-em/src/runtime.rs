@@ -108,6 +108,12 @@ impl<M: Manager> Runtime<M> {
         next
     }
 
+    /// There is no room to send: an announcement that is due is lost, as one may be on its way, and the next
+    /// comes in its time. Else it would stay due, and for that its deadline in the past.
+    pub fn skip_announcement(&mut self) {
+        let _ = self.election.poll_announcement();
+    }
+
     /// The last message of a manager that ends.
     pub fn farewell(&mut self) -> Option<Outgoing> {
         let info = self.election.farewell()?;

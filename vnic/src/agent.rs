@@ -9,6 +9,7 @@ mod announce;
 mod counts;
 mod directory;
 mod event;
+mod handovers;
 mod host;
 mod link;
 mod mac_list;
@@ -38,6 +39,7 @@ pub use owner::{LEASES_MS, Owner};
 pub use validate::Invalid;
 
 use announce::Announcements;
+use handovers::Handovers;
 use owner::{Change, Ownership, Sender};
 use random::Random;
 use refusals::Refusals;
@@ -101,6 +103,7 @@ pub struct Agent {
     outbox: VecDeque<Transmit>,
     events: VecDeque<Event>,
     refusals: Refusals,
+    handovers: Handovers,
     counts: AgentCounts,
 }
 
@@ -123,6 +126,7 @@ impl Agent {
             outbox: VecDeque::new(),
             events: VecDeque::new(),
             refusals: Refusals::default(),
+            handovers: Handovers::default(),
             counts: AgentCounts::default(),
         }
     }
@@ -308,6 +312,12 @@ impl Agent {
         }
     }
 
+    fn tell_handover(&mut self, now: Time, event: Event) {
+        if self.handovers.is_news(now) {
+            self.tell(event);
+        }
+    }
+
     /// Whether it may manage; counts it if not, and tells once.
     fn is_manager(&mut self, from: Address) -> bool {
         if self.ownership.may_manage(from.gid) {
@@ -330,8 +340,8 @@ impl Agent {
                 let sender = Sender::of(from, &mad.header);
                 match self.ownership.announced(now, sender, &info) {
                     Change::None => {}
-                    Change::Released => self.tell(Event::Released { gid }),
-                    Change::Regained => self.tell(Event::Owned { gid }),
+                    Change::Released => self.tell_handover(now, Event::Released { gid }),
+                    Change::Regained => self.tell_handover(now, Event::Owned { gid }),
                 }
             }
             Err(_) => self.counts.malformed += 1,

@@ -9,6 +9,8 @@ use vnic::attribute::{NodeInfo, VeswPortInfo};
 use vnic::mad::ClassPortInfo;
 use vnic::{Mac, Time};
 
+use super::ASK_ALL_LATER;
+use super::claims::PORT_CLAIMS;
 use super::request::{CounterKind, List};
 use super::tables::{Layout, Page};
 use crate::config::PortKey;
@@ -16,11 +18,13 @@ use crate::seam::{Endpoint, Inquiry};
 
 /// Polls in a row without an answer after which an agent is away.
 const AWAY: u32 = 3;
+/// Milliseconds between two polls of one that does not answer, at most.
+const RARELY: u64 = 300_000;
 /// Milliseconds after which a message of a table arrives nowhere any more, from when it was first sent:
 /// longer than it is sent again.
 const LATE: u64 = 10_000;
-/// Addresses of one port's list that are read.
-const LIST_MAX: usize = 4096;
+/// Addresses of one port's list that are read: no port may claim more.
+const LIST_MAX: usize = PORT_CLAIMS;
 
 /// Which agent: a fabric port of a node.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,13 +75,19 @@ pub(super) struct Agent {
     pub(super) before: Option<(Endpoint, u64)>,
     /// Somebody says that it is there; where it is known to be it is asked first.
     pub(super) elsewhere: Option<Endpoint>,
-    /// It has answered something where it is.
+    /// It has answered what it was asked last.
     pub(super) answered: bool,
+    /// How often in a row it has said something of itself, and then not answered.
+    pub(super) deaf: u32,
     /// It has not answered yet where it is said to be: only answers are its word.
     pub(super) doubted: bool,
     /// When it has answered that it is where it is known to be.
     pub(super) confirmed: Option<Time>,
     pub(super) payload_max: u16,
+    /// It has told something new that its members do not follow yet.
+    pub(super) news: bool,
+    /// When it told who it is on its own last.
+    pub(super) announced: Option<Time>,
     pub(super) heard: Time,
     /// Polls in a row that it has not answered.
     pub(super) missed: u32,
@@ -106,9 +116,12 @@ impl Agent {
             before: None,
             elsewhere: None,
             answered: false,
+            deaf: 0,
             doubted: false,
             confirmed: None,
             payload_max: info.payload_max,
+            news: true,
+            announced: None,
             heard: now,
             missed: 0,
             silent: false,
@@ -132,8 +145,34 @@ impl Agent {
         self.missed == AWAY
     }
 
+    /// Whether what it says of itself is no reason any more to ask it at once.
+    pub(super) const fn is_deaf(&self) -> bool {
+        self.deaf >= AWAY
+    }
+
+    /// How long after a poll the next one comes: ever longer while it does not answer.
+    pub(super) fn pause(&self, interval: u64) -> u64 {
+        let double = |time: u64, times: u32| time << times.saturating_sub(AWAY).min(16);
+        // All say something of themselves in that time: who does is not away, and not forgotten.
+        let deaf = match self.is_deaf() {
+            true => double(ASK_ALL_LATER, self.deaf),
+            false => 0,
+        };
+        let pause = deaf.max(double(interval, self.missed));
+        interval.max(RARELY.min(pause))
+    }
+
+    /// It did not answer.
+    pub(super) fn miss(&mut self) {
+        self.deaf = self.deaf.saturating_add(u32::from(self.missed == 0));
+        self.missed = self.missed.saturating_add(1);
+        self.answered = false;
+        self.silent = true;
+    }
+
     /// It has forgotten everything, or that is not known.
     pub(super) fn forget(&mut self) {
+        self.news = true;
         self.class_port = None;
         self.traps_again = None;
         for vport in self.ports.values_mut() {
@@ -144,6 +183,7 @@ impl Agent {
     /// All of it is looked at again.
     pub(super) fn audit(&mut self, now: Time) {
         self.poll_due = true;
+        self.news = true;
         self.page = 0;
         self.class_port = None;
         for vport in self.ports.values_mut() {
@@ -210,6 +250,17 @@ impl Vport {
             .is_some_and(|info| info.eth_link_status != 0)
     }
 
+    /// It is on this switch now, or on none: nobody needs its lists then.
+    pub(super) fn assign(&mut self, switch: Option<u16>) {
+        self.switch = switch;
+        self.refused = None;
+        self.again = None;
+        if switch.is_none() {
+            self.unicast = MacList::default();
+            self.multicast = MacList::default();
+        }
+    }
+
     pub(super) fn list(&mut self, which: List) -> &mut MacList {
         match which {
             List::Unicast => &mut self.unicast,
@@ -249,6 +300,15 @@ impl Vport {
         self.layout = None;
         self.plan = None;
         self.reading = None;
+    }
+
+    /// Whether what it was told was done is not known.
+    pub(super) fn doubt(&mut self) {
+        self.forget_table();
+        self.directory = None;
+        self.directory_due = true;
+        self.directory_sent = (0, 0);
+        self.info_due = true;
     }
 
     /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.
@@ -298,6 +358,7 @@ impl MacList {
             return false;
         }
         macs.extend(&page.macs);
+        macs.truncate(LIST_MAX);
         if !page.macs.is_empty() && macs.len() < usize::from(page.total).min(LIST_MAX) {
             self.part = Some((generation, macs));
             return false;

@@ -140,6 +140,7 @@ impl Engine {
         info: VeswPortInfo,
     ) {
         let port = key.vport(index);
+        let settings = self.settings;
         let Some(vport) = self.vport(key, index) else {
             return;
         };
@@ -159,7 +160,9 @@ impl Engine {
             .as_ref()
             .is_some_and(|info| is_taken(request, info));
         if set && taken {
-            vport.refused = None;
+            if vport.assigned == settings {
+                vport.refused = None;
+            }
             vport.failures = 0;
             vport.again = None;
         }

@@ -25,7 +25,7 @@ impl Engine {
         if agent.elsewhere == Some(to) {
             return;
         }
-        let silent = agent.missed > 0;
+        let silent = agent.missed > 0 || agent.is_deaf();
         let confirmed = agent.confirmed.is_some_and(|at| now.since(at) < CONFIRMED);
         let just_moved = silent && now.since(agent.placed) < STAYS;
         if confirmed || just_moved || agent.elsewhere.is_some() {

@@ -8,8 +8,11 @@ use vnic::mad::{Mad, Notice, TrapKind, attribute, method};
 use super::Engine;
 use super::agent::AgentKey;
 use super::request::Request;
+use super::roster::PORTS_OF_GID;
 use crate::seam::Endpoint;
 
+/// Milliseconds between two announcements of a node that are heard. Agents leave 200 between them.
+const HASTE: u64 = 100;
 /// Why there are no counters.
 const NO_ANSWER: &str = "its agent does not answer";
 
@@ -23,10 +26,7 @@ impl Engine {
         match is {
             (method::GET_RESP, _) => self.hear_answer(now, from, &mad),
             (method::SEND, attribute::NODE_INFO) => match mad.attribute::<NodeInfo>() {
-                Ok(info) => {
-                    self.done.announcements += 1;
-                    self.hear_node(now, from, &info);
-                }
+                Ok(info) => self.hear_announcement(now, from, &info),
                 Err(_) => self.done.malformed += 1,
             },
             (method::TRAP, attribute::NOTICE) => match mad.attribute::<Notice>() {
@@ -34,6 +34,25 @@ impl Engine {
                 Err(_) => self.done.malformed += 1,
             },
             _ => self.done.unexpected += 1,
+        }
+    }
+
+    /// An agent tells who it is, on its own. Of a node that does so again sooner than any agent the next
+    /// word counts: what it says may be a state that is to be written, and a line of the log.
+    fn hear_announcement(&mut self, now: Time, from: Endpoint, info: &NodeInfo) {
+        self.done.announcements += 1;
+        let key = AgentKey::named(info);
+        let known = self.agents.get(&key);
+        let known = known.is_some_and(|agent| agent.at.gid == from.gid);
+        let before = self.last_announced(from.gid).filter(|_| known);
+        if before.is_some_and(|before| now.since(before) < HASTE) {
+            self.done.announcements_early += 1;
+            return;
+        }
+        self.hear_node(now, from, info);
+        let agent = self.agents.get_mut(&key);
+        if let Some(agent) = agent.filter(|agent| agent.at == from) {
+            agent.announced = Some(now);
         }
     }
 
@@ -46,6 +65,7 @@ impl Engine {
         if let Some(agent) = self.agents.get_mut(&key) {
             agent.busy = None;
             agent.answered = true;
+            agent.deaf = 0;
             agent.doubted = false;
         }
         self.heard(now, key);
@@ -61,7 +81,8 @@ impl Engine {
         let was_away = agent.is_away();
         agent.heard = now;
         agent.missed = 0;
-        agent.silent = false;
+        // Perhaps it hears nothing; then it waits for the next poll.
+        agent.silent &= agent.is_deaf();
         if was_away {
             agent.audit(now);
             let text = format!("{} ({key}) is back", agent.description);
@@ -77,18 +98,13 @@ impl Engine {
             return;
         };
         agent.busy = None;
-        agent.missed = agent.missed.saturating_add(1);
-        agent.silent = true;
+        agent.miss();
         let (away, went) = (agent.is_away(), agent.went_away());
+        let deaf = agent.is_deaf();
         if let Some(index) = request.index()
             && let Some(vport) = agent.ports.get_mut(&index)
         {
-            // Whether it was done is not known.
-            vport.forget_table();
-            vport.directory = None;
-            vport.directory_due = true;
-            vport.directory_sent = (0, 0);
-            vport.info_due = true;
+            vport.doubt();
         }
         if let Request::GetCounters(index, _, inquiry) = request {
             self.no_counters(key, *index, *inquiry, NO_ANSWER);
@@ -97,7 +113,7 @@ impl Engine {
         if self.follow_claim(now, key) {
             return;
         }
-        if !away {
+        if !away && !deaf {
             // It may be elsewhere, and its word about that be lost.
             self.ask_everybody_soon(now);
         } else if went {
@@ -154,6 +170,7 @@ impl Engine {
             return;
         }
         self.heard(now, key);
+        let room = self.room_for_ports(from.gid, key);
         let Some(agent) = self.agents.get_mut(&key) else {
             return;
         };
@@ -161,13 +178,23 @@ impl Engine {
         agent.page = info.next;
         agent.poll_due = info.next != 0;
         if agent.payload_max != info.payload_max || agent.description != info.description {
+            agent.news = true;
             agent.payload_max = info.payload_max;
             agent.description.clone_from(&info.description);
         }
+        let mut left_out = false;
         for wanted in &info.ports {
+            if agent.ports.len() >= room && !agent.ports.contains_key(&wanted.index) {
+                left_out = true;
+                continue;
+            }
             let vport = agent.ports.entry(wanted.index).or_default();
-            vport.interface = Some(wanted.name.clone());
+            if vport.interface.as_ref() != Some(&wanted.name) {
+                agent.news = true;
+                vport.interface = Some(wanted.name.clone());
+            }
             if vport.qpn != Some(wanted.qpn) {
+                agent.news = true;
                 vport.qpn = Some(wanted.qpn);
                 // The agent has made or changed it: what is known of it may be old.
                 vport.info_due = true;
@@ -175,13 +202,28 @@ impl Engine {
             }
         }
         for (index, vport) in agent.ports.range_mut(info.told()) {
-            if !info.ports.iter().any(|wanted| wanted.index == *index) {
+            let told = vport.interface.is_some() || vport.qpn.is_some();
+            if told && !info.ports.iter().any(|wanted| wanted.index == *index) {
+                agent.news = true;
                 vport.interface = None;
                 vport.qpn = None;
             }
         }
+        // One that came from another GID brings some along.
+        while agent.ports.len() > room {
+            left_out |= agent.ports.pop_last().is_some();
+            agent.news = true;
+        }
         // Who was not told of yet is not gone.
-        if info.next == 0 {
+        let news = info.next == 0 && std::mem::take(&mut agent.news);
+        if left_out {
+            let text = format!(
+                "{} says that it has more than {PORTS_OF_GID} virtual ports; the others are left out",
+                from.gid
+            );
+            self.tell_once(Level::Warn, text);
+        }
+        if news {
             self.match_ports(now, key);
             self.follow_node(now, key);
         }

@@ -31,6 +31,9 @@ impl Manager for Engine {
         }
         self.active = active;
         self.settings += 1;
+        if !active {
+            self.stop_sets();
+        }
         let keys: Vec<AgentKey> = self.agents.keys().copied().collect();
         for key in keys {
             // What the former manager did last is seen first.

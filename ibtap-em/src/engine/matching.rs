@@ -43,9 +43,7 @@ impl Engine {
             }
             let id = switch.map(|switch| switch.id);
             if vport.switch != id {
-                vport.switch = id;
-                vport.refused = None;
-                vport.again = None;
+                vport.assign(id);
             }
             if id.is_none() {
                 left.push(port);

@@ -56,7 +56,8 @@ impl Engine {
         if vport.info_due || vport.info.is_none() {
             return Some(Request::GetInfo(index));
         }
-        if !vport.exists() {
+        // Of what is on no switch nobody needs more.
+        if !vport.exists() || vport.switch.is_none() {
             return None;
         }
         if vport.directory.is_none() || vport.directory_due {
@@ -112,8 +113,10 @@ impl Engine {
             vport.written = Some(now);
         }
         if request.is_none() {
-            // Whoever has set it so.
-            vport.refused = None;
+            // Whoever has set it so. With what it was given by other settings it is not what it is to be.
+            if vport.assigned == self.settings {
+                vport.refused = None;
+            }
             vport.failures = 0;
         }
         request

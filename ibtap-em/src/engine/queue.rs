@@ -65,7 +65,7 @@ impl Engine {
         self.unsure.next()
     }
 
-    /// Whether an agent has answered what it was asked last, or will for all that is known.
+    /// Whether an agent has answered what it was asked last. What it says of itself is no answer.
     fn is_sure(&self, key: AgentKey) -> bool {
         let agent = self.agents.get(&key);
         agent.is_some_and(|agent| agent.answered && agent.missed == 0)

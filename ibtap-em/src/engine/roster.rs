@@ -16,6 +16,9 @@ use crate::state::Member;
 
 /// Agents of one GID. A node has one; who forges them does not fill the table with this.
 pub(super) const AGENTS_OF_GID: usize = 64;
+/// Virtual ports of all agents of one GID: those of one agent, twice. Who forges them leaves room in the
+/// state and on the switches for others.
+pub(super) const PORTS_OF_GID: usize = 512;
 /// Milliseconds for which an endpoint is one agent at least.
 pub(super) const STAYS: u64 = 1_000;
 /// Milliseconds after which a full table is searched again for somebody who can go.
@@ -176,6 +179,21 @@ impl Engine {
         self.make_room(useless)
     }
 
+    /// When an agent of a GID announced itself last.
+    pub(super) fn last_announced(&self, gid: Gid) -> Option<Time> {
+        let here = self.by_endpoint.range(endpoints(gid));
+        here.filter_map(|(_, key)| self.agents.get(key)?.announced)
+            .max()
+    }
+
+    /// How many virtual ports an agent may have, for those that the others of its GID have.
+    pub(super) fn room_for_ports(&self, gid: Gid, key: AgentKey) -> usize {
+        let here = self.by_endpoint.range(endpoints(gid));
+        let others = here.filter(|(_, other)| **other != key);
+        let ports = others.filter_map(|(_, other)| Some(self.agents.get(other)?.ports.len()));
+        PORTS_OF_GID.saturating_sub(ports.sum())
+    }
+
     fn make_room(&mut self, useless: Option<AgentKey>) -> bool {
         if let Some(key) = useless {
             self.drop_agent(key, "its agent has made room for another one");
@@ -190,7 +208,7 @@ impl Engine {
             let agent = self.agents.get(&key)?;
             let mut members = self.members_of(key);
             match self.has_members(key) {
-                false => (agent.missed > 0).then_some((0, key)),
+                false => (agent.missed > 0 || agent.is_deaf()).then_some((0, key)),
                 true if agent.is_away() && members.all(|(_, m)| m.gone) => Some((1, key)),
                 true => None,
             }
@@ -218,6 +236,7 @@ impl Engine {
         let twice = agent.before == Some((from, info.incarnation));
         agent.before = Some((old, former));
         agent.incarnation = info.incarnation;
+        agent.deaf = 0;
         agent.forget();
         if twice {
             let (a, b) = (old.min(from), old.max(from));

@@ -77,12 +77,10 @@ impl Engine {
         members.retain(|key, _| !self.is_missing(*key));
         if members.len() > DIRECTORY_MAX {
             target.problems.push(format!(
-                "it has {} members, and {DIRECTORY_MAX} are possible; the last are left out",
+                "it has {} members, and {DIRECTORY_MAX} are possible; the newest are left out",
                 members.len()
             ));
-            while members.len() > DIRECTORY_MAX {
-                members.pop_last();
-            }
+            leave_out_newest(&mut members, DIRECTORY_MAX);
         }
         let mut directory: Vec<_> = members
             .values()
@@ -159,6 +157,16 @@ impl Engine {
     }
 }
 
+/// So many stay. Numbers are given from 1 on, so that who came last has the highest.
+fn leave_out_newest(members: &mut BTreeMap<PortKey, &Member>, most: usize) {
+    let numbered = members.iter().map(|(key, member)| (member.port_num, *key));
+    let mut numbered: Vec<(u32, PortKey)> = numbered.collect();
+    numbered.sort_unstable();
+    for (_, key) in numbered.iter().skip(most) {
+        members.remove(key);
+    }
+}
+
 /// The ports that unknown addresses go to.
 fn aim_default_ports(
     config: &SwitchConfig,
@@ -166,7 +174,7 @@ fn aim_default_ports(
     target: &mut Target,
 ) {
     for (slot, port) in &config.default_ports {
-        match find(port, members) {
+        match find(port, members, &mut target.problems) {
             Some((_, member)) => {
                 target.default_lids[usize::from(*slot) % 16] = member.lid;
                 target.def_port_mask |= 1 << (slot % 16);
@@ -188,7 +196,7 @@ fn aim_macs(
     let groups = config.groups.iter();
     let mut found: Vec<(Mac, Source)> = groups.map(|group| (group.mac, of_group(group))).collect();
     for fixed in &config.static_macs {
-        match find(&fixed.port, members) {
+        match find(&fixed.port, members, &mut target.problems) {
             Some((key, m)) => found.push((fixed.mac, of_port(key, m, MacOrigin::Static))),
             None => target.problems.push(format!(
                 "{} of static_macs is at {}, which is not there, or no member",
@@ -228,28 +236,27 @@ fn aim_macs(
         ));
     }
     if switch.settled {
-        target.problems.extend(missing_pinned(config, members));
+        check_pinned(config, members, &mut target.problems);
     }
     target.content_sum = content_sum(&content);
     target.content = Arc::new(content);
 }
 
-/// Ports of `pinned_macs` that no member is; before all were heard nobody knows.
-fn missing_pinned<'a>(
-    config: &'a SwitchConfig,
-    members: &'a BTreeMap<PortKey, &Member>,
-) -> impl Iterator<Item = String> + 'a {
-    let missing = config
-        .pinned_macs
-        .iter()
-        .filter(|pinned| find(&pinned.port, members).is_none());
-    missing.map(|pinned| {
-        format!(
-            "{} of pinned_macs is for {}, which is not there, or no member",
-            format_mac(pinned.mac),
-            pinned.port
-        )
-    })
+/// Ports of `pinned_macs` that no member is, or that two are; before all were heard nobody knows.
+fn check_pinned(
+    config: &SwitchConfig,
+    members: &BTreeMap<PortKey, &Member>,
+    problems: &mut Vec<String>,
+) {
+    for pinned in &config.pinned_macs {
+        if find(&pinned.port, members, problems).is_none() {
+            problems.push(format!(
+                "{} of pinned_macs is for {}, which is not there, or no member",
+                format_mac(pinned.mac),
+                pinned.port
+            ));
+        }
+    }
 }
 
 const fn of_group(group: &GroupLid) -> Source {
@@ -268,15 +275,26 @@ const fn of_port(port: PortKey, member: &Member, origin: MacOrigin) -> Source {
     }
 }
 
-/// The member that a pattern without wildcards names.
+/// The member that a pattern without wildcards names. What a node is called it says itself, so that two may
+/// have one name.
 fn find<'a>(
     pattern: &Pattern,
     members: &BTreeMap<PortKey, &'a Member>,
+    problems: &mut Vec<String>,
 ) -> Option<(PortKey, &'a Member)> {
-    members
-        .iter()
-        .find(|(key, member)| pattern.matches(&member.description, **key))
-        .map(|(key, member)| (*key, *member))
+    let all = members.iter().map(|(key, member)| (*key, *member));
+    let mut found = all.filter(|(key, member)| pattern.matches(&member.description, *key));
+    let first = found.next()?;
+    if let Some((second, _)) = found.next() {
+        let problem = format!(
+            "{pattern} is two ports, {} and {second}; the first is taken, name it by its GUID",
+            first.0
+        );
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
+    }
+    Some(first)
 }
 
 #[cfg(test)]
@@ -312,5 +330,31 @@ mod tests {
         );
         assert_eq!(lid_in([0x00, 0x02, 0xc9, 5, 0, 0]), None);
         assert_eq!(lid_in([0x33, 0x33, 0, 5, 0, 0]), None);
+    }
+
+    #[test]
+    fn of_too_many_members_the_newest_are_left_out() {
+        let key = |guid| PortKey {
+            guid,
+            port: 1,
+            index: 0,
+        };
+        let member = |port_num| Member {
+            vesw: 2,
+            lid: Lid::NONE,
+            mac: [0; 6],
+            port_num,
+            description: String::new(),
+            interface: String::new(),
+            gid: fabric::Gid::UNSPECIFIED,
+            qpn: fabric::Qpn::new(0),
+            payload_max: 4096,
+            gone: false,
+            drained: false,
+        };
+        let all = [3, 1, 2].map(member);
+        let mut members: BTreeMap<_, _> = (0..).map(key).zip(&all).collect();
+        leave_out_newest(&mut members, 2);
+        assert_eq!(members.into_keys().collect::<Vec<_>>(), [key(1), key(2)]);
     }
 }

@@ -117,6 +117,14 @@ impl Transactions {
         Some((open.agent, open.request))
     }
 
+    /// Ends all that change something. Whom it was said to, and what.
+    pub(super) fn cancel_sets(&mut self) -> Vec<(AgentKey, Request)> {
+        let sets = self.open.iter().filter(|(_, open)| open.request.is_set());
+        let sets: Vec<(u32, AgentKey)> = sets.map(|(id, open)| (*id, open.agent)).collect();
+        let cancel = |(id, agent)| Some((agent, self.cancel(id)?));
+        sets.into_iter().filter_map(cancel).collect()
+    }
+
     /// Ends one whose answer is not needed any more.
     pub(super) fn cancel(&mut self, id: u32) -> Option<Request> {
         let open = self.open.remove(&id)?;

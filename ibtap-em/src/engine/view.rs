@@ -77,6 +77,7 @@ impl Engine {
                 ("unexpected", d.unexpected),
                 ("traps", d.traps),
                 ("announcements", d.announcements),
+                ("announcements_early", d.announcements_early),
                 ("agents_refused", d.agents_refused),
                 ("moves_refused", d.moves_refused),
                 ("mac_moves", d.moves),

@@ -1,7 +1,9 @@
 use std::cell::Cell;
 
+use ibtap::api::PortState;
+
 use super::*;
-use crate::runtime::tests::{Fake, candidate};
+use crate::runtime::tests::{Fake, attached, candidate};
 
 /// Notes what is kept on it; a full one takes nothing.
 #[derive(Debug, Default)]
@@ -71,4 +73,29 @@ fn a_turn_has_an_end_and_says_that_there_is_more() {
     let (more, sent, _) = run(5, 100, 2, false);
     assert!(!more, "whoever has room again says so");
     assert_eq!(sent.len(), 2);
+}
+
+#[test]
+fn without_room_time_goes_on_and_no_deadline_stays_in_the_past() {
+    let mut runtime = Runtime::new(Fake::default(), candidate(1), vec![], 7);
+    runtime.arrived(Time(0), attached(1, PortState::Active));
+    let disk = FakeDisk::default();
+    let mut way = FakeWay {
+        disk: &disk,
+        room: 0,
+        sent: vec![],
+    };
+    let mut now = Time(0);
+    let mut turns = 0;
+    while now < Time(20_000) {
+        runtime.advance(now);
+        assert!(!send(&mut runtime, now, &disk, &mut way, 100));
+        let next = runtime.next_deadline().expect("it announces itself");
+        assert!(next > now, "it would turn in circles");
+        now = next;
+        turns += 1;
+    }
+    assert!(turns < 100, "{turns} turns in 20 s");
+    // It was running all the time, and manages.
+    assert_eq!(runtime.role(), crate::api::Role::Active);
 }

@@ -151,7 +151,7 @@ impl Agent {
             self.ownership.take(request.now, sender);
         }
         if answer.is_ok() && verdict == Verdict::Vacant {
-            self.tell(Event::Owned { gid: from.gid });
+            self.tell_handover(request.now, Event::Owned { gid: from.gid });
         }
         Some(answer)
     }

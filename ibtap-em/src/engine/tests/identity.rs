@@ -53,6 +53,20 @@ fn an_endpoint_is_one_agent() {
 }
 
 #[test]
+fn that_too_few_addresses_are_listed_is_told_once_and_shown() {
+    let mut world = World::new(70, 3, ONE);
+    world.run(5_000);
+    let config = crate::config::Config::parse(LISTED, "t.toml").unwrap();
+    world.engine.configure(world.now, config);
+    world.run(60_000);
+    assert_eq!(world.told("is not set up"), 1);
+    let ports = world.engine.ports(world.now, &Default::default()).unwrap();
+    let told = ports.iter().filter_map(|port| port.problem.as_deref());
+    let told: Vec<&str> = told.collect();
+    assert_eq!(told, ["no address of the list of \"one\" is left"]);
+}
+
+#[test]
 fn an_endpoint_that_answers_with_another_name_is_another_agent() {
     let mut world = World::new(61, 2, ONE);
     world.run(5_000);
@@ -97,6 +111,31 @@ fn names_that_change_all_the_time_are_not_followed() {
     assert_eq!(world.engine.agents.len(), 2);
     assert!(world.told("(0x00000000000") < 8, "{:?}", world.engine.log);
     assert!(world.done("agents_refused") > 900);
+}
+
+#[test]
+fn a_member_that_is_another_all_the_time_is_not_followed_each_time() {
+    let mut world = World::new(71, 2, ONE);
+    world.run(5_000);
+    let (saves, lines) = (world.saves, world.engine.log.len());
+    for n in 0..500_u64 {
+        let mut info = world.nodes[1].agent.node_info(0);
+        info.incarnation = n;
+        info.description = format!("n{}", n % 2);
+        let at = world.nodes[1].at;
+        world.announce(at, &info);
+        world.run(2);
+    }
+    let saves = world.saves - saves;
+    assert!(saves < 30, "{saves} times written in a second");
+    let lines = world.engine.log.len() - lines;
+    assert!(lines < 30, "{lines} lines in a second");
+    assert!(world.done("announcements_early") > 450);
+    // What it says at last is what counts.
+    world.restart_node(1, 1, 4096);
+    world.run(5_000);
+    world.assert_joined(&[0, 1], 2);
+    assert_eq!(agent_of(&world, 1).description, "n1");
 }
 
 #[test]

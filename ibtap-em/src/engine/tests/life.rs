@@ -74,6 +74,28 @@ fn a_manager_without_its_state_takes_what_is_there() {
 
 // E06
 #[test]
+fn who_manages_no_longer_repeats_nothing_that_it_has_set() {
+    let mut world = World::new(48, 1, ONE);
+    let mut seen = 0;
+    while world.done("sets") < 3 {
+        world.run(1);
+        seen += 1;
+        assert!(seen < 5_000, "it sets nothing");
+    }
+    // The last one has not arrived, and is sent again.
+    world.nodes[0].down = true;
+    world.run(100);
+    world.take_sets();
+    world.engine.set_active(world.now, false);
+    world.nodes[0].down = false;
+    world.run(10_000);
+    assert_eq!(world.take_sets(), 0, "{:?}", world.sets);
+    world.engine.set_active(world.now, true);
+    world.run(10_000);
+    world.assert_joined(&[0], 2);
+}
+
+#[test]
 fn e06_an_agent_that_starts_again_gets_everything() {
     let mut world = World::new(4, 3, ONE);
     world.run(3_000);

@@ -1,5 +1,7 @@
 //! Many.
 
+use vnic::attribute::WantedPort;
+
 use super::*;
 
 #[test]
@@ -82,6 +84,68 @@ fn a_stranger_that_is_many_agents_fills_no_table() {
 }
 
 #[test]
+fn a_stranger_that_has_many_ports_takes_no_place_of_others() {
+    let config = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"*\"]\n";
+    let mut world = World::new(36, 2, config);
+    world.run(3_000);
+    let gid = "fe80::bad".parse().unwrap();
+    for n in 0..60 {
+        let mut info = world.nodes[0].agent.node_info(0);
+        info.guid = fabric::Guid(u64::to_be_bytes(n));
+        let port = info.ports[0].clone();
+        info.ports = (0..96)
+            .map(|index| WantedPort {
+                index,
+                ..port.clone()
+            })
+            .collect();
+        let qpn = fabric::Qpn::new(n as u32);
+        world.announce(Endpoint { gid, qpn }, &info);
+    }
+    let agents = world.engine.agents.values();
+    let theirs = agents.filter(|agent| agent.at.gid == gid);
+    let ports: usize = theirs.map(|agent| agent.ports.len()).sum();
+    assert_eq!(ports, roster::PORTS_OF_GID);
+    assert_eq!(world.told("more than 512 virtual ports"), 1);
+    // One that is on a switch already is heard all the same.
+    world.nodes[1]
+        .agent
+        .set_qpn(world.now, 0, fabric::Qpn::new(77));
+    world.run(3_000);
+    let member = &world.engine.state().members[&node_key(1, 0)];
+    assert_eq!(member.qpn, fabric::Qpn::new(77));
+}
+
+#[test]
+fn lists_of_a_port_on_no_switch_are_not_read() {
+    let mut world = World::new(
+        37,
+        2,
+        "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n0:1:0\"]\n",
+    );
+    let macs: Vec<Mac> = (0..200).map(|m| [0, 2, 0xc9, 0, 0, m]).collect();
+    for n in 0..2 {
+        world.nodes[n]
+            .agent
+            .set_unicast_macs(world.now, 0, macs.clone());
+    }
+    world.run(5_000);
+    let known = |world: &World, n| {
+        let agent = &world.engine.agents[&AgentKey::of(node_key(n, 0))];
+        agent.ports[&0].unicast.macs.len()
+    };
+    assert_eq!((known(&world, 0), known(&world, 1)), (200, 0));
+    // What was read is forgotten with the switch, and read with another one.
+    for (members, expected) in [("n1:1:0", (0, 200)), ("*", (200, 200))] {
+        let config = format!("[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"{members}\"]\n");
+        let config = Config::parse(&config, "t.toml").unwrap();
+        world.engine.configure(world.now, config);
+        world.run(5_000);
+        assert_eq!((known(&world, 0), known(&world, 1)), expected);
+    }
+}
+
+#[test]
 fn who_answers_does_not_wait_for_those_that_do_not() {
     let mut world = World::new(35, 2, STRANGERS);
     world.run(3_000);
@@ -93,6 +157,33 @@ fn who_answers_does_not_wait_for_those_that_do_not() {
     world.run(1_000);
     let lid = world.info(1).encap_slid;
     assert_eq!(world.lookup(0, vm), Some(lid));
+}
+
+/// 200 agents that say something of themselves each so many seconds, and never answer.
+fn speak_without_answers(pause: u64) {
+    let mut world = World::new(38, 2, STRANGERS);
+    world.run(3_000);
+    let speak = |world: &mut World, seconds: u64| {
+        for _ in 0..seconds / pause {
+            invade(world, 200, 1);
+            world.run(pause * 1000);
+        }
+    };
+    speak(&mut world, 600);
+    let before = world.requests();
+    speak(&mut world, 300);
+    // Each of them about once, and two nodes each 15 s.
+    let asked = world.requests() - before;
+    assert!(asked < 700, "{asked} requests in 5 minutes");
+    // Who starts anew does not wait for them.
+    world.restart_node(1, 1, 4096);
+    world.run(1_500);
+    world.assert_joined(&[0, 1], 2);
+}
+
+#[test]
+fn those_that_speak_and_do_not_answer_are_asked_ever_less_often() {
+    [5, 60].into_iter().for_each(speak_without_answers);
 }
 
 #[test]

@@ -77,6 +77,28 @@ fn too_many_inquiries_are_refused_and_none_is_forgotten() {
 }
 
 #[test]
+fn a_name_that_two_nodes_have_is_told_of() {
+    let config = format!(
+        "{ONE}default_ports = [{{ slot = 0, port = \"n0:1:0\" }}]\n\
+         static_macs = [{{ mac = \"00:02:c9:00:00:01\", port = \"n0:1:0\" }}]\n"
+    );
+    let mut world = World::new(85, 2, &config);
+    world.run(5_000);
+    let problems = |world: &World| world.engine.overview(world.now).problems;
+    assert_eq!(problems(&world), [""; 0]);
+    let mut info = world.nodes[1].agent.node_info(0);
+    info.description = "n0".into();
+    let at = world.nodes[1].at;
+    world.announce(at, &info);
+    world.run(1_000);
+    let [first, second] = [0, 1].map(|n| node_key(n, 0));
+    let problem = format!(
+        "one: n0:1:0 is two ports, {first} and {second}; the first is taken, name it by its GUID"
+    );
+    assert_eq!(problems(&world), [problem]);
+}
+
+#[test]
 fn a_pinned_port_that_is_not_there_is_told_of_once_all_were_heard() {
     let config = format!(
         "{ONE}pinned_macs = [{{ mac = \"00:02:c9:00:00:01\", port = \"n0:1:0\" }}, \

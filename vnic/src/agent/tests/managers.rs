@@ -306,3 +306,23 @@ fn what_is_no_request_is_left_to_managers() {
         (0, 1)
     );
 }
+
+#[test]
+fn a_manager_that_comes_and_goes_all_the_time_is_told_of_some_times_a_minute() {
+    let mut w = World::new();
+    assert_eq!(w.try_set(MANAGER), status::OK);
+    w.events();
+    let told = |w: &mut World| {
+        let mut lines = 0;
+        for n in 0..100 {
+            w.announce(MANAGER, 1, 3_000, n % 2 == 0);
+            lines += w.events().len();
+        }
+        lines
+    };
+    // Of those of the first minute one has told that it manages.
+    assert_eq!(told(&mut w), 9);
+    w.now = w.now.after(60_000);
+    assert_eq!(told(&mut w), 10);
+    assert!(w.agent.owner(w.now).is_none());
+}
