@@ -1,5 +1,6 @@
 //! VNICs in service: they come and go, and are found by what they are called.
 
+mod carrier;
 mod configure;
 mod events;
 mod groups;

@@ -12,10 +12,10 @@ use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::table::MacTable;
-use vnic::{Lid, Mac};
+use vnic::{Lid, Mac, Time};
 
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
-use super::{Alias, Refused, Tally};
+use super::{Alias, Refused, Tally, now};
 use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
@@ -29,6 +29,10 @@ const GSO_MAX: u32 = 60_000;
 
 /// What guests may send at once: the default of the kernel, of veth and of virtio-net.
 const GSO_MAX_WHOLE: u32 = 65_536;
+
+/// How long an interface keeps the carrier that a former daemon left it with, and waits for its Ethernet
+/// Manager: the lease of one that has announced none.
+const CARRIER_LEFT_MS: u64 = 15_000;
 
 /// A VNIC in service.
 pub struct Vnic {
@@ -73,6 +77,9 @@ pub struct Vnic {
     pub up: bool,
     /// Carrier as last set.
     pub carrier: bool,
+    /// It was not set yet, and is as a former daemon left it: until when it may stay so while no manager
+    /// has configured it.
+    pub carrier_left: Option<Time>,
     /// Receive coalescing as last seen (`ethtool -K gro`).
     pub coalesce: bool,
     /// Whether something is stacked on it that has frames of others.
@@ -142,6 +149,7 @@ impl Vnic {
             carried_mtu,
             up: false,
             carrier: false,
+            carrier_left: None,
             coalesce: true,
             stacked: false,
             allmulti: false,
@@ -154,7 +162,9 @@ impl Vnic {
             hash_key: drawn(),
         };
         // One that was never without a queue keeps its carrier, as an IPoIB interface does.
-        if !opened.inherited {
+        if opened.inherited {
+            vnic.carrier_left = Some(now().after(CARRIER_LEFT_MS));
+        } else {
             vnic.set_carrier(false);
         }
         let prepared = match &opened.namespace {

@@ -64,34 +64,6 @@ impl Daemon {
         }
     }
 
-    /// Gives the VNICs of a port their carrier, or takes it.
-    pub(in crate::daemon) fn set_vnic_carriers(&mut self, at: usize) {
-        let on_port = self.vnics.values().filter(|v| v.at == at);
-        let wanted = on_port.map(|v| (v.id, self.vnic_misses(v).is_none()));
-        let mut changed = false;
-        for (id, on) in wanted.collect::<Vec<_>>() {
-            changed |= self.set_vnic_carrier(id, on);
-        }
-        if changed {
-            self.sync_vnic_siblings();
-        }
-    }
-
-    /// Gives a VNIC its carrier, or takes it; whether that is a change. Its siblings are to be told.
-    pub(in crate::daemon) fn set_vnic_carrier(&mut self, id: DeviceId, on: bool) -> bool {
-        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.carrier != on) else {
-            return false;
-        };
-        vnic.set_carrier(on);
-        let what = match vnic.carrier {
-            true => Happening::CarrierOn,
-            false => Happening::CarrierOff,
-        };
-        self.watchers.tell(vnic.subject(), what);
-        self.vnic_state_changed(id);
-        true
-    }
-
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.
     pub(in crate::daemon) fn vnic_state_changed(&mut self, id: DeviceId) {
         if let Some(vnic) = self.vnics.get(&id) {
