@@ -84,6 +84,8 @@ pub struct Vnic {
     pub coalesce: bool,
     /// Whether something is stacked on it that has frames of others.
     pub stacked: bool,
+    /// Whether it is a port of a bond or team, which joins the groups.
+    pub bonded: bool,
     /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
     pub allmulti: bool,
     /// Groups attached.
@@ -152,6 +154,7 @@ impl Vnic {
             carrier_left: None,
             coalesce: true,
             stacked: false,
+            bonded: false,
             allmulti: false,
             joined: BTreeSet::new(),
             refused: Refused::default(),
