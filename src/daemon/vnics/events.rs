@@ -1,15 +1,18 @@
 //! What the data threads find of a VNIC.
 
+use fabric::EndpointId;
 use vnic::directory::NodeAddress;
 use vnic::port::Event;
 
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::vnic::Vnic;
 
 impl Daemon {
-    /// A VNIC's core has news.
-    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, event: Event) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+    /// A VNIC's core has news. What one of a former switch has told is over: its addresses, too.
+    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, from: EndpointId, event: Event) {
+        let is_from = |v: &&mut Vnic| v.endpoint.is_some_and(|endpoint| endpoint.id == from);
+        let Some(vnic) = self.vnics.get_mut(&id).filter(is_from) else {
             return;
         };
         let name = &vnic.name;
