@@ -146,8 +146,8 @@ impl Daemon {
 
     /// Closes a VNIC. Its TAP stays if it is persistent or a service manager keeps its queues.
     pub(in crate::daemon) fn close_vnic(&mut self, id: DeviceId) {
-        self.tell_vnic(id, Happening::Gone);
         self.close_vnic_endpoint(id);
+        self.tell_vnic(id, Happening::Gone);
         self.vnics.remove(&id);
     }
 

@@ -131,7 +131,10 @@ impl Daemon {
             return;
         };
         let port = &mut self.ports[vnic.at];
-        vnic.joined.clear();
+        for mgid in std::mem::take(&mut vnic.joined) {
+            let left = Happening::GroupLeft { mgid };
+            self.watchers.tell(vnic.subject(), left);
+        }
         vnic.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         vnic.guests.clear();
