@@ -15,7 +15,7 @@ use vnic::table::MacTable;
 use vnic::{Lid, Mac, Time};
 
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
-use super::{Alias, Refused, Tally, now};
+use super::{Alias, Ration, Refused, Tally, now};
 use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
@@ -98,6 +98,10 @@ pub struct Vnic {
     pub guests: Vec<Mac>,
     /// MACs of groups that the host has joined.
     pub groups: Vec<Mac>,
+    /// Conflicts of LIDs in the log.
+    pub lid_conflicts: Ration,
+    /// Conflicts of MACs in the log.
+    pub mac_conflicts: Ration,
     /// What has been counted of it.
     pub tally: Tally,
     /// The key of its flow hash, of all lanes that it ever has.
@@ -161,6 +165,8 @@ impl Vnic {
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
+            lid_conflicts: Ration::default(),
+            mac_conflicts: Ration::default(),
             tally: Tally::default(),
             hash_key: drawn(),
         };
