@@ -44,7 +44,7 @@ pub struct Vnic {
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
     pub made_by_manager: bool,
-    /// Why what a manager wanted of it last could not be done.
+    /// Why it could not be put on the switch that its manager or the configuration wanted last.
     pub failed: Option<String>,
     /// The interface's name now.
     pub name: String,

@@ -12,9 +12,12 @@ impl Daemon {
     pub(in crate::daemon) fn vnic_port_event(&mut self, at: usize, event: &PortEvent) {
         self.hurry_vnic_groups(at);
         match event {
-            PortEvent::Active | PortEvent::Down(_) | PortEvent::Removed => {
+            PortEvent::Active => {
+                self.open_missing_management(at);
+                self.configure_missing_switches(at);
                 self.set_vnic_carriers(at);
             }
+            PortEvent::Down(_) | PortEvent::Removed => self.set_vnic_carriers(at),
             PortEvent::GidChange(_) => self.vnics_moved(at, None),
             PortEvent::QpnChange(changed) => self.vnics_moved(at, Some(changed)),
             PortEvent::MtuChange(payload) => self.vnic_payload_changed(at, *payload),
@@ -32,9 +35,15 @@ impl Daemon {
             return Some(why.unwrap_or_else(|| "its port is down".into()));
         }
         if !vnic.is_on_switch() {
-            return Some(match &vnic.failed {
-                Some(why) => format!("what its Ethernet Manager wants cannot be done: {why}"),
-                None => self.waits_for_manager(vnic.at),
+            return Some(match (vnic.spec.switch.is_some(), &vnic.failed) {
+                (false, Some(why)) => {
+                    format!("what its Ethernet Manager wants cannot be done: {why}")
+                }
+                (false, None) => self.waits_for_manager(vnic.at),
+                (true, Some(why)) => format!(
+                    "it cannot be put on its switch, and is tried again after its port was down: {why}"
+                ),
+                (true, None) => "it is on no switch yet".into(),
             });
         }
         if vnic.endpoint.is_none_or(|e| e.pkey.is_none()) {
