@@ -292,7 +292,7 @@ impl Daemon {
             match report {
                 Report::TapGone(id) if self.vnics.contains_key(&id) => self.forget_vnic(id),
                 Report::TapGone(id) => self.forget(id),
-                Report::Ethernet(id, event) => self.vnic_event(id, event),
+                Report::Ethernet(id, from, event) => self.vnic_event(id, from, event),
                 Report::Management(datagram, _) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),

@@ -230,6 +230,7 @@ impl Daemon {
             .chain(self.next_vlan_tick())
             .chain(self.next_management_tick())
             .chain(self.next_vnic_group_tick())
+            .chain(self.next_vnic_carrier_tick())
             .min()
     }
 
@@ -255,6 +256,7 @@ impl Daemon {
         self.tick_vlans();
         self.tick_management();
         self.tick_vnic_groups();
+        self.tick_vnic_carriers();
         for place in std::mem::take(&mut self.routes_changed) {
             let ids = self.devices_at(place).into_iter().collect();
             self.read_routes(place, &ids);

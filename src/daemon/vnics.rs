@@ -1,5 +1,6 @@
 //! VNICs in service: they come and go, and are found by what they are called.
 
+mod carrier;
 mod configure;
 mod events;
 mod groups;
@@ -38,6 +39,7 @@ impl Daemon {
             source,
         };
         let mut vnic = self.make_vnic(id, at, spec).map_err(failed)?;
+        let was_kept = vnic.carrier_left.is_some();
         vnic.netns = vnic.namespace.map(|there| Names::read().of(&there));
         // What was announced while it was made is older than what is read now.
         for notice in self.monitor.notices() {
@@ -59,8 +61,7 @@ impl Daemon {
             }
             self.set_vnic_directory(id, Arc::new(directory));
             if let Err(e) = self.configure_vnic(id, info) {
-                self.vnics.get(&id).into_iter().for_each(Vnic::undo);
-                self.close_vnic(id);
+                self.undo_vnic(id, was_kept);
                 return Err(failed(e));
             }
         } else {
@@ -92,6 +93,19 @@ impl Daemon {
             log::info!("{}: no carrier: {why}", vnic.name);
         }
         Ok(id)
+    }
+
+    /// Takes back one that was made and cannot be served. What a service manager had kept before (`was_kept`)
+    /// it keeps for the next start.
+    fn undo_vnic(&mut self, id: DeviceId, was_kept: bool) {
+        let Some(vnic) = self.vnics.get(&id) else {
+            return;
+        };
+        vnic.undo();
+        if !was_kept {
+            fdstore::forget(&vnic.tap_spec());
+        }
+        self.close_vnic(id);
     }
 
     fn make_vnic(
@@ -132,8 +146,8 @@ impl Daemon {
 
     /// Closes a VNIC. Its TAP stays if it is persistent or a service manager keeps its queues.
     pub(in crate::daemon) fn close_vnic(&mut self, id: DeviceId) {
-        self.tell_vnic(id, Happening::Gone);
         self.close_vnic_endpoint(id);
+        self.tell_vnic(id, Happening::Gone);
         self.vnics.remove(&id);
     }
 

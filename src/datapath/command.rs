@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use fabric::Gid;
+use fabric::{EndpointId, Gid};
 use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
 use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot, Place};
@@ -167,8 +167,8 @@ pub enum Report {
     TapGone(DeviceId),
     /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
     Event(DeviceId, Event, u64),
-    /// A VNIC's core has news.
-    Ethernet(DeviceId, vnic::port::Event),
+    /// A VNIC's core has news, of the switch that it had this endpoint for.
+    Ethernet(DeviceId, EndpointId, vnic::port::Event),
     /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
     Management(Box<Datagram>, Place),
     /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each

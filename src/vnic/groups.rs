@@ -40,7 +40,7 @@ impl Vnic {
         if !(has_pkey && self.up && self.is_to_forward()) {
             return BTreeSet::new();
         }
-        let of_others = self.stacked || self.allmulti;
+        let of_others = self.stacked || self.bonded || self.allmulti;
         let named = heard(&self.table, &self.groups, of_others);
         let named = named.into_iter().map(|lid| self.mgid(lid));
         self.group()

@@ -12,10 +12,10 @@ use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::table::MacTable;
-use vnic::{Lid, Mac};
+use vnic::{Lid, Mac, Time};
 
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
-use super::{Alias, Refused, Tally};
+use super::{Alias, Ration, Refused, Tally, now};
 use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
@@ -30,6 +30,10 @@ const GSO_MAX: u32 = 60_000;
 /// What guests may send at once: the default of the kernel, of veth and of virtio-net.
 const GSO_MAX_WHOLE: u32 = 65_536;
 
+/// How long an interface keeps the carrier that a former daemon left it with, and waits for its Ethernet
+/// Manager: the lease of one that has announced none.
+const CARRIER_LEFT_MS: u64 = 15_000;
+
 /// A VNIC in service.
 pub struct Vnic {
     /// Its name here.
@@ -40,7 +44,7 @@ pub struct Vnic {
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
     pub made_by_manager: bool,
-    /// Why what a manager wanted of it last could not be done.
+    /// Why it could not be put on the switch that its manager or the configuration wanted last.
     pub failed: Option<String>,
     /// The interface's name now.
     pub name: String,
@@ -73,10 +77,15 @@ pub struct Vnic {
     pub up: bool,
     /// Carrier as last set.
     pub carrier: bool,
+    /// It was not set yet, and is as a former daemon left it: until when it may stay so while no manager
+    /// has configured it.
+    pub carrier_left: Option<Time>,
     /// Receive coalescing as last seen (`ethtool -K gro`).
     pub coalesce: bool,
     /// Whether something is stacked on it that has frames of others.
     pub stacked: bool,
+    /// Whether it is a port of a bond or team, which joins the groups.
+    pub bonded: bool,
     /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
     pub allmulti: bool,
     /// Groups attached.
@@ -89,6 +98,10 @@ pub struct Vnic {
     pub guests: Vec<Mac>,
     /// MACs of groups that the host has joined.
     pub groups: Vec<Mac>,
+    /// Conflicts of LIDs in the log.
+    pub lid_conflicts: Ration,
+    /// Conflicts of MACs in the log.
+    pub mac_conflicts: Ration,
     /// What has been counted of it.
     pub tally: Tally,
     /// The key of its flow hash, of all lanes that it ever has.
@@ -142,19 +155,25 @@ impl Vnic {
             carried_mtu,
             up: false,
             carrier: false,
+            carrier_left: None,
             coalesce: true,
             stacked: false,
+            bonded: false,
             allmulti: false,
             joined: BTreeSet::new(),
             refused: Refused::default(),
             siblings: Arc::default(),
             guests: Vec::new(),
             groups: Vec::new(),
+            lid_conflicts: Ration::default(),
+            mac_conflicts: Ration::default(),
             tally: Tally::default(),
             hash_key: drawn(),
         };
         // One that was never without a queue keeps its carrier, as an IPoIB interface does.
-        if !opened.inherited {
+        if opened.inherited {
+            vnic.carrier_left = Some(now().after(CARRIER_LEFT_MS));
+        } else {
             vnic.set_carrier(false);
         }
         let prepared = match &opened.namespace {

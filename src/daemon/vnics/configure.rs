@@ -13,7 +13,7 @@ use crate::api::{Happening, LinkAddress};
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand, EthernetSibling};
 use crate::device::DeviceError;
-use crate::vnic::Vnic;
+use crate::vnic::{Vnic, carried_mtu, static_switch};
 
 impl Daemon {
     /// Does what a manager or the configuration says. What it is told again it does not do again.
@@ -54,10 +54,32 @@ impl Daemon {
             vnic.info = info;
         }
         let opened = self.open_vnic_endpoint(id);
-        if let (Err(_), Some(vnic)) = (&opened, self.vnics.get_mut(&id)) {
-            vnic.info = VeswPortInfo::default();
+        if let Some(vnic) = self.vnics.get_mut(&id) {
+            vnic.failed = opened.as_ref().err().map(ToString::to_string);
+            if opened.is_err() {
+                vnic.info = VeswPortInfo::default();
+            }
         }
         opened
+    }
+
+    /// Puts those on the switch of their configuration that could not be put there before.
+    pub(in crate::daemon) fn configure_missing_switches(&mut self, at: usize) {
+        let port = self.ports[at].port.attributes();
+        let carried = carried_mtu(port.ud_payload_max);
+        let missing = self.vnics.values();
+        let missing = missing.filter(|v| v.at == at && !v.is_on_switch());
+        let missing = missing.filter_map(|v| {
+            let (info, _) =
+                static_switch(v.spec.switch.as_ref()?, port.guid, v.spec.index, carried);
+            Some((v.id, v.name.clone(), info))
+        });
+        for (id, name, info) in missing.collect::<Vec<_>>() {
+            match self.configure_vnic(id, info) {
+                Ok(()) => log::info!("{name}: on its switch now"),
+                Err(e) => log::warn!("{name}: cannot be put on its switch: {e}"),
+            }
+        }
     }
 
     fn vnic_reconfigured(&mut self, at: usize, id: DeviceId) {
@@ -131,7 +153,10 @@ impl Daemon {
             return;
         };
         let port = &mut self.ports[vnic.at];
-        vnic.joined.clear();
+        for mgid in std::mem::take(&mut vnic.joined) {
+            let left = Happening::GroupLeft { mgid };
+            self.watchers.tell(vnic.subject(), left);
+        }
         vnic.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         vnic.guests.clear();

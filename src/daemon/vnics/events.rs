@@ -1,15 +1,18 @@
 //! What the data threads find of a VNIC.
 
+use fabric::EndpointId;
 use vnic::directory::NodeAddress;
 use vnic::port::Event;
 
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::vnic::{Vnic, now};
 
 impl Daemon {
-    /// A VNIC's core has news.
-    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, event: Event) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+    /// A VNIC's core has news. What one of a former switch has told is over: its addresses, too.
+    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, from: EndpointId, event: Event) {
+        let is_from = |v: &&mut Vnic| v.endpoint.is_some_and(|endpoint| endpoint.id == from);
+        let Some(vnic) = self.vnics.get_mut(&id).filter(is_from) else {
             return;
         };
         let name = &vnic.name;
@@ -29,23 +32,41 @@ impl Daemon {
                  Manager choose them",
                 at_words(&other)
             ),
-            Event::LidConflict { lid, kept, other } => log::warn!(
-                "{name}: {} and {} both have the LID {lid}; give one of them another one",
-                at_words(&kept),
-                at_words(&other)
-            ),
-            Event::MacConflict { mac, kept, other } => log::warn!(
-                "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used twice?",
-                crate::api::LinkAddress(mac),
-                place_words(kept),
-                place_words(other)
-            ),
+            Event::LidConflict { lid, kept, other } => {
+                if let Some(untold) = vnic.lid_conflicts.take(now()) {
+                    log::warn!(
+                        "{name}: {} and {} both have the LID {lid}; give one of them another one{}",
+                        at_words(&kept),
+                        at_words(&other),
+                        untold_words(untold)
+                    );
+                }
+            }
+            Event::MacConflict { mac, kept, other } => {
+                if let Some(untold) = vnic.mac_conflicts.take(now()) {
+                    log::warn!(
+                        "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used \
+                         twice?{}",
+                        crate::api::LinkAddress(mac),
+                        place_words(kept),
+                        place_words(other),
+                        untold_words(untold)
+                    );
+                }
+            }
             Event::ForgedLid { lid, from } => log::warn!(
                 "{name}: {} sends with the LID {lid}, which is not there; its packets are dropped and \
                  counted (rx_forged_lid)",
                 at_words(&from)
             ),
         }
+    }
+}
+
+fn untold_words(untold: u64) -> String {
+    match untold {
+        0 => String::new(),
+        n => format!(" ({n} more of these were not told)"),
     }
 }
 

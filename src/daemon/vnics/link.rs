@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use netdev::ethtool::Features;
 use netdev::membership;
+use rtnl::Stacking;
 use vnic::Mac;
 
 use crate::api::{Happening, LinkAddress};
@@ -108,8 +109,12 @@ impl Daemon {
         link: Option<&rtnl::Link>,
     ) {
         let concerned = |v: &&Vnic| match link {
-            Some(link) => link.link == Some(v.ifindex),
-            None => v.stacked,
+            // What is stacked on a bond is stacked on its ports.
+            Some(link) => {
+                link.link == Some(v.ifindex)
+                    || matches!(link.kind.as_deref(), Some("bond" | "team"))
+            }
+            None => v.stacked || v.bonded,
         };
         let there = self.vnics.values().filter(|v| v.place == place);
         let concerned = there.filter(concerned).map(|v| v.id);
@@ -117,10 +122,12 @@ impl Daemon {
     }
 
     /// Looks at what is stacked on an interface: guests send more at once than the host is let, and their
-    /// groups are not known, as those of a multicast router.
+    /// groups are not known, as those of a multicast router; those of a bond are announced of the bond.
     pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: DeviceId) {
         self.inside_vnic(id, |vnic, netlink| {
-            let stacked = netlink.stacking(vnic.ifindex).is_ok_and(|s| s.has_guests());
+            let stacking = netlink.stacking(vnic.ifindex).unwrap_or(Stacking::None);
+            vnic.bonded = matches!(stacking, Stacking::Bond(_));
+            let stacked = stacking.has_guests();
             if std::mem::replace(&mut vnic.stacked, stacked) != stacked {
                 vnic.set_gso_max(netlink);
             }

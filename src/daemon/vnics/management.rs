@@ -66,13 +66,26 @@ impl Daemon {
         }
     }
 
+    /// Whether somebody needs the management of a port.
+    fn is_management_used(&self, at: usize) -> bool {
+        let mut all = self.vnics.values();
+        let port = &self.ports[at];
+        port.management_settings.vnic_create
+            || self.management.are_on(&port.name)
+            || all.any(|v| v.at == at && v.spec.switch.is_none())
+    }
+
+    /// Opens the management of a port that could not be opened before.
+    pub(in crate::daemon) fn open_missing_management(&mut self, at: usize) {
+        if self.ports[at].management.is_none() && self.is_management_used(at) {
+            self.manage_port(at);
+        }
+    }
+
     /// Ends the management of a port that nobody uses.
     pub(crate) fn close_unused_management(&mut self, at: usize) {
-        let mut all = self.vnics.values();
+        let is_used = self.is_management_used(at);
         let port = &mut self.ports[at];
-        let is_used = port.management_settings.vnic_create
-            || self.management.are_on(&port.name)
-            || all.any(|v| v.at == at && v.spec.switch.is_none());
         if !is_used && let Some(management) = port.management.take() {
             port.remove_lanes(management.id);
             management.close(&mut *port.port);

@@ -12,9 +12,12 @@ impl Daemon {
     pub(in crate::daemon) fn vnic_port_event(&mut self, at: usize, event: &PortEvent) {
         self.hurry_vnic_groups(at);
         match event {
-            PortEvent::Active | PortEvent::Down(_) | PortEvent::Removed => {
+            PortEvent::Active => {
+                self.open_missing_management(at);
+                self.configure_missing_switches(at);
                 self.set_vnic_carriers(at);
             }
+            PortEvent::Down(_) | PortEvent::Removed => self.set_vnic_carriers(at),
             PortEvent::GidChange(_) => self.vnics_moved(at, None),
             PortEvent::QpnChange(changed) => self.vnics_moved(at, Some(changed)),
             PortEvent::MtuChange(payload) => self.vnic_payload_changed(at, *payload),
@@ -32,9 +35,15 @@ impl Daemon {
             return Some(why.unwrap_or_else(|| "its port is down".into()));
         }
         if !vnic.is_on_switch() {
-            return Some(match &vnic.failed {
-                Some(why) => format!("what its Ethernet Manager wants cannot be done: {why}"),
-                None => self.waits_for_manager(vnic.at),
+            return Some(match (vnic.spec.switch.is_some(), &vnic.failed) {
+                (false, Some(why)) => {
+                    format!("what its Ethernet Manager wants cannot be done: {why}")
+                }
+                (false, None) => self.waits_for_manager(vnic.at),
+                (true, Some(why)) => format!(
+                    "it cannot be put on its switch, and is tried again after its port was down: {why}"
+                ),
+                (true, None) => "it is on no switch yet".into(),
             });
         }
         if vnic.endpoint.is_none_or(|e| e.pkey.is_none()) {
@@ -62,34 +71,6 @@ impl Daemon {
             }
             None => waits.into(),
         }
-    }
-
-    /// Gives the VNICs of a port their carrier, or takes it.
-    pub(in crate::daemon) fn set_vnic_carriers(&mut self, at: usize) {
-        let on_port = self.vnics.values().filter(|v| v.at == at);
-        let wanted = on_port.map(|v| (v.id, self.vnic_misses(v).is_none()));
-        let mut changed = false;
-        for (id, on) in wanted.collect::<Vec<_>>() {
-            changed |= self.set_vnic_carrier(id, on);
-        }
-        if changed {
-            self.sync_vnic_siblings();
-        }
-    }
-
-    /// Gives a VNIC its carrier, or takes it; whether that is a change. Its siblings are to be told.
-    pub(in crate::daemon) fn set_vnic_carrier(&mut self, id: DeviceId, on: bool) -> bool {
-        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.carrier != on) else {
-            return false;
-        };
-        vnic.set_carrier(on);
-        let what = match vnic.carrier {
-            true => Happening::CarrierOn,
-            false => Happening::CarrierOff,
-        };
-        self.watchers.tell(vnic.subject(), what);
-        self.vnic_state_changed(id);
-        true
     }
 
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.

@@ -88,7 +88,7 @@ impl DataThread {
                 self.reports_lost += 1;
                 continue;
             }
-            let report = Report::Ethernet(lane.id, event);
+            let report = Report::Ethernet(lane.id, lane.endpoint, event);
             told |= self.reports.send(report).is_ok();
         }
         if told {

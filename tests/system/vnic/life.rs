@@ -2,10 +2,13 @@
 
 use rustix::process::Signal;
 
-use super::{fixed, pair, start, start_all, write};
-use crate::lab::{Host, Lab, SOON, eventually, iperf_across};
+use super::{fixed, managed, pair, start, start_all, vesw, write};
+use crate::lab::{Em, Host, Lab, SOON, eventually, iperf_across};
 
 const PERSIST: &str = "persist = true";
+
+/// Descriptors that a service manager keeps.
+const STORE: usize = 8;
 
 #[test]
 fn a_clean_end_leaves_nothing_behind() {
@@ -70,6 +73,50 @@ fn the_carrier_follows_the_underlay() {
     a.await_carrier("vnic0", true);
     a.reaches(b);
     b.reaches(a);
+}
+
+/// The queues that a service manager keeps have the carrier that they had.
+#[test]
+fn an_inherited_vnic_without_its_partition_loses_its_carrier() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let a = lab.host(0);
+    let vnic = fixed("vnic0", 1, "pkey = 0x8007");
+    let path = write(a, &vnic);
+    let service = a.start_service_with(STORE, &["--config", &path]);
+    a.configure("vnic0");
+    write(a, &format!("[port.eth0]\npkeys = [0xffff]\n{vnic}"));
+    service.restart_by(Signal::KILL);
+    a.await_carrier("vnic0", false);
+    write(a, &vnic);
+    assert_eq!(a.ibtap("reload").code, Some(0));
+    a.await_carrier("vnic0", true);
+}
+
+#[test]
+fn an_inherited_vnic_keeps_its_carrier_for_its_manager_and_not_for_ever() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    start(a, &managed("vnic0"));
+    let path = write(b, &managed("vnic0"));
+    let service = b.start_service_with(STORE, &["--config", &path]);
+    let mut em = Em::start(a, "", &vesw(1, ""));
+    a.configure("vnic0");
+    b.configure("vnic0");
+    b.reaches(a);
+    let changes = || b.ok("cat /sys/class/net/vnic0/carrier_changes");
+    let before = changes();
+    service.restart_by(Signal::KILL);
+    eventually(SOON, "the manager to have configured it again", || {
+        (b.show("vnic0")["vesw"] == 1).then_some(())
+    });
+    b.reaches(a);
+    assert_eq!(changes(), before, "the restart did not show");
+    em.end_by(Signal::KILL);
+    service.restart_by(Signal::KILL);
+    eventually(2 * SOON, "the carrier to go", || {
+        (changes() != before).then_some(())
+    });
+    b.await_carrier("vnic0", false);
 }
 
 #[test]

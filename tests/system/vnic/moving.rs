@@ -80,17 +80,21 @@ fn vs14_a_move_to_another_switch_is_a_moment_without_carrier() {
     monitor.await_object("the first event", |e| e["event"] == "watching");
     em.reconfigure(|text| text.replace("id = 1", "id = 258"));
     em.reload();
+    let of_kind = |e: &Value, kind: &str| {
+        let event = e["event"].as_str()?;
+        let is_its = e["interface"] == "vnic0" && event.starts_with(kind);
+        is_its.then(|| event.to_owned())
+    };
+    let of_group = |e: &Value| of_kind(e, "group-");
     let changes = |wanted: usize| {
-        let of_carrier = |e: &Value| {
-            let event = e["event"].as_str()?;
-            let is_its = e["interface"] == "vnic0" && event.starts_with("carrier-");
-            is_its.then(|| event.to_owned())
-        };
+        let of_carrier = |e: &Value| of_kind(e, "carrier-");
         let all: Vec<String> = monitor.objects().iter().filter_map(of_carrier).collect();
         (all.len() >= wanted).then_some(all)
     };
     let seen = eventually(SOON, "the carrier to go and come", || changes(2));
     assert_eq!(seen, ["carrier-off", "carrier-on"]);
+    let groups: Vec<String> = monitor.objects().iter().filter_map(of_group).collect();
+    assert_eq!(groups, ["group-left", "group-joined"], "one for another");
     a.reaches(b);
     assert_eq!(a.show("vnic0")["vesw"], 258);
     // What is no move is none to the host.

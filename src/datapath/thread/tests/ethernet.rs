@@ -674,8 +674,9 @@ fn addresses_behind_the_interface_are_told_when_it_is_time() {
     let later = Time(now().0 + 2000);
     vnics.rig.thread.ethernet_timers(later);
     let reports: Vec<Report> = vnics.rig.reports.try_iter().collect();
-    let [Report::Ethernet(id, vnic::port::Event::LocalMacs(macs))] = &reports[..] else {
+    let [Report::Ethernet(id, endpoint, vnic::port::Event::LocalMacs(macs))] = &reports[..] else {
         panic!("{reports:?}");
     };
     assert_eq!((*id, &macs[..]), (vnic_id(1), &[guest][..]));
+    assert_eq!(*endpoint, vnic_endpoint(1));
 }
