@@ -272,7 +272,14 @@ impl Client {
     /// Gives its lease of `address` back to `server`, and waits until that knows.
     pub fn release(&self, station: &Station, server: &dyn Server, address: &str) {
         match &self.release {
-            None => self.signal(Signal::USR2),
+            None => {
+                self.signal(Signal::USR2);
+                // Once it has said so it takes the address away, if it is let.
+                eventually(SOON, "the address to be taken away", || {
+                    let last = self.events().pop()?;
+                    last.starts_with("deconfig").then_some(())
+                });
+            }
             Some(words) => self.release_by(words, station, || server.has_back(address)),
         }
         server.await_release(address);
