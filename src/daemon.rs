@@ -37,7 +37,7 @@ use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
-use crate::port::{PortRuntime, PortSettings};
+use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
 use crate::vnic::{Clients, ManagementSettings, Vnic};
 use crate::watch::Watchers;
@@ -90,8 +90,8 @@ pub struct PortSpec {
 
 /// The running daemon.
 pub struct Daemon {
-    pub(crate) ports: Vec<PortRuntime>,
-    pub(crate) devices: BTreeMap<DeviceId, (usize, Device)>,
+    pub(crate) ports: Ports,
+    pub(crate) devices: BTreeMap<DeviceId, (PortId, Device)>,
     pub(crate) vnics: Vnics,
     /// Clients that manage VNICs.
     pub(crate) management: Clients,
@@ -159,7 +159,7 @@ impl Daemon {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
             .map_err(|e| DaemonError::Os("cannot make an eventfd", e.into()))?;
         let mut daemon = Daemon {
-            ports: Vec::new(),
+            ports: Ports::default(),
             devices: BTreeMap::new(),
             vnics: Vnics::default(),
             management: Clients::default(),
@@ -210,8 +210,7 @@ impl Daemon {
     fn start_port(&mut self, mut spec: PortSpec) -> Result<(), DaemonError> {
         let devices = std::mem::take(&mut spec.devices);
         let vnics = std::mem::take(&mut spec.vnics);
-        self.add_port(spec)?;
-        let at = self.ports.len() - 1;
+        let at = self.add_port(spec)?;
         self.look_for_left(at);
         let made = devices.iter().try_for_each(|d| self.add_device(at, d));
         let made = made.and_then(|()| {
@@ -235,12 +234,13 @@ impl Daemon {
 
     /// The descriptors to wait for.
     pub fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(5 + self.ports.len());
+        let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(6);
         let mut add = |fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         add(self.monitor.as_fd());
         self.ethtool.iter().for_each(|m| add(m.as_fd()));
         add(self.reports_wake.as_fd());
-        self.ports.iter().for_each(|p| add(p.port.event_fd()));
+        let ports = self.ports.values();
+        ports.for_each(|p| add(p.port.event_fd()));
         extra.iter().for_each(|fd| add(*fd));
         let memberships = self.polls_memberships().then(|| {
             self.next_membership_poll
@@ -248,7 +248,7 @@ impl Daemon {
         });
         let down = self
             .ports
-            .iter()
+            .values()
             .any(|p| p.port.attributes().state == PortState::Down)
             .then_some(DOWN_POLL);
         let ping = self.pingers.deadline();
@@ -279,7 +279,7 @@ impl Daemon {
             self.netlink_event(notice);
         }
         self.process_ethtool();
-        for at in 0..self.ports.len() {
+        for at in self.ports.ids() {
             for event in self.ports[at].port.process() {
                 self.port_event(at, event);
             }
@@ -319,12 +319,9 @@ impl Daemon {
     }
 
     /// Asks every data thread of every port for a copy of its counters.
-    pub(crate) fn snapshots(&self, tables: bool) -> Vec<(usize, Vec<Snapshot>)> {
-        self.ports
-            .iter()
-            .enumerate()
-            .map(|(i, p)| (i, p.snapshots(tables)))
-            .collect()
+    pub(crate) fn snapshots(&self, tables: bool) -> BTreeMap<PortId, Vec<Snapshot>> {
+        let all = self.ports.iter();
+        all.map(|(id, port)| (id, port.snapshots(tables))).collect()
     }
 
     /// Leaves all groups, closes all endpoints and removes the TAPs that are not persistent and whose
@@ -337,9 +334,7 @@ impl Daemon {
         for id in self.vnics.keys().copied().collect::<Vec<_>>() {
             self.close_vnic(id);
         }
-        for port in self.ports.drain(..) {
-            port.stop();
-        }
+        self.ports.stop();
     }
 }
 

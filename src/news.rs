@@ -9,6 +9,7 @@ use crate::control::{StreamId, Streamed};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::pinger::{Answered, Link, Names, Plan};
+use crate::port::PortId;
 use crate::watch::Filter;
 
 impl Daemon {
@@ -77,7 +78,7 @@ impl Daemon {
     }
 
     fn watch(&self, on: bool) {
-        for port in &self.ports {
+        for port in self.ports.values() {
             port.tell(|| Command::Watch(on));
         }
     }
@@ -108,7 +109,7 @@ impl Daemon {
 
     /// An interface's neighbours, as far as they are more than the source of some data, and their IP
     /// addresses.
-    fn names(&self, id: DeviceId, at: usize) -> Result<Names, ApiError> {
+    fn names(&self, id: DeviceId, at: PortId) -> Result<Names, ApiError> {
         let mut names = Names::new();
         for n in self
             .tables_of(id, at)?

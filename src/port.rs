@@ -1,184 +1,98 @@
-//! A port in service: the provider's control side and its data threads.
+//! The fabric ports in service.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+mod runtime;
 
-use crossbeam_channel::{Sender, unbounded};
-use fabric::Port;
+use std::collections::BTreeMap;
+use std::ops::{Index, IndexMut};
 
-use crate::api::Moderation;
 use crate::config::PortName;
-use crate::datapath::{
-    Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
-    ThreadHandle, mailbox,
-};
-use crate::vnic::{Management, ManagementSettings};
+pub use runtime::{PortRuntime, PortSettings};
 
-/// How long the control thread waits for a data thread's answer.
-const ANSWER: Duration = Duration::from_secs(2);
+/// Names a port of this daemon; never reused while the daemon runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct PortId(u32);
 
-/// How a port is served.
-#[derive(Clone, Copy, Debug)]
-pub struct PortSettings {
-    /// The P_Key table is to hold what the devices ask for, no less and no more, if it is ours.
-    pub automatic_pkeys: bool,
-    /// Peers may be the kernel's IPoIB.
-    pub kernel_peers: bool,
-    /// How long data threads look for the next packet before they sleep.
-    pub busy_poll: Duration,
+impl PortId {
+    /// The port's number for an Ethernet Manager, from 1 on.
+    pub fn number(self) -> u8 {
+        u8::try_from(self.0 + 1).unwrap_or(u8::MAX)
+    }
 }
 
-/// A port and its data threads.
-pub struct PortRuntime {
-    /// What the configuration calls it.
-    pub name: PortName,
-    /// The provider's control side.
-    pub port: Box<dyn Port>,
-    /// The P_Key table holds what the devices ask for, no less and no more.
-    pub automatic_pkeys: bool,
-    /// Peers may be the kernel's IPoIB.
-    pub kernel_peers: bool,
-    /// Completion moderation of its data threads.
-    pub moderation: Moderation,
-    /// Who may manage its VNICs.
-    pub management_settings: ManagementSettings,
-    /// The management of its VNICs, where some are managed or somebody manages.
-    pub management: Option<Management>,
-    threads: Vec<ThreadHandle>,
+/// All ports. Whoever has the id of a port closes what is on the port before the port goes.
+#[derive(Default)]
+pub struct Ports {
+    all: BTreeMap<PortId, PortRuntime>,
+    next: u32,
 }
 
-impl PortRuntime {
-    /// Starts a data thread for each of the port's workers.
-    ///
-    /// # Errors
-    /// What the operating system says.
-    pub fn start(
-        name: PortName,
-        mut port: Box<dyn Port>,
-        settings: PortSettings,
-        reports: &Sender<Report>,
-        reports_wake: &Arc<OwnedFd>,
-    ) -> io::Result<PortRuntime> {
-        let workers = port.take_workers();
-        let boxes = workers
-            .iter()
-            .map(|_| mailbox())
-            .collect::<io::Result<Vec<_>>>()?;
-        let mailboxes: Vec<Mailbox> = boxes.iter().map(|(m, _)| m.clone()).collect();
-        let mut threads = Vec::with_capacity(workers.len());
-        for (index, (fabric, (own, inbox))) in workers.into_iter().zip(boxes).enumerate() {
-            let siblings = mailboxes
-                .iter()
-                .enumerate()
-                .filter(|(i, _)| *i != index)
-                .map(|(_, m)| m.clone())
-                .collect();
-            let data = DataThread::new(Parts {
-                index,
-                fabric,
-                busy_poll: settings.busy_poll,
-                inbox,
-                siblings,
-                reports: reports.clone(),
-                reports_wake: reports_wake.clone(),
-            })?;
-            let join = thread::Builder::new()
-                .name(format!("{name}/{index}"))
-                .spawn(move || data.run())?;
-            threads.push(ThreadHandle { mailbox: own, join });
-        }
-        Ok(PortRuntime {
-            name,
-            // Another's table follows nobody.
-            automatic_pkeys: settings.automatic_pkeys && port.capabilities().pkeys_settable,
-            kernel_peers: settings.kernel_peers,
-            port,
-            moderation: Moderation::default(),
-            management_settings: ManagementSettings::default(),
-            management: None,
-            threads,
-        })
+impl Ports {
+    /// Adds a port.
+    pub fn add(&mut self, port: PortRuntime) -> PortId {
+        let id = PortId(self.next);
+        self.next += 1;
+        self.all.insert(id, port);
+        id
     }
 
-    /// How many data threads there are.
-    pub fn threads(&self) -> usize {
-        self.threads.len()
+    /// Takes a port out of service; its threads run on until [`PortRuntime::stop`].
+    pub fn remove(&mut self, id: PortId) -> Option<PortRuntime> {
+        self.all.remove(&id)
     }
 
-    /// Where the threads' commands go.
-    pub fn mailboxes(&self) -> Vec<Mailbox> {
-        self.threads.iter().map(|t| t.mailbox.clone()).collect()
-    }
-
-    /// Tells every thread.
-    pub fn tell(&self, command: impl Fn() -> Command) {
-        for thread in &self.threads {
-            thread.mailbox.send(command());
+    /// Stops all ports.
+    pub fn stop(&mut self) {
+        for port in std::mem::take(&mut self.all).into_values() {
+            port.stop();
         }
     }
 
-    /// Tells the first thread only.
-    pub fn tell_first(&self, command: Command) {
-        if let Some(thread) = self.threads.first() {
-            thread.mailbox.send(command);
-        }
+    /// All ports, by id.
+    pub fn iter(&self) -> impl Iterator<Item = (PortId, &PortRuntime)> {
+        self.all.iter().map(|(id, port)| (*id, port))
     }
 
-    /// Takes a device's queues from the threads and waits until they are closed: what each thread has counted
-    /// of a VNIC, where it says so in time.
-    pub fn remove_lanes(&self, id: DeviceId) -> Vec<EthernetSnapshot> {
-        let (counted, closed) = unbounded();
-        self.tell(|| Command::RemoveLane(id, counted.clone()));
-        drop(counted);
-        let deadline = Instant::now() + ANSWER;
-        // Ends when the last thread has dropped its sender.
-        std::iter::from_fn(|| closed.recv_deadline(deadline).ok()).collect()
+    /// All ports.
+    pub fn values(&self) -> impl Iterator<Item = &PortRuntime> {
+        self.all.values()
     }
 
-    /// Copies of all threads' counters, with or without all tables; a thread that does not answer in time
-    /// is left out.
-    pub fn snapshots(&self, tables: bool) -> Vec<Snapshot> {
-        self.snapshots_with(match tables {
-            true => Tables::All,
-            false => Tables::None,
-        })
+    /// The ids of all ports, which may be used while the ports change.
+    pub fn ids(&self) -> Vec<PortId> {
+        self.all.keys().copied().collect()
     }
 
-    /// The same with the tables of one device.
-    pub fn snapshots_of(&self, id: DeviceId) -> Vec<Snapshot> {
-        self.snapshots_with(Tables::Of(id))
+    /// The only port, if there is one alone.
+    pub fn only(&self) -> Option<PortId> {
+        let mut ids = self.all.keys();
+        ids.next().filter(|_| ids.next().is_none()).copied()
     }
 
-    fn snapshots_with(&self, tables: Tables) -> Vec<Snapshot> {
-        let (reply, answers) = unbounded();
-        self.tell(|| Command::Snapshot {
-            tables,
-            reply: reply.clone(),
-        });
-        drop(reply);
-        let mut all: Vec<Snapshot> = Vec::with_capacity(self.threads.len());
-        while all.len() < self.threads.len() {
-            match answers.recv_timeout(ANSWER) {
-                Ok(snapshot) => all.push(snapshot),
-                Err(_) => break,
-            }
-        }
-        all.sort_by_key(|s| s.worker.worker);
-        all
+    /// The port for which this holds.
+    pub fn find(&self, is_it: impl Fn(&PortRuntime) -> bool) -> Option<PortId> {
+        let mut all = self.iter();
+        all.find(|(_, port)| is_it(port)).map(|(id, _)| id)
     }
 
-    /// Waits until the threads have done what they were told before.
-    pub fn sync(&self) {
-        self.snapshots(false);
+    /// The port that the configuration calls so.
+    pub fn named(&self, name: &PortName) -> Option<PortId> {
+        self.find(|port| port.name == *name)
     }
+}
 
-    /// Ends the threads, then the port.
-    pub fn stop(self) {
-        for thread in self.threads {
-            thread.stop();
+impl Index<PortId> for Ports {
+    type Output = PortRuntime;
+
+    fn index(&self, id: PortId) -> &PortRuntime {
+        &self.all[&id]
+    }
+}
+
+impl IndexMut<PortId> for Ports {
+    fn index_mut(&mut self, id: PortId) -> &mut PortRuntime {
+        match self.all.get_mut(&id) {
+            Some(port) => port,
+            None => panic!("{id:?} is closed"),
         }
     }
 }

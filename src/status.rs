@@ -18,6 +18,7 @@ use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
 use crate::logging;
+use crate::port::PortId;
 
 impl Handler for Daemon {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
@@ -81,7 +82,7 @@ fn set_level(level: LogLevel) -> Reply {
 }
 
 impl Daemon {
-    fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, usize, &Device)>, ApiError> {
+    fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, PortId, &Device)>, ApiError> {
         match &which.interface {
             Some(name) => Ok(vec![self.named(name)?]),
             None => Ok(self
@@ -107,7 +108,7 @@ impl Daemon {
         Ok(Reply::Show { interfaces })
     }
 
-    fn interface(&self, at: usize, d: &Device, connections: Option<u32>) -> InterfaceInfo {
+    fn interface(&self, at: PortId, d: &Device, connections: Option<u32>) -> InterfaceInfo {
         let port = self.ports[at].port.attributes();
         let runs_on = self.ports[at].port.device();
         InterfaceInfo {
@@ -161,7 +162,7 @@ impl Daemon {
         let netns = |trunk: &Device| trunk.namespace.map(|there| names.of(&there));
         let vlans = vlans.iter().map(|vlan| {
             let port = self.ports[vlan.at].port.attributes().name;
-            let mut stats = device_stats(vlan.id, &vlan.name, &port, &snapshots[vlan.at].1);
+            let mut stats = device_stats(vlan.id, &vlan.name, &port, &snapshots[&vlan.at]);
             let trunk = self.devices.get(&vlan.trunk);
             stats.netns = trunk.and_then(|(_, trunk)| netns(trunk));
             stats
@@ -170,7 +171,7 @@ impl Daemon {
             .into_iter()
             .map(|(id, at, d)| {
                 let port = self.ports[at].port.attributes().name;
-                let mut stats = device_stats(id, &d.name, &port, &snapshots[at].1);
+                let mut stats = device_stats(id, &d.name, &port, &snapshots[&at]);
                 stats.netns = netns(d);
                 stats
                     .device
@@ -198,7 +199,7 @@ impl Daemon {
     pub(crate) fn tables_of(
         &self,
         id: DeviceId,
-        at: usize,
+        at: PortId,
     ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
         let parts: Vec<_> = self.ports[at]
             .snapshots_of(id)
@@ -296,7 +297,6 @@ impl Daemon {
         let resources = self
             .ports
             .iter()
-            .enumerate()
             .map(|(at, p)| {
                 let name = p.port.attributes().name;
                 let mut info = ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {

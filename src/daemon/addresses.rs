@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::{Daemon, Place};
 use crate::datapath::{Command, DeviceId};
+use crate::port::PortId;
 
 impl Daemon {
     /// The devices through which an interface's addresses are reached: it is one of ours, or the
@@ -68,7 +69,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn announce_all(&self, at: usize) {
+    pub(super) fn announce_all(&self, at: PortId) {
         let on_port = self.devices.iter().filter(|(_, (p, _))| *p == at);
         on_port.for_each(|(id, _)| self.announce(*id));
     }

@@ -7,11 +7,12 @@ use super::Daemon;
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
+use crate::port::PortId;
 
 impl Daemon {
     /// Why a device of a port has no carrier, for people; `None` if it has one. The port, the
     /// partition and the parent decide.
-    pub(crate) fn no_carrier(&self, at: usize, device: &Device) -> Option<String> {
+    pub(crate) fn no_carrier(&self, at: PortId, device: &Device) -> Option<String> {
         self.missing(&self.ports[at].port.attributes(), device)
     }
 
@@ -31,7 +32,7 @@ impl Daemon {
     }
 
     /// Gives the devices of a port their carrier, or takes it.
-    pub(super) fn set_carriers(&mut self, at: usize) {
+    pub(super) fn set_carriers(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
         let on_port = self.devices.iter().filter(|(_, (on, _))| *on == at);
         let wanted = on_port.map(|(id, (_, d))| (*id, self.missing(&port, d).is_none()));

@@ -17,6 +17,7 @@ use crate::api::{
 };
 use crate::datapath::DeviceId;
 use crate::device::Device;
+use crate::port::PortId;
 
 impl Daemon {
     /// Makes a child.
@@ -87,7 +88,7 @@ impl Daemon {
         Ok(Reply::Children { children })
     }
 
-    fn child_info(&self, at: usize, device: &Device, names: &Names) -> ChildInfo {
+    fn child_info(&self, at: PortId, device: &Device, names: &Names) -> ChildInfo {
         ChildInfo {
             name: device.name.clone(),
             parent: device.parent_name.clone().unwrap_or_default(),

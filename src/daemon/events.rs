@@ -6,6 +6,7 @@ use rtnl::{Event, Notice};
 use super::{Daemon, Place};
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
+use crate::port::PortId;
 use crate::watch::Subject;
 
 impl Daemon {
@@ -85,7 +86,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn port_event(&mut self, at: usize, event: PortEvent) {
+    pub(super) fn port_event(&mut self, at: PortId, event: PortEvent) {
         let attributes = self.ports[at].port.attributes();
         let name = attributes.name;
         let what = told(&event, &attributes.state_reason);
@@ -126,7 +127,7 @@ impl Daemon {
 impl Daemon {
     /// The queue pairs of these endpoints have other numbers now, and so their devices other addresses:
     /// peers hear of them. What VLANs have, `tend_vlans` follows.
-    fn qpns_changed(&mut self, at: usize, changed: &[EndpointId]) {
+    fn qpns_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         let port = &self.ports[at];
         for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
             let endpoint = device.endpoint.id;

@@ -12,6 +12,7 @@ use rtnl::Stacking;
 use super::{Daemon, Place};
 use crate::datapath::{Command, DeviceId, now};
 use crate::device::Device;
+use crate::port::PortId;
 
 /// Addresses whose conflicts are remembered, so that each is logged once.
 const CONFLICTS_MAX: usize = 1024;
@@ -95,7 +96,7 @@ impl Daemon {
         let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.sync_groups(id));
         for (id, group) in reported {
-            let of_host = |(_, device): &(usize, Device)| device.host_groups.contains(&group);
+            let of_host = |(_, device): &(PortId, Device)| device.host_groups.contains(&group);
             if !self.devices.get(&id).is_some_and(of_host) {
                 self.joined_behind(id, group);
             }

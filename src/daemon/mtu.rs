@@ -7,6 +7,7 @@ use super::place::unreachable;
 use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::ENCAPSULATION;
+use crate::port::PortId;
 
 impl Daemon {
     /// Gives an interface another MTU in bytes, and tells those who watch.
@@ -67,9 +68,9 @@ impl Daemon {
     }
 
     /// The largest datagram of a port changed. In datagram mode the interfaces' MTUs follow.
-    pub(super) fn link_mtu_changed(&mut self, at: usize, payload: u32) {
+    pub(super) fn link_mtu_changed(&mut self, at: PortId, payload: u32) {
         let link_mtu = payload.saturating_sub(ENCAPSULATION);
-        let on_port = |(id, (port, _)): (&DeviceId, &(usize, _))| (*port == at).then_some(*id);
+        let on_port = |(id, (port, _)): (&DeviceId, &(PortId, _))| (*port == at).then_some(*id);
         let ids: Vec<DeviceId> = self.devices.iter().filter_map(on_port).collect();
         for id in ids {
             let Some((_, device)) = self.devices.get_mut(&id) else {

@@ -7,6 +7,7 @@ use fabric::{EndpointId, PKey};
 use super::Daemon;
 use crate::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
 use crate::datapath::{Command, DeviceId};
+use crate::port::PortId;
 use crate::watch::Subject;
 
 impl Daemon {
@@ -25,7 +26,7 @@ impl Daemon {
             })?;
             self.give_pkeys(at, pkeys)?;
         }
-        let ports = self.ports.iter().enumerate();
+        let ports = self.ports.iter();
         let tables = ports
             .filter(|(at, _)| one.is_none_or(|one| one == *at))
             .map(|(_, port)| {
@@ -41,17 +42,18 @@ impl Daemon {
         Ok(Reply::Pkeys { tables })
     }
 
-    pub(super) fn port_called(&self, name: &str) -> Result<usize, ApiError> {
+    pub(super) fn port_called(&self, name: &str) -> Result<PortId, ApiError> {
         let called = |port: &crate::port::PortRuntime| {
             port.name.to_string() == name || port.port.attributes().name == name
         };
-        let at = self.ports.iter().position(called);
-        at.ok_or_else(|| ApiError::BadArgument {
-            message: format!("ibtapd has no port {name:?}"),
-        })
+        self.ports
+            .find(called)
+            .ok_or_else(|| ApiError::BadArgument {
+                message: format!("ibtapd has no port {name:?}"),
+            })
     }
 
-    fn give_pkeys(&mut self, at: usize, pkeys: &[PKey]) -> Result<(), ApiError> {
+    fn give_pkeys(&mut self, at: PortId, pkeys: &[PKey]) -> Result<(), ApiError> {
         if let Some(wrong) = pkeys.iter().find(|pkey| !pkey.is_valid()) {
             return Err(ApiError::BadArgument {
                 message: format!("{wrong} is the P_Key of no partition; leave it out"),
@@ -65,7 +67,7 @@ impl Daemon {
     ///
     /// # Errors
     /// A sentence. The table is as it was then.
-    pub(crate) fn set_pkeys(&mut self, at: usize, pkeys: Option<&[PKey]>) -> Result<(), String> {
+    pub(crate) fn set_pkeys(&mut self, at: PortId, pkeys: Option<&[PKey]>) -> Result<(), String> {
         let table = match pkeys {
             Some(pkeys) => pkeys.to_vec(),
             None => self.asked_pkeys(at, &[], None),
@@ -79,7 +81,7 @@ impl Daemon {
     ///
     /// # Errors
     /// A sentence. The table is as it was then.
-    pub(super) fn follow_pkeys(&mut self, at: usize, coming: Option<PKey>) -> Result<(), String> {
+    pub(super) fn follow_pkeys(&mut self, at: PortId, coming: Option<PKey>) -> Result<(), String> {
         let port = &self.ports[at];
         if !port.automatic_pkeys {
             return Ok(());
@@ -94,14 +96,14 @@ impl Daemon {
     }
 
     /// The same for those in service alone, after one has come or gone.
-    pub(super) fn unfollow_pkeys(&mut self, at: usize) {
+    pub(super) fn unfollow_pkeys(&mut self, at: PortId) {
         if let Err(why) = self.follow_pkeys(at, None) {
             log::warn!("{why}");
         }
     }
 
     /// The table that a port's devices ask for; what is in `before` already stays at its place.
-    fn asked_pkeys(&self, at: usize, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
+    fn asked_pkeys(&self, at: PortId, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
         let devices = self.devices.values().filter(|(port, _)| *port == at);
         let asked = devices.map(|(_, device)| device.spec.pkey);
         let asked = asked.chain(self.vlans.pkeys(at));
@@ -109,7 +111,7 @@ impl Daemon {
         keep_places(before, &asked.collect::<Vec<_>>())
     }
 
-    fn replace_pkeys(&mut self, at: usize, table: Vec<PKey>) -> Result<(), String> {
+    fn replace_pkeys(&mut self, at: PortId, table: Vec<PKey>) -> Result<(), String> {
         let port = &mut self.ports[at].port;
         let name = port.attributes().name;
         if !port.capabilities().pkeys_settable {
@@ -130,9 +132,9 @@ impl Daemon {
 
     /// The entries of these endpoints in a port's P_Key table are others now: what was learned in
     /// the old partition is forgotten, the link is entered anew.
-    pub(super) fn pkeys_changed(&mut self, at: usize, changed: &[EndpointId]) {
+    pub(super) fn pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         for endpoint in changed {
-            let on_port = |(port, device): &(usize, crate::device::Device)| {
+            let on_port = |(port, device): &(PortId, crate::device::Device)| {
                 *port == at && device.endpoint.id == *endpoint
             };
             let found = self.devices.iter().find(|(_, device)| on_port(device));
@@ -146,7 +148,7 @@ impl Daemon {
         self.management_pkeys_changed(at, changed);
     }
 
-    fn pkey_changed(&mut self, at: usize, id: DeviceId) {
+    fn pkey_changed(&mut self, at: PortId, id: DeviceId) {
         let port = &self.ports[at];
         let Some((_, device)) = self.devices.get_mut(&id) else {
             return;

@@ -5,11 +5,11 @@ use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray, TapSite};
 use crate::fdstore;
-use crate::port::PortRuntime;
+use crate::port::{PortId, PortRuntime};
 
 impl Daemon {
     /// Opens a port and makes its devices.
-    pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<(), DaemonError> {
+    pub(crate) fn add_port(&mut self, spec: PortSpec) -> Result<PortId, DaemonError> {
         let port = fabric::open(spec.fabric)?;
         let mut runtime = PortRuntime::start(
             spec.name,
@@ -23,8 +23,7 @@ impl Daemon {
         if !self.watchers.is_empty() {
             runtime.tell(|| Command::Watch(true));
         }
-        self.ports.push(runtime);
-        let at = self.ports.len() - 1;
+        let at = self.ports.add(runtime);
         for device in spec.devices {
             self.add_device(at, &device)?;
         }
@@ -34,11 +33,11 @@ impl Daemon {
         if self.ports[at].management_settings.vnic_create {
             self.manage_port(at);
         }
-        Ok(())
+        Ok(at)
     }
 
     /// Makes a device on a port, as a child if its parent is named.
-    pub(crate) fn add_device(&mut self, at: usize, spec: &DeviceSpec) -> Result<(), DaemonError> {
+    pub(crate) fn add_device(&mut self, at: PortId, spec: &DeviceSpec) -> Result<(), DaemonError> {
         let parent = match &spec.parent {
             Some(name) => Some(self.configured_parent(at, spec, name)?),
             None => None,
@@ -53,11 +52,11 @@ impl Daemon {
     /// The device of the same port that the configuration calls so.
     fn configured_parent(
         &self,
-        at: usize,
+        at: PortId,
         child: &DeviceSpec,
         name: &str,
     ) -> Result<DeviceId, DaemonError> {
-        let is_parent = |port: usize, device: &Device| {
+        let is_parent = |port: PortId, device: &Device| {
             port == at && device.parent.is_none() && device.spec.name == name
         };
         let mut all = self.devices.iter();
@@ -73,7 +72,7 @@ impl Daemon {
     /// these are given.
     pub(super) fn bring_in(
         &mut self,
-        at: usize,
+        at: PortId,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,
@@ -150,7 +149,7 @@ impl Daemon {
     fn make_device_at(
         &mut self,
         id: DeviceId,
-        at: usize,
+        at: PortId,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use super::Daemon;
 use crate::api::{ApiError, Moderation, ModerationRequest, MtuRequest, Reply, UmcastRequest};
 use crate::datapath::Command;
+use crate::port::PortId;
 
 /// The largest of both numbers of completion moderation (kernel ipoib_ethtool.c,
 /// `ipoib_set_coalesce`: 16 bits each).
@@ -79,7 +80,7 @@ impl Daemon {
     }
 
     /// Sets the completion moderation of a port, which all its interfaces share.
-    pub(crate) fn set_moderation(&mut self, at: usize, wanted: Moderation) {
+    pub(crate) fn set_moderation(&mut self, at: PortId, wanted: Moderation) {
         let port = &mut self.ports[at];
         if port.moderation != wanted {
             port.moderation = wanted;

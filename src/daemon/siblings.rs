@@ -7,6 +7,7 @@ use fabric::PKey;
 use super::Daemon;
 use crate::datapath::{Command, DeviceId, Sibling};
 use crate::device::Device;
+use crate::port::PortId;
 
 /// One that may be another's sibling.
 struct Member {
@@ -71,9 +72,9 @@ impl Daemon {
 }
 
 /// An IP link of a port: its partition with bit 15 set, its Q_Key.
-pub(super) type Link = (usize, u16, u32);
+pub(super) type Link = (PortId, u16, u32);
 
-fn link_of(at: usize, device: &Device) -> Link {
+fn link_of(at: PortId, device: &Device) -> Link {
     (at, device.spec.pkey.full().get(), device.spec.qkey.get())
 }
 

@@ -17,6 +17,7 @@ use netdev::vlan::{TYPE, VID_MAX};
 use super::{Daemon, Names, Place};
 use crate::api::ChildInfo;
 use crate::datapath::{Command, DeviceId, now};
+use crate::port::PortId;
 
 use partition::{Followed, Partition};
 
@@ -41,7 +42,7 @@ pub(crate) struct Listed {
     pub name: String,
     pub id: DeviceId,
     /// Its port.
-    pub at: usize,
+    pub at: PortId,
     /// The interface.
     pub trunk: DeviceId,
 }
@@ -68,7 +69,7 @@ fn pkey_of(vid: u16) -> PKey {
 
 impl Vlans {
     /// The P_Keys that they need on a port.
-    pub(crate) fn pkeys(&self, at: usize) -> impl Iterator<Item = PKey> {
+    pub(crate) fn pkeys(&self, at: PortId) -> impl Iterator<Item = PKey> {
         let on_port = self.partitions.values().filter(move |p| p.at == at);
         on_port.map(|p| p.pkey)
     }
@@ -78,17 +79,10 @@ impl Vlans {
         self.partitions.iter_mut().map(|(id, p)| (*id, p))
     }
 
-    /// A port is closed, whose partitions are gone already: those behind it have another place.
-    pub(crate) fn port_closed(&mut self, at: usize) {
-        for partition in self.partitions.values_mut().filter(|p| p.at > at) {
-            partition.at -= 1;
-        }
-    }
-
     /// The one with this endpoint.
     pub(crate) fn by_endpoint(
         &self,
-        at: usize,
+        at: PortId,
         endpoint: fabric::EndpointId,
     ) -> Option<(DeviceId, u16)> {
         let mut all = self.partitions.values();
@@ -155,13 +149,13 @@ impl Daemon {
     }
 
     /// Whether a port's P_Key table has an entry of a partition.
-    fn has_partition(&self, at: usize, pkey: PKey) -> bool {
+    fn has_partition(&self, at: PortId, pkey: PKey) -> bool {
         let table = self.ports[at].port.attributes().pkeys;
         table.iter().any(|entry| entry.full() == pkey)
     }
 
     /// Has an automatic P_Key table hold one more.
-    fn ask_for_partition(&mut self, at: usize, pkey: PKey) -> Result<(), String> {
+    fn ask_for_partition(&mut self, at: PortId, pkey: PKey) -> Result<(), String> {
         let port = &self.ports[at];
         if !port.automatic_pkeys {
             return Err(format!(
@@ -390,7 +384,7 @@ impl Daemon {
     }
 
     /// The partition that is called so, and its port. Its interface's name may say the namespace.
-    pub(crate) fn vlan_named(&self, name: &str) -> Option<(DeviceId, usize)> {
+    pub(crate) fn vlan_named(&self, name: &str) -> Option<(DeviceId, PortId)> {
         let (trunk, vid) = name.rsplit_once(VLAN)?;
         let (trunk, _, _) = self.named(trunk).ok()?;
         let vid = vid.parse().ok()?;

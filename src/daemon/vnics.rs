@@ -20,6 +20,7 @@ use crate::config::VnicConfig;
 use crate::datapath::DeviceId;
 use crate::device::{DeviceError, TapSite};
 use crate::fdstore;
+use crate::port::PortId;
 use crate::vnic::{Vnic, VnicSite, static_switch};
 
 /// All of them.
@@ -29,7 +30,7 @@ impl Daemon {
     /// Makes a VNIC on a port. One that no manager configures is on its switch then.
     pub(crate) fn add_vnic(
         &mut self,
-        at: usize,
+        at: PortId,
         spec: &VnicConfig,
     ) -> Result<DeviceId, DaemonError> {
         let id = DeviceId(self.next_id);
@@ -111,7 +112,7 @@ impl Daemon {
     fn make_vnic(
         &mut self,
         id: DeviceId,
-        at: usize,
+        at: PortId,
         spec: &VnicConfig,
     ) -> Result<Vnic, DeviceError> {
         let namespace = self.namespace_called(spec.netns.as_deref())?;
@@ -166,19 +167,19 @@ impl Daemon {
     }
 
     /// The VNIC with this number on a port.
-    pub(in crate::daemon) fn vnic_of(&self, at: usize, index: u8) -> Option<&Vnic> {
+    pub(in crate::daemon) fn vnic_of(&self, at: PortId, index: u8) -> Option<&Vnic> {
         let mut all = self.vnics.values();
         all.find(|v| v.at == at && v.spec.index == index)
     }
 
     /// The name of the VNIC with this endpoint on a port.
-    pub(crate) fn vnic_with_endpoint(&self, at: usize, endpoint: EndpointId) -> Option<String> {
+    pub(crate) fn vnic_with_endpoint(&self, at: PortId, endpoint: EndpointId) -> Option<String> {
         let has_it = |v: &&Vnic| v.at == at && v.endpoint.is_some_and(|e| e.id == endpoint);
         self.vnics.values().find(has_it).map(|v| v.name.clone())
     }
 
     /// The VNICs on a port.
-    pub(crate) fn vnics_on(&self, at: usize) -> Vec<DeviceId> {
+    pub(crate) fn vnics_on(&self, at: PortId) -> Vec<DeviceId> {
         let on_port = self.vnics.values().filter(|v| v.at == at);
         on_port.map(|v| v.id).collect()
     }

@@ -12,6 +12,7 @@ use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
 use crate::logging;
+use crate::port::PortId;
 use crate::run;
 
 /// How long a port that is new may take to have a usable GID. Nothing else is answered
@@ -126,7 +127,7 @@ impl Daemon {
     }
 
     /// The device that the configuration calls so, whatever its interface is called now.
-    fn configured(&mut self, key: &DeviceKey) -> Result<(DeviceId, usize, &mut Device), String> {
+    fn configured(&mut self, key: &DeviceKey) -> Result<(DeviceId, PortId, &mut Device), String> {
         self.devices
             .iter_mut()
             .find(|(_, (_, d))| d.spec.name == key.name && d.spec.netns == key.netns)
@@ -134,10 +135,9 @@ impl Daemon {
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
-    fn port_at(&self, name: &PortName) -> Result<usize, String> {
+    fn port_at(&self, name: &PortName) -> Result<PortId, String> {
         self.ports
-            .iter()
-            .position(|p| p.name == *name)
+            .named(name)
             .ok_or_else(|| format!("{name}: there is no port on it"))
     }
 
@@ -164,14 +164,9 @@ impl Daemon {
             self.forget_vnic(id);
         }
         self.management.port_closed(name);
-        self.ports.remove(at).stop();
-        for vnic in self.vnics.values_mut().filter(|v| v.at > at) {
-            vnic.at -= 1;
+        if let Some(port) = self.ports.remove(at) {
+            port.stop();
         }
-        for (port, _) in self.devices.values_mut().filter(|(port, _)| *port > at) {
-            *port -= 1;
-        }
-        self.vlans.port_closed(at);
         Ok(format!("{name}: port closed"))
     }
 

@@ -8,6 +8,7 @@ use crate::config::vnic::{Learning, SwitchConfig};
 use crate::config::{Config, DeviceKey, PortName, VnicConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::port::PortId;
 use crate::vnic::{ManagementSettings, Vnic, carried_mtu, static_switch};
 
 impl Daemon {
@@ -38,7 +39,7 @@ impl Daemon {
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
-    fn configured_vnic_id(&mut self, key: &DeviceKey) -> Result<(DeviceId, usize), String> {
+    fn configured_vnic_id(&mut self, key: &DeviceKey) -> Result<(DeviceId, PortId), String> {
         let vnic = self.configured_vnic(key)?;
         Ok((vnic.id, vnic.at))
     }
@@ -60,7 +61,7 @@ impl Daemon {
         })
     }
 
-    pub(super) fn make_vnic_of(&mut self, at: usize, vnic: &VnicConfig) -> Outcome {
+    pub(super) fn make_vnic_of(&mut self, at: PortId, vnic: &VnicConfig) -> Outcome {
         let key = vnic.key();
         let is_other =
             |v: &&Vnic| v.spec.key() == key || (v.at == at && v.spec.index == vnic.index);
@@ -157,7 +158,7 @@ impl Daemon {
         &mut self,
         name: &PortName,
         settings: &ManagementSettings,
-        at: usize,
+        at: PortId,
     ) -> Outcome {
         let port = &mut self.ports[at];
         port.management_settings = settings.clone();

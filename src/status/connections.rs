@@ -13,6 +13,7 @@ use crate::api::{
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot};
 use crate::device::Device;
+use crate::port::PortId;
 
 /// Connections in one reply: with some 700 bytes each it stays under what a client reads.
 const CONNECTIONS_MAX: usize = 20_000;
@@ -25,7 +26,7 @@ impl Daemon {
     /// The connections of all interfaces, or of one: by interface, peer, role and queue pair.
     pub(super) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
-        let ports: BTreeSet<usize> = selected.iter().map(|(_, at, _)| *at).collect();
+        let ports: BTreeSet<PortId> = selected.iter().map(|(_, at, _)| *at).collect();
         let mut snapshots = BTreeMap::new();
         for at in ports {
             let of_port = self.ports[at].snapshots(true);
@@ -50,12 +51,12 @@ impl Daemon {
     /// How many connections the interfaces in connected mode have.
     pub(super) fn connection_counts(
         &self,
-        devices: &[(DeviceId, usize, &Device)],
+        devices: &[(DeviceId, PortId, &Device)],
     ) -> BTreeMap<DeviceId, u32> {
         let connected = devices
             .iter()
             .filter(|(_, _, d)| d.mode == ipoib::Mode::Connected);
-        let ports: BTreeSet<usize> = connected.map(|(_, at, _)| *at).collect();
+        let ports: BTreeSet<PortId> = connected.map(|(_, at, _)| *at).collect();
         let mut counts = BTreeMap::new();
         for snapshot in ports
             .into_iter()
@@ -69,7 +70,7 @@ impl Daemon {
     }
 
     /// Adds the queue pairs of a port's connections to what the provider says of the port.
-    pub(super) fn add_queue_pairs(&self, at: usize, to: &mut ResourcesInfo) {
+    pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
         for device in self.ports[at]
             .snapshots(true)

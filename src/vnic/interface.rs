@@ -21,6 +21,7 @@ use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
 use crate::device::{self, DeviceError, Opened, TapSite, TapSpec};
 use crate::fdstore;
+use crate::port::PortId;
 use crate::watch::Subject;
 
 /// The largest frame that the host gives us at once, headers included: with all packets' headers it
@@ -39,7 +40,7 @@ pub struct Vnic {
     /// Its name here.
     pub id: DeviceId,
     /// Its fabric port.
-    pub at: usize,
+    pub at: PortId,
     /// What was asked for.
     pub spec: VnicConfig,
     /// Nobody asked for it but a manager.
@@ -113,7 +114,7 @@ pub struct VnicSite<'a> {
     /// Its TAP.
     pub(crate) tap: TapSite<'a>,
     /// Its fabric port, and its place among the daemon's.
-    pub port: (usize, PortAttributes),
+    pub port: (PortId, PortAttributes),
     /// The port's data threads.
     pub threads: usize,
 }

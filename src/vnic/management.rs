@@ -53,7 +53,7 @@ impl Management {
     /// The fabric's; nothing is left behind.
     pub fn open(
         id: DeviceId,
-        number: usize,
+        number: u8,
         port: &mut dyn Port,
         threads: &[Mailbox],
         settings: &ManagementSettings,
@@ -70,7 +70,7 @@ impl Management {
         let config = Config {
             guid: attributes.guid,
             incarnation: drawn(),
-            port: u8::try_from(number + 1).unwrap_or(u8::MAX),
+            port: number,
             payload_max: payload_max(attributes.ud_payload_max),
             description: description(),
             managers: settings.managers.clone(),

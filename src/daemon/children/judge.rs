@@ -37,7 +37,7 @@ impl Daemon {
     fn is_anothers(&self, link: &rtnl::Link) -> bool {
         let gid = link.alias.as_deref().and_then(Alias::parse);
         let gid = gid.and_then(|alias| alias.gid);
-        let mut ports = self.ports.iter();
+        let mut ports = self.ports.values();
         gid.is_some_and(|gid| ports.all(|port| port.port.attributes().gid != gid))
     }
 

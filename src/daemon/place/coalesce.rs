@@ -9,6 +9,7 @@ use crate::api::Moderation;
 use crate::daemon::Daemon;
 use crate::daemon::settings::MODERATION_MAX;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 
 impl Daemon {
     /// Follows what ethtool has set since.
@@ -61,7 +62,7 @@ impl Daemon {
         }
     }
 
-    fn moderate_frames(&mut self, at: usize, rx_frames: u32) {
+    fn moderate_frames(&mut self, at: PortId, rx_frames: u32) {
         let now = self.ports[at].moderation;
         self.set_moderation(
             at,

@@ -14,6 +14,7 @@ use crate::daemon::Daemon;
 use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
 use crate::device::{Alias, Device, DeviceSpec, Stray};
+use crate::port::PortId;
 
 /// What a left interface has in common with one that is asked for, the surest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -140,7 +141,7 @@ fn of_port(links: Vec<Link>, port: &str) -> impl Iterator<Item = (Link, Alias)> 
 impl Daemon {
     /// Looks for what former daemons on this port have left behind. Only at the start: later an
     /// interface of ours that is renamed or moved is followed.
-    pub(in crate::daemon) fn look_for_left(&mut self, at: usize) {
+    pub(in crate::daemon) fn look_for_left(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
         let more = self.inherited.namespaces();
         self.left = Left::look_for(&mut self.netlink, self.home, &port, more);
@@ -149,7 +150,7 @@ impl Daemon {
     /// The interface that is asked for, if it was left behind.
     pub(in crate::daemon) fn take_left(
         &mut self,
-        at: usize,
+        at: PortId,
         spec: &DeviceSpec,
         parent: Option<DeviceId>,
         wanted: Option<&Namespace>,
@@ -167,7 +168,7 @@ impl Daemon {
 
     /// A child that somebody made and that a former daemon of ours served in another namespace than
     /// its parent's is taken over there.
-    pub(in crate::daemon) fn adopt_left(&mut self, at: usize, left: Left) {
+    pub(in crate::daemon) fn adopt_left(&mut self, at: PortId, left: Left) {
         let (described, alias, link) = (left.to_string(), left.alias, left.link);
         let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
             return;
@@ -190,7 +191,7 @@ impl Daemon {
     /// found beside it.
     fn parent_of_left(
         &self,
-        at: usize,
+        at: PortId,
         name: Option<&str>,
         namespace: &Option<Namespace>,
     ) -> Option<DeviceId> {

@@ -11,6 +11,7 @@ use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::Device;
+use crate::port::PortId;
 
 /// How often an interface is looked for that moves on, or gets another name, just then.
 const TRIES: usize = 16;
@@ -87,9 +88,9 @@ impl Daemon {
     }
 
     /// The GID of a port, which is in the aliases of its interfaces in other namespaces, is another one.
-    pub(in crate::daemon) fn renew_aliases_elsewhere(&mut self, at: usize) {
+    pub(in crate::daemon) fn renew_aliases_elsewhere(&mut self, at: PortId) {
         let elsewhere =
-            |(port, device): &(usize, Device)| *port == at && device.namespace.is_some();
+            |(port, device): &(PortId, Device)| *port == at && device.namespace.is_some();
         let devices = self.devices.iter().filter(|(_, device)| elsewhere(device));
         for id in devices.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.renew_alias(id);

@@ -8,6 +8,7 @@ use crate::api::ApiError;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::Device;
+use crate::port::PortId;
 
 /// The names that `ip netns` has given at this moment, to look up many.
 #[derive(Debug, Default)]
@@ -44,7 +45,7 @@ impl Daemon {
     ///
     /// # Errors
     /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where several have that name.
-    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, usize, &Device), ApiError> {
+    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, PortId, &Device), ApiError> {
         let (place, wanted) = match name.rsplit_once('/') {
             Some((place, wanted)) => (Some(place), wanted),
             None => (None, name),
@@ -82,7 +83,7 @@ impl Daemon {
     ///
     /// # Errors
     /// As [`Daemon::named`].
-    pub(crate) fn port_of_interface(&self, name: &str) -> Result<usize, ApiError> {
+    pub(crate) fn port_of_interface(&self, name: &str) -> Result<PortId, ApiError> {
         match self.vnic_named(name) {
             Ok(vnic) => Ok(vnic.at),
             Err(_) => self.named(name).map(|(_, at, _)| at),
@@ -90,7 +91,7 @@ impl Daemon {
     }
 }
 
-fn several(name: &str, called: &[(DeviceId, usize, &Device)]) -> String {
+fn several(name: &str, called: &[(DeviceId, PortId, &Device)]) -> String {
     let names = Names::read();
     let each = called.iter().filter_map(|(_, _, device)| {
         let there = device.namespace.as_ref()?;

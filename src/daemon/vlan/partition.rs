@@ -14,6 +14,7 @@ use crate::config::QpnChoice;
 use crate::daemon::siblings::Link;
 use crate::datapath::{Command, DeviceId, Mailbox, Sibling, VlanLane, now};
 use crate::device::{self, Device};
+use crate::port::PortId;
 
 /// In what a partition is as the interface whose TAP it has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ pub(in super::super) struct Partition {
     /// The interface.
     pub(super) trunk: DeviceId,
     /// The port.
-    pub(in super::super) at: usize,
+    pub(in super::super) at: PortId,
     /// The VLAN id.
     pub(super) vid: u16,
     /// Bit 15 is set.
@@ -103,7 +104,7 @@ impl Partition {
     /// The fabric's. Nothing is left behind.
     pub(super) fn make(
         id: DeviceId,
-        at: usize,
+        at: PortId,
         trunk: &Device,
         vid: u16,
         port: &mut dyn Port,

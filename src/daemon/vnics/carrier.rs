@@ -7,11 +7,12 @@ use fabric::PortState;
 use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 use crate::vnic::{Vnic, now};
 
 impl Daemon {
     /// Gives the VNICs of a port their carrier, or takes it.
-    pub(in crate::daemon) fn set_vnic_carriers(&mut self, at: usize) {
+    pub(in crate::daemon) fn set_vnic_carriers(&mut self, at: PortId) {
         let on_port = self.vnics.values().filter(|v| v.at == at);
         let on_port = on_port.filter(|v| !self.keeps_left_carrier(v));
         let wanted = on_port.map(|v| (v.id, self.vnic_misses(v).is_none()));
@@ -66,7 +67,7 @@ impl Daemon {
     pub(in crate::daemon) fn tick_vnic_carriers(&mut self) {
         let now = now();
         let is_due = |v: &&Vnic| v.carrier_left.is_some_and(|until| until <= now);
-        let due: Vec<usize> = self.vnics.values().filter(is_due).map(|v| v.at).collect();
+        let due: Vec<PortId> = self.vnics.values().filter(is_due).map(|v| v.at).collect();
         due.into_iter().for_each(|at| self.set_vnic_carriers(at));
     }
 }

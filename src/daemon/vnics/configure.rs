@@ -13,6 +13,7 @@ use crate::api::{Happening, LinkAddress};
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand, EthernetSibling};
 use crate::device::DeviceError;
+use crate::port::PortId;
 use crate::vnic::{Vnic, carried_mtu, static_switch};
 
 impl Daemon {
@@ -64,7 +65,7 @@ impl Daemon {
     }
 
     /// Puts those on the switch of their configuration that could not be put there before.
-    pub(in crate::daemon) fn configure_missing_switches(&mut self, at: usize) {
+    pub(in crate::daemon) fn configure_missing_switches(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
         let carried = carried_mtu(port.ud_payload_max);
         let missing = self.vnics.values();
@@ -82,7 +83,7 @@ impl Daemon {
         }
     }
 
-    fn vnic_reconfigured(&mut self, at: usize, id: DeviceId) {
+    fn vnic_reconfigured(&mut self, at: PortId, id: DeviceId) {
         self.unfollow_pkeys(at);
         self.keep_vnic_mtu(id);
         self.sync_vnic_groups(id);
@@ -235,7 +236,7 @@ impl Daemon {
 }
 
 /// A switch of a port: its partition with bit 15 set, its fabric, its id.
-fn switch_of(vnic: &Vnic) -> (usize, u16, u16, u16) {
+fn switch_of(vnic: &Vnic) -> (PortId, u16, u16, u16) {
     let info = &vnic.info;
     let pkey = info.pkey.full().get();
     (vnic.at, pkey, info.fabric_id, info.vesw_id)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 use crate::vnic::{RefusedNews, Vnic, now};
 
 impl Daemon {
@@ -60,7 +61,7 @@ impl Daemon {
     }
 
     /// What has refused groups of a port may be over.
-    pub(in crate::daemon) fn hurry_vnic_groups(&mut self, at: usize) {
+    pub(in crate::daemon) fn hurry_vnic_groups(&mut self, at: PortId) {
         for vnic in self.vnics.values_mut().filter(|v| v.at == at) {
             vnic.refused.hurry();
         }
@@ -73,7 +74,7 @@ impl Daemon {
     pub(in crate::daemon) fn next_vnic_group_tick(&self) -> Option<Duration> {
         let now = now();
         let vnics = self.vnics.values().filter_map(|v| v.refused.next());
-        let management = self.ports.iter().filter_map(|p| p.management.as_ref());
+        let management = self.ports.values().filter_map(|p| p.management.as_ref());
         let all = vnics.chain(management.filter_map(|m| m.refused.next()));
         all.map(|at| Duration::from_millis(at.since(now))).min()
     }
@@ -86,7 +87,7 @@ impl Daemon {
         for id in due {
             self.sync_vnic_groups(id);
         }
-        for at in 0..self.ports.len() {
+        for at in self.ports.ids() {
             let port = &mut self.ports[at];
             if let Some(management) = &mut port.management
                 && management.refused.next().is_some_and(|at| at <= now)

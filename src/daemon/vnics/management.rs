@@ -11,12 +11,13 @@ use fabric::PKey;
 use crate::control::StreamId;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 use crate::vnic::Management;
 
 /// The endpoint and the agent.
 impl Daemon {
     /// Has a port's management be there, and know of its VNICs.
-    pub(crate) fn manage_port(&mut self, at: usize) {
+    pub(crate) fn manage_port(&mut self, at: PortId) {
         if let Err(why) = self.open_management(at) {
             log::warn!(
                 "{}: VNIC management: {why}",
@@ -26,7 +27,7 @@ impl Daemon {
         self.sync_agent(at);
     }
 
-    fn open_management(&mut self, at: usize) -> Result<(), String> {
+    fn open_management(&mut self, at: PortId) -> Result<(), String> {
         if self.ports[at].management.is_some() {
             return Ok(());
         }
@@ -37,7 +38,7 @@ impl Daemon {
         let port = &mut self.ports[at];
         let threads = port.mailboxes();
         let settings = &port.management_settings;
-        match Management::open(id, at, &mut *port.port, &threads, settings) {
+        match Management::open(id, at.number(), &mut *port.port, &threads, settings) {
             Ok(management) => {
                 port.management = Some(management);
                 Ok(())
@@ -50,7 +51,7 @@ impl Daemon {
     }
 
     /// A VNIC of a port is gone: with the last that is managed goes the management.
-    pub(in crate::daemon) fn vnic_gone(&mut self, at: usize) {
+    pub(in crate::daemon) fn vnic_gone(&mut self, at: PortId) {
         self.sync_agent(at);
         self.close_unused_management(at);
     }
@@ -61,13 +62,13 @@ impl Daemon {
         let Some(port) = self.management.remove(stream) else {
             return;
         };
-        if let Some(at) = self.ports.iter().position(|p| p.name == port) {
+        if let Some(at) = self.ports.named(&port) {
             self.close_unused_management(at);
         }
     }
 
     /// Whether somebody needs the management of a port.
-    fn is_management_used(&self, at: usize) -> bool {
+    fn is_management_used(&self, at: PortId) -> bool {
         let mut all = self.vnics.values();
         let port = &self.ports[at];
         port.management_settings.vnic_create
@@ -76,14 +77,14 @@ impl Daemon {
     }
 
     /// Opens the management of a port that could not be opened before.
-    pub(in crate::daemon) fn open_missing_management(&mut self, at: usize) {
+    pub(in crate::daemon) fn open_missing_management(&mut self, at: PortId) {
         if self.ports[at].management.is_none() && self.is_management_used(at) {
             self.manage_port(at);
         }
     }
 
     /// Ends the management of a port that nobody uses.
-    pub(crate) fn close_unused_management(&mut self, at: usize) {
+    pub(crate) fn close_unused_management(&mut self, at: PortId) {
         let is_used = self.is_management_used(at);
         let port = &mut self.ports[at];
         if !is_used && let Some(management) = port.management.take() {
@@ -94,7 +95,7 @@ impl Daemon {
     }
 
     /// The P_Keys that VNICs and their management need on a port.
-    pub(in crate::daemon) fn vnic_pkeys(&self, at: usize) -> impl Iterator<Item = PKey> {
+    pub(in crate::daemon) fn vnic_pkeys(&self, at: PortId) -> impl Iterator<Item = PKey> {
         let on_switches = self.vnics.values();
         let on_switches = on_switches.filter(move |v| v.at == at && v.is_on_switch());
         let management = self.ports[at].management.as_ref();

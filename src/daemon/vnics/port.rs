@@ -5,11 +5,12 @@ use fabric::{EndpointId, PortEvent, PortState};
 use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand};
+use crate::port::PortId;
 use crate::vnic::{Management, Vnic, carried_mtu, mtu_of};
 
 impl Daemon {
     /// A port has news.
-    pub(in crate::daemon) fn vnic_port_event(&mut self, at: usize, event: &PortEvent) {
+    pub(in crate::daemon) fn vnic_port_event(&mut self, at: PortId, event: &PortEvent) {
         self.hurry_vnic_groups(at);
         match event {
             PortEvent::Active => {
@@ -62,7 +63,7 @@ impl Daemon {
         ))
     }
 
-    fn waits_for_manager(&self, at: usize) -> String {
+    fn waits_for_manager(&self, at: PortId) -> String {
         let waits = "it waits for an Ethernet Manager to say on which switch it is";
         let management = self.ports[at].management.as_ref();
         match management.and_then(Management::misses_group) {
@@ -84,7 +85,7 @@ impl Daemon {
     }
 
     /// The port's GID is another one, or the queue pairs of these endpoints are.
-    fn vnics_moved(&mut self, at: usize, changed: Option<&[EndpointId]>) {
+    fn vnics_moved(&mut self, at: PortId, changed: Option<&[EndpointId]>) {
         let port = &self.ports[at];
         let gid = port.port.attributes().gid;
         for vnic in self.vnics.values_mut().filter(|v| v.at == at) {
@@ -103,7 +104,7 @@ impl Daemon {
     }
 
     /// The port's packets are of another size.
-    fn vnic_payload_changed(&mut self, at: usize, payload: u32) {
+    fn vnic_payload_changed(&mut self, at: PortId, payload: u32) {
         for id in self.vnics_on(at) {
             let Some(vnic) = self.vnics.get_mut(&id) else {
                 continue;
@@ -135,7 +136,7 @@ impl Daemon {
     }
 
     /// The entries of these endpoints in a port's P_Key table are others now.
-    pub(in crate::daemon) fn vnic_pkeys_changed(&mut self, at: usize, changed: &[EndpointId]) {
+    pub(in crate::daemon) fn vnic_pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         let port = &self.ports[at];
         let mut concerned = Vec::new();
         for vnic in self.vnics.values_mut().filter(|v| v.at == at) {

@@ -13,6 +13,7 @@ use crate::api::{
 };
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
+use crate::port::PortId;
 use crate::status::worker_stats;
 use crate::vnic::{Counted, Vnic};
 
@@ -90,7 +91,7 @@ impl Daemon {
     /// The counters of a port's VNICs.
     pub(in crate::daemon) fn vnic_counters_on(
         &self,
-        at: usize,
+        at: PortId,
     ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
         let snapshots = self.ports[at].snapshots(false);
         let on_port = self.vnics.values().filter(|v| v.at == at);
@@ -107,7 +108,7 @@ impl Daemon {
         let names = Names::read();
         let stats = selected.into_iter().map(|v| {
             let port = self.ports[v.at].port.attributes().name;
-            let snapshots = &snapshots[v.at].1;
+            let snapshots = &snapshots[&v.at];
             let (counters, tap) = counted(v, snapshots);
             let named = counters.named();
             let (driver, own) = named.split_at(DRIVER_COUNTERS);

@@ -7,6 +7,7 @@ use vnic::mad::Mad;
 use crate::api::{ApiError, ManageRequest, Reply, SendManagementRequest};
 use crate::control::StreamId;
 use crate::daemon::Daemon;
+use crate::port::PortId;
 
 impl Daemon {
     /// A client wants to manage over a port.
@@ -59,12 +60,12 @@ impl Daemon {
     }
 
     /// The port that is named, or the only one.
-    fn port_to_manage(&self, name: Option<&str>) -> Result<usize, ApiError> {
-        match (name, self.ports.len()) {
+    fn port_to_manage(&self, name: Option<&str>) -> Result<PortId, ApiError> {
+        match (name, self.ports.only()) {
             (Some(name), _) => self.port_called(name),
-            (None, 1) => Ok(0),
-            (None, _) => {
-                let names = self.ports.iter().map(|p| p.port.attributes().name);
+            (None, Some(only)) => Ok(only),
+            (None, None) => {
+                let names = self.ports.values().map(|p| p.port.attributes().name);
                 let names = names.collect::<Vec<_>>().join(", ");
                 Err(ApiError::BadArgument {
                     message: format!("which port? ibtapd has {names}; name one"),

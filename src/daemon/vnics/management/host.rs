@@ -12,6 +12,7 @@ use vnic::table::MacTable;
 use crate::config::VnicConfig;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 use crate::vnic::{RecentCounters, Vnic, lid_of_another, now};
 
 pub(super) fn new_port(vnic: &Vnic) -> NewPort {
@@ -25,7 +26,7 @@ pub(super) fn new_port(vnic: &Vnic) -> NewPort {
 /// A port's VNICs, as its agent has them.
 pub(super) struct PortHost<'d> {
     pub daemon: &'d mut Daemon,
-    pub at: usize,
+    pub at: PortId,
 }
 
 impl PortHost<'_> {

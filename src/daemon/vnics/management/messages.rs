@@ -11,6 +11,7 @@ use super::host::PortHost;
 use crate::api::{Hex, ManagementDatagram};
 use crate::daemon::Daemon;
 use crate::datapath::Datagram;
+use crate::port::{PortId, PortRuntime};
 use crate::vnic::{Management, Touched, now};
 
 /// Messages of a port to itself that are handled at once: what comes of them waits for the next turn.
@@ -20,8 +21,8 @@ impl Daemon {
     /// A datagram came to an endpoint of management.
     pub(in crate::daemon) fn management_received(&mut self, datagram: &Datagram) {
         let is_its = |m: &Management| m.id == datagram.at;
-        let mut ports = self.ports.iter();
-        let Some(at) = ports.position(|p| p.management.as_ref().is_some_and(is_its)) else {
+        let has_it = |p: &PortRuntime| p.management.as_ref().is_some_and(is_its);
+        let Some(at) = self.ports.find(has_it) else {
             return;
         };
         let port = &mut self.ports[at];
@@ -40,7 +41,7 @@ impl Daemon {
     }
 
     /// A whole message came, from the fabric or from this port itself.
-    fn management_message(&mut self, at: usize, from: Address, mad: Vec<u8>) {
+    fn management_message(&mut self, at: PortId, from: Address, mad: Vec<u8>) {
         let is_request = Mad::parse(&mad).is_ok_and(|mad| mad.header.is_request());
         let agent = self.ports[at].management.as_mut();
         if let Some(mut agent) = agent.and_then(|m| m.agent.take()) {
@@ -71,7 +72,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn send_mad(&mut self, at: usize, to: Destination, mad: Vec<u8>) {
+    pub(super) fn send_mad(&mut self, at: PortId, to: Destination, mad: Vec<u8>) {
         let port = &mut self.ports[at];
         let own = port.port.attributes().gid;
         if let Some(management) = &mut port.management {
@@ -82,7 +83,7 @@ impl Daemon {
     }
 
     /// Sends what a port's agent has to say, and hears what the port has said to itself.
-    pub(super) fn tend_management(&mut self, at: usize) {
+    pub(super) fn tend_management(&mut self, at: PortId) {
         for _ in 0..LOOPBACK_AT_ONCE {
             // An agent that is at work hears, and is heard, afterwards.
             let management = self.ports[at].management.as_mut();
@@ -104,7 +105,7 @@ impl Daemon {
         self.tell_agent_events(at);
     }
 
-    fn tell_agent_events(&mut self, at: usize) {
+    fn tell_agent_events(&mut self, at: PortId) {
         let port = &mut self.ports[at];
         let name = port.port.attributes().name;
         let agent = port.management.as_mut().and_then(|m| m.agent.as_mut());
@@ -122,7 +123,7 @@ impl Daemon {
     /// How long until [`Daemon::tick_management`] has something to do.
     pub(in crate::daemon) fn next_management_tick(&self) -> Option<Duration> {
         let now = now();
-        let all = self.ports.iter().filter_map(|p| p.management.as_ref());
+        let all = self.ports.values().filter_map(|p| p.management.as_ref());
         let due = all.filter_map(|m| match m.loopback.is_empty() {
             true => m.agent.as_ref().and_then(Agent::next_deadline),
             false => Some(now),
@@ -132,7 +133,7 @@ impl Daemon {
 
     /// Lets time pass for management.
     pub(in crate::daemon) fn tick_management(&mut self) {
-        for at in 0..self.ports.len() {
+        for at in self.ports.ids() {
             self.tend_management(at);
         }
     }

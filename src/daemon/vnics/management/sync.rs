@@ -7,6 +7,7 @@ use crate::api::FabricAddress;
 use crate::config::vnic::VPORTS_MAX;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 use crate::vnic::{Management, Vnic, now};
 
 // So that the agent has room for all.
@@ -14,7 +15,7 @@ const _: () = assert!(VPORTS_MAX <= vnic::mad::NODE_PORTS_MAX);
 
 impl Daemon {
     /// Tells a port's agent what its VNICs are like now. What it knows already is no news to it.
-    pub(in crate::daemon) fn sync_agent(&mut self, at: usize) {
+    pub(in crate::daemon) fn sync_agent(&mut self, at: PortId) {
         let now = now();
         let port = &mut self.ports[at];
         let Some(management) = &mut port.management else {
@@ -72,14 +73,14 @@ impl Daemon {
     }
 
     /// A port has news.
-    pub(in crate::daemon) fn management_port_event(&mut self, at: usize, _: &PortEvent) {
+    pub(in crate::daemon) fn management_port_event(&mut self, at: PortId, _: &PortEvent) {
         self.sync_agent(at);
     }
 
     /// The entries of these endpoints in a port's P_Key table are others now.
     pub(in crate::daemon) fn management_pkeys_changed(
         &mut self,
-        at: usize,
+        at: PortId,
         changed: &[EndpointId],
     ) {
         let management = self.ports[at].management.as_ref();
