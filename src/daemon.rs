@@ -25,6 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use control::config::{ManagementSettings, PortName, VnicConfig};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::{FabricError, PortState, ProviderConfig};
 use netdev::netns::{Namespace, NamespaceId};
@@ -32,14 +33,13 @@ use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use self::vnics::Vnics;
-use crate::config::{PortName, VnicConfig};
 use crate::datapath::{DeviceId, Report, Snapshot};
 use crate::device::{Device, DeviceError, DeviceSpec};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
-use crate::vnic::{Clients, ManagementSettings, Vnic};
+use crate::vnic::{Clients, Vnic};
 use crate::watch::Watchers;
 use children::Strangers;
 pub use place::Place;

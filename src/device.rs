@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use control::config::QpnChoice;
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{HardwareAddress, Mode};
@@ -15,7 +16,6 @@ use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 
 use crate::behind::Behind;
-use crate::config::QpnChoice;
 use crate::daemon::{Place, visit};
 use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
 use crate::fdstore;
@@ -137,7 +137,7 @@ pub struct Device {
     pub place: Place,
     /// The same for as long as that namespace lives; `None`: the daemon's own.
     pub namespace: Option<NamespaceId>,
-    /// What that is called, for those who watch; as [`crate::api::Event::netns`].
+    /// What that is called, for those who watch; as [`control::api::Event::netns`].
     pub netns: Option<String>,
     /// What was asked for.
     pub spec: DeviceSpec,
@@ -444,7 +444,7 @@ impl Device {
 
     /// The mode as the administrator knows it, the last word of the alias.
     pub fn mode_word(&self) -> String {
-        crate::api::Mode::from(self.mode).to_string()
+        control::api::Mode::from(self.mode).to_string()
     }
 
     /// Its address on a port with this GID, in the mode that it has now.
@@ -662,8 +662,8 @@ mod tests {
 
     #[test]
     fn equal_names_in_other_namespaces_are_other_interfaces() {
-        use crate::config::{DeviceConfig, PortName};
         use crate::run::device_spec;
+        use control::config::{DeviceConfig, PortName};
         let mut config = DeviceConfig::new("ib0", PortName::Underlay("eth0".into()));
         let at_home = device_spec(&config).identity();
         config.netns = Some("blue".into());

@@ -149,7 +149,7 @@ pub fn remove(label: &str) {
 }
 
 /// The name to store a device's queues under. An interface name is a valid one but for `:`, which
-/// no device of ours has ([`crate::config::values::parse_interface`]); devices in other network
+/// no device of ours has ([`control::config::values::parse_interface`]); devices in other network
 /// namespaces may have equal names.
 pub fn label(spec: &TapSpec) -> String {
     let name = &spec.name;

@@ -1,9 +1,10 @@
-//! The daemon `ibtapd`: see [`ibtap::args`] for its command line.
+//! The daemon `ibtapd`: see [`control::config::args`] for its command line.
 
 use std::env;
 use std::process::ExitCode;
 
-use ibtap::args::{Action, Args, EXIT_OK, EXIT_USAGE, parse_from};
+use control::config::args::{Action, Args};
+use control::exit::{EXIT_OK, EXIT_USAGE, parse_from};
 
 fn main() -> ExitCode {
     let args: Args = match parse_from(env::args_os()) {

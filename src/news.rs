@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
+use control::api::{ApiError, Happening, LinkAddress, PingRequest, Request, Selection};
+use control::{StreamId, Streamed};
 use ipoib::{Ended, Event, Role};
 
-use crate::api::{ApiError, Happening, LinkAddress, PingRequest, Request, Selection};
-use crate::control::{StreamId, Streamed};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::pinger::{Answered, Link, Names, Plan};

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use control::api::{ApiError, EchoAnswer, EchoTimeout, PingReply, PingSummary, Reply};
+use control::{StreamId, Streamed};
 use fabric::{Gid, Qpn};
 use ipoib::{EchoRequest, HardwareAddress};
 
-use crate::api::{ApiError, EchoAnswer, EchoTimeout, PingReply, PingSummary, Reply};
-use crate::control::{StreamId, Streamed};
 use crate::datapath::DeviceId;
 pub use plan::{Link, Plan};
 

@@ -5,7 +5,7 @@ mod runtime;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
-use crate::config::PortName;
+use control::config::PortName;
 pub use runtime::{PortRuntime, PortSettings};
 
 /// Names a port of this daemon; never reused while the daemon runs.

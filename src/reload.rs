@@ -5,41 +5,12 @@ mod apply;
 mod plan;
 mod vnics;
 
-use std::path::PathBuf;
+use control::api::{ApiError, Happening, Reloaded};
+use control::config::{Config, DeviceKey, Source};
 
-use crate::api::{ApiError, Happening, LogLevel, Reloaded};
-use crate::config::{Config, ConfigError, DeviceKey};
 use crate::daemon::Daemon;
 use crate::watch::Subject;
 use plan::Plan;
-
-/// Where a configuration comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// The file.
-    pub file: PathBuf,
-    /// `--socket`, which goes before what the file says.
-    pub socket: Option<PathBuf>,
-    /// `--log-level`, likewise.
-    pub log_level: Option<LogLevel>,
-}
-
-impl Source {
-    /// Reads and checks the file.
-    ///
-    /// # Errors
-    /// As [`Config::from_file`].
-    pub fn read(&self) -> Result<Config, ConfigError> {
-        let mut config = Config::from_file(&self.file)?;
-        if let Some(socket) = &self.socket {
-            config.socket.clone_from(socket);
-        }
-        if let Some(level) = self.log_level {
-            config.log_level = level;
-        }
-        Ok(config)
-    }
-}
 
 /// The configuration that is in force, which is that of the file but for what was refused.
 #[derive(Clone, Debug)]

@@ -6,29 +6,24 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::soft::{self, SoftConfig};
-use fabric::verbs::{self, VerbsConfig};
+use control::ControlServer;
+use control::config::conversions::{SCOPE, gid_choice, link_mtu, rdma_port};
+use control::config::{self, Config, DeviceConfig, PortConfig, PortName, Source, VnicConfig};
+use control::exit::{EXIT_OK, EXIT_REFUSED};
+use control::logging;
+use fabric::soft::SoftConfig;
+use fabric::verbs::VerbsConfig;
 use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::args::{EXIT_OK, EXIT_REFUSED};
-use crate::config::{
-    self, Config, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName, VnicConfig,
-};
-use crate::control::ControlServer;
 use crate::daemon::{Daemon, DaemonError, PortSpec};
 use crate::device::DeviceSpec;
-use crate::logging;
 use crate::port::PortSettings;
-use crate::reload::{Running, Source};
+use crate::reload::Running;
 use crate::starting;
 
 /// How long to wait at the start for a port to have a usable GID.
 const GID_WAIT: Duration = Duration::from_secs(10);
-
-/// The scope nibble of the broadcast group: link-local, as the kernel has it
-/// (`ipoib_main.c ipv4_bcast_addr`).
-pub const SCOPE: u8 = 2;
 
 /// Runs until SIGTERM or SIGINT; gives the exit status. With a source, SIGHUP has it read again.
 pub fn run(config: Config, source: Option<Source>) -> u8 {
@@ -90,7 +85,7 @@ enum Failure {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
-    Control(#[from] crate::control::BindError),
+    Control(#[from] control::BindError),
 }
 
 /// A stream that becomes readable with each of the signals.
@@ -218,42 +213,5 @@ pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
         up: device.up,
         dhcp: device.dhcp.into(),
         reflect: device.reflect,
-    }
-}
-
-/// The choice of a GID in the software fabric's words.
-pub fn gid_choice(gid: GidChoice) -> soft::GidChoice {
-    match gid {
-        // No address has an index, as `PortConfig::check` has said.
-        GidChoice::Auto | GidChoice::Index(_) => soft::GidChoice::Auto,
-        GidChoice::Ipv4 => soft::GidChoice::Ipv4,
-        GidChoice::Address(address) => soft::GidChoice::Address(address),
-    }
-}
-
-/// The settings of a port of an RDMA device in the fabric's words.
-pub fn rdma_port(device: &str, number: u8, port: &PortConfig) -> VerbsConfig {
-    VerbsConfig {
-        gid: match port.gid {
-            GidChoice::Auto => verbs::GidChoice::Auto,
-            GidChoice::Ipv4 => verbs::GidChoice::Ipv4,
-            GidChoice::Address(address) => verbs::GidChoice::Address(address),
-            GidChoice::Index(index) => verbs::GidChoice::Index(index),
-        },
-        link_mtu: match port.link_mtu {
-            LinkMtu::Bytes(bytes) => Some(bytes),
-            LinkMtu::Auto | LinkMtu::Exact => None,
-        },
-        lids: port.lids.clone(),
-        ..VerbsConfig::new(device, number)
-    }
-}
-
-/// The link MTU in the software fabric's words.
-pub fn link_mtu(mtu: LinkMtu) -> soft::LinkMtu {
-    match mtu {
-        LinkMtu::Auto => soft::LinkMtu::Auto,
-        LinkMtu::Exact => soft::LinkMtu::Exact,
-        LinkMtu::Bytes(bytes) => soft::LinkMtu::Bytes(bytes),
     }
 }

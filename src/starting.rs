@@ -6,10 +6,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
+use control::api::{ApiError, Reply, Request};
+use control::{ControlServer, Handler, StreamId, Streamed};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::api::{ApiError, Reply, Request};
-use crate::control::{ControlServer, Handler, StreamId, Streamed};
 use crate::status;
 
 /// Starts the daemon, and answers the control socket on a thread of its own until that is done.
@@ -83,7 +83,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::control::{ClientError, ControlClient};
+    use control::{ClientError, ControlClient};
 
     #[test]
     fn who_asks_while_it_starts_is_told_so() {

@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process;
 
-use ipoib::NeighbourInfo;
-
-use crate::api::{
+use control::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LinkInfo, LogLevel,
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
-use crate::control::{Handler, StreamId, Streamed};
+use control::logging;
+use control::{Handler, StreamId, Streamed};
+use ipoib::NeighbourInfo;
+
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::device::Device;
-use crate::logging;
 use crate::port::PortId;
 
 impl Handler for Daemon {
@@ -214,7 +214,7 @@ impl Daemon {
     }
 
     fn neighbours(&self, name: &str) -> Result<Reply, ApiError> {
-        let mut all: BTreeMap<[u8; 6], crate::api::NeighbourInfo> = BTreeMap::new();
+        let mut all: BTreeMap<[u8; 6], control::api::NeighbourInfo> = BTreeMap::new();
         for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
             let info = neighbour(&n);
             match all.get_mut(&n.mac) {
@@ -230,7 +230,7 @@ impl Daemon {
     }
 
     fn guests(&self, name: &str) -> Result<Reply, ApiError> {
-        let mut all: BTreeMap<IpAddr, crate::api::GuestInfo> = BTreeMap::new();
+        let mut all: BTreeMap<IpAddr, control::api::GuestInfo> = BTreeMap::new();
         for g in self.tables(name)?.into_iter().flat_map(|t| t.guests) {
             let info = guest(&g);
             let known = all.entry(g.ip).or_insert_with(|| info.clone());
@@ -353,8 +353,8 @@ pub(crate) fn worker_stats(port: &str, snapshots: &[Snapshot]) -> Vec<WorkerStat
     stats.collect()
 }
 
-fn neighbour(n: &NeighbourInfo) -> crate::api::NeighbourInfo {
-    crate::api::NeighbourInfo {
+fn neighbour(n: &NeighbourInfo) -> control::api::NeighbourInfo {
+    control::api::NeighbourInfo {
         mac: LinkAddress(n.mac),
         address: LinkAddress(n.address.0),
         gid: n.address.gid(),
@@ -370,8 +370,8 @@ fn neighbour(n: &NeighbourInfo) -> crate::api::NeighbourInfo {
     }
 }
 
-fn guest(g: &ipoib::GuestInfo) -> crate::api::GuestInfo {
-    crate::api::GuestInfo {
+fn guest(g: &ipoib::GuestInfo) -> control::api::GuestInfo {
+    control::api::GuestInfo {
         ip: g.ip,
         mac: LinkAddress(g.mac),
         state: if g.weak {
@@ -384,7 +384,7 @@ fn guest(g: &ipoib::GuestInfo) -> crate::api::GuestInfo {
 }
 
 /// Joins what two data threads know of one neighbour.
-fn merge(known: &mut crate::api::NeighbourInfo, other: crate::api::NeighbourInfo) {
+fn merge(known: &mut control::api::NeighbourInfo, other: control::api::NeighbourInfo) {
     known.idle_ms = known.idle_ms.min(other.idle_ms);
     if other.state == NeighbourState::Confirmed {
         known.state = NeighbourState::Confirmed;

@@ -26,18 +26,7 @@ pub use switch::{default_lid, lid_of_another, static_switch};
 pub use tally::{Counted, Tally};
 pub use touched::Touched;
 
-use fabric::Gid;
-
 /// The time as the data threads have it.
 pub fn now() -> vnic::Time {
     vnic::Time(crate::datapath::now().0)
-}
-
-/// Who may manage the VNICs of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ManagementSettings {
-    /// Ports whose Ethernet Managers may; empty: any.
-    pub managers: Vec<Gid>,
-    /// A manager may make VNICs that nobody has named.
-    pub vnic_create: bool,
 }

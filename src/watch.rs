@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::process;
 use std::time::SystemTime;
 
-use crate::api::{Event, Happening, Reply};
-use crate::control::{StreamId, Streamed};
-use crate::logging::Utc;
+use control::api::{Event, Happening, Reply};
+use control::logging::Utc;
+use control::{StreamId, Streamed};
 
 /// Events that wait for one client.
 const QUEUE_MAX: usize = 1024;

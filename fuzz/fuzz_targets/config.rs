@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use ibtap::config::Config;
+use control::config::Config;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
-use ibtap::api::{ApiError, Reply, Request};
-use ibtap::control::{ControlServer, Handler, StreamId, Streamed};
+use control::api::{ApiError, Reply, Request};
+use control::{ControlServer, Handler, StreamId, Streamed};
 use libfuzzer_sys::fuzz_target;
 
 /// Does as it is told and says nothing; counts streams.

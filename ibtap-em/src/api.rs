@@ -3,8 +3,8 @@
 //!
 //! The description in varlink's interface definition language is `org.ibtap.EthernetManager.varlink`.
 
+use control::api::{Counters, MacAddress};
 use fabric::{Gid, PKey, Qpn};
-use ibtap::api::{Counters, MacAddress};
 use serde::{Deserialize, Serialize};
 use vnic::Lid;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use ibtap::api::{LogLevel, MacAddress};
+use control::api::{LogLevel, MacAddress};
 
 /// Where the manager's control socket is unless the user or the configuration says otherwise.
 pub const DEFAULT_EM_SOCKET: &str = "/run/ibtap/ibtap-em.sock";

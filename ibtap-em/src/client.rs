@@ -4,8 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ibtap::args::{EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
-use ibtap::control::{ClientError, ControlClient};
+use control::exit::{EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
+use control::{ClientError, ControlClient};
 use serde::Serialize;
 
 use crate::api::INTERFACE;

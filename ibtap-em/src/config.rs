@@ -7,8 +7,8 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use control::api::LogLevel;
 use fabric::{Gid, PKey};
-use ibtap::api::LogLevel;
 use vnic::attribute::ServiceClasses;
 use vnic::{Lid, Mac};
 
@@ -62,7 +62,7 @@ impl Default for ManagerConfig {
             grace: 300_000,
             state_dir: "/var/lib/ibtap-em".into(),
             socket: crate::args::DEFAULT_EM_SOCKET.into(),
-            ibtapd_socket: ibtap::args::DEFAULT_SOCKET.into(),
+            ibtapd_socket: control::DEFAULT_SOCKET.into(),
             port: None,
             managers: Vec::new(),
             log_level: LogLevel::default(),

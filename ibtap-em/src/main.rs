@@ -9,7 +9,7 @@ use ibtap_em::args::{Cli, Command};
 use ibtap_em::{run, show};
 
 fn main() -> ExitCode {
-    let status = match ibtap::args::parse_from::<Cli>(std::env::args_os()) {
+    let status = match control::exit::parse_from::<Cli>(std::env::args_os()) {
         Ok(cli) => match &cli.command {
             Command::Run(args) => run::run(&cli, args),
             _ => show::run(&cli),

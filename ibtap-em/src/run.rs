@@ -6,9 +6,9 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
-use ibtap::control::{BindError, ControlServer};
-use ibtap::logging;
+use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
+use control::logging;
+use control::{BindError, ControlServer};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ibtap::control::{Answered, Body, Failure, Identity, MethodCall, Program, StreamId};
+use control::{Answered, Body, Failure, Identity, MethodCall, Program, StreamId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

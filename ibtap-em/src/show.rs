@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ibtap::args::{EXIT_OK, EXIT_REFUSED};
+use control::exit::{EXIT_OK, EXIT_REFUSED};
 use serde::Serialize;
 
 use crate::api::{DrainRequest, ExplainRequest, PortSelection, Role, VeswSelection};

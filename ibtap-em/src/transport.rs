@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ibtap::api::{Hex, ManageReply, ManageRequest, ManagementPort, SendManagementRequest};
-use ibtap::control::{ClientError, ControlClient, Next, Posts, Replies};
+use control::api::{Hex, ManageReply, ManageRequest, ManagementPort, SendManagementRequest};
+use control::{ClientError, ControlClient, Next, Posts, Replies};
 use vnic::Time;
 
 use crate::seam::{Destination, Endpoint, Outgoing};

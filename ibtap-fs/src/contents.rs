@@ -1,8 +1,8 @@
 //! What is read from the files: the kernel's formats (`ipoib_main.c`, `ipoib_vlan.c`,
 //! `net/core/net-sysfs.c`).
 
+use control::api::{HardwareAddress, InterfaceInfo, LinkAddress};
 use fabric::{Gid, Qpn};
-use ibtap::api::{HardwareAddress, InterfaceInfo, LinkAddress};
 
 use crate::tree::Attribute;
 

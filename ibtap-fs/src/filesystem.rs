@@ -11,8 +11,8 @@ use std::ffi::{OsStr, OsString};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use control::api::InterfaceInfo;
 use fuser::{FileAttr, FileType, INodeNo};
-use ibtap::api::InterfaceInfo;
 use rustix::io::Errno;
 
 use crate::caller::may_administer;

@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
+use control::api::InterfaceInfo;
 use fabric::Qpn;
-use ibtap::api::InterfaceInfo;
 
 /// What an interface keeps for life.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

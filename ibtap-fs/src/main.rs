@@ -26,8 +26,9 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
+use control::config::args::FsArgs;
+use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use fuser::{Config, Session, SessionACL};
-use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE, FsArgs};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -39,7 +40,7 @@ use requests::Requests;
 const THREADS: usize = 4;
 
 fn main() -> ExitCode {
-    let status = match ibtap::args::parse_from::<FsArgs>(std::env::args_os()) {
+    let status = match control::exit::parse_from::<FsArgs>(std::env::args_os()) {
         Ok(args) => match run(args) {
             Ok(()) => EXIT_OK,
             Err(failure) => {

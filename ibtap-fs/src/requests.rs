@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ibtap::api::{ChildAddRequest, ChildDelRequest, InterfaceInfo, Mode};
-use ibtap::control::{ClientError, ControlClient};
-use ibtap::debugfs;
+use control::api::{ChildAddRequest, ChildDelRequest, InterfaceInfo, Mode};
+use control::debugfs_dumps;
+use control::{ClientError, ControlClient};
 use rustix::io::Errno;
 
 use crate::contents;
@@ -119,13 +119,13 @@ impl Requests {
             Node::Dump(Dump::Groups) => {
                 let groups = self.ask(|mut daemon| daemon.groups(&name));
                 groups
-                    .map(|groups| debugfs::groups(&groups))
+                    .map(|groups| debugfs_dumps::groups(&groups))
                     .map_err(|error| errno(&error))
             }
             Node::Dump(Dump::Paths) => {
                 let paths = self.ask(|mut daemon| daemon.paths(&name));
                 paths
-                    .map(|paths| debugfs::paths(&paths))
+                    .map(|paths| debugfs_dumps::paths(&paths))
                     .map_err(|error| errno(&error))
             }
             Node::Directory | Node::Statistics => Err(Errno::ISDIR),

@@ -1,7 +1,7 @@
 //! Interfaces for tests.
 
+use control::api::{DhcpMode, InterfaceInfo, LinkAddress, LinkLayer, Mode, PortState};
 use fabric::{Gid, PKey, QKey, Qpn};
-use ibtap::api::{DhcpMode, InterfaceInfo, LinkAddress, LinkLayer, Mode, PortState};
 
 /// A parent in the default partition, in the daemon's network namespace.
 pub fn interface(name: &str, qpn: u32) -> InterfaceInfo {

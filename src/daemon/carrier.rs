@@ -1,10 +1,10 @@
 //! Whether an interface can be used: its carrier, and what setting it up and down means (kernel
 //! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_open` and `ipoib_stop`).
 
+use control::api::Happening;
 use fabric::{PortAttributes, PortState};
 
 use super::Daemon;
-use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
 use crate::port::PortId;

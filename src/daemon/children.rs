@@ -6,15 +6,15 @@ mod judge;
 mod make;
 
 pub(super) use adopt::Strangers;
+use control::api::{
+    ApiError, ChildAddRequest, ChildDelRequest, ChildInfo, Happening, Reply, Selection,
+};
 pub(super) use judge::Verdict;
 
 use fabric::PKey;
 use rustix::io::Errno;
 
 use super::{Daemon, Names};
-use crate::api::{
-    ApiError, ChildAddRequest, ChildDelRequest, ChildInfo, Happening, Reply, Selection,
-};
 use crate::datapath::DeviceId;
 use crate::device::Device;
 use crate::port::PortId;

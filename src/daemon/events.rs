@@ -1,10 +1,10 @@
 //! What rtnetlink and the ports announce, and who acts on it.
 
+use control::api::Happening;
 use fabric::{EndpointId, PortEvent};
 use rtnl::{Event, Notice};
 
 use super::{Daemon, Place};
-use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::port::PortId;
 use crate::watch::Subject;

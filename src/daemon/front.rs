@@ -277,5 +277,5 @@ fn describe(stacking: &Stacking) -> String {
 }
 
 fn mac_text(mac: [u8; 6]) -> String {
-    crate::api::LinkAddress(mac).to_string()
+    control::api::LinkAddress(mac).to_string()
 }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use control::api::Happening;
 use log::Level;
 use netdev::membership;
 
 use super::{Daemon, Place};
-use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::watch::Subject;
 

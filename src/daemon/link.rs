@@ -3,10 +3,10 @@
 
 use std::io;
 
+use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 
 use super::{Daemon, Place};
-use crate::api::{Happening, LinkAddress};
 use crate::datapath::{Command, DeviceId};
 
 impl Daemon {

@@ -1,10 +1,10 @@
 //! Changing how an interface's packets travel while it runs (kernel
 //! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_set_mode`). Carrier and groups stay as they are.
 
+use control::api::{ApiError, Happening, ModeRequest, Reply};
 use ipoib::Mode;
 
 use super::Daemon;
-use crate::api::{ApiError, Happening, ModeRequest, Reply};
 use crate::datapath::{Command, DeviceId};
 use crate::device::DeviceSpec;
 

@@ -1,10 +1,10 @@
 //! Keeping an interface's MTU within what its mode and its link carry.
 
+use control::api::Happening;
 use ipoib::Mode;
 
 use super::Daemon;
 use super::place::unreachable;
-use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::ENCAPSULATION;
 use crate::port::PortId;

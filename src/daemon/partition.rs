@@ -1,11 +1,11 @@
 //! The P_Key tables of ports, and what follows them (kernel drivers/infiniband/ulp/ipoib/ipoib_ib.c,
 //! `__ipoib_ib_dev_flush`, heavy).
 
+use control::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
 use fabric::pkeys::keep_places;
 use fabric::{EndpointId, PKey};
 
 use super::Daemon;
-use crate::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
 use crate::datapath::{Command, DeviceId};
 use crate::port::PortId;
 use crate::watch::Subject;

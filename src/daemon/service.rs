@@ -1,7 +1,8 @@
 //! Ports and devices come into service, and go out of it.
 
+use control::api::Happening;
+
 use super::{Daemon, DaemonError, Names, PortSpec};
-use crate::api::Happening;
 use crate::datapath::{Command, DeviceId};
 use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray, TapSite};
 use crate::fdstore;

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
+use control::api::{ApiError, Moderation, ModerationRequest, MtuRequest, Reply, UmcastRequest};
 use rustix::io::Errno;
 
 use super::Daemon;
-use crate::api::{ApiError, Moderation, ModerationRequest, MtuRequest, Reply, UmcastRequest};
 use crate::datapath::Command;
 use crate::port::PortId;
 

@@ -9,13 +9,13 @@ mod partition;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use control::api::ChildInfo;
 use fabric::{FabricError, Gid, PKey};
 use ipoib::{Event, Time};
 use log::Level;
 use netdev::vlan::{TYPE, VID_MAX};
 
 use super::{Daemon, Names, Place};
-use crate::api::ChildInfo;
 use crate::datapath::{Command, DeviceId, now};
 use crate::port::PortId;
 

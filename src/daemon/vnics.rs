@@ -12,11 +12,11 @@ mod show;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use control::api::{ApiError, Happening};
+use control::config::VnicConfig;
 use fabric::EndpointId;
 
 use super::{Daemon, DaemonError, Names, Place, visit};
-use crate::api::{ApiError, Happening};
-use crate::config::VnicConfig;
 use crate::datapath::DeviceId;
 use crate::device::{DeviceError, TapSite};
 use crate::fdstore;

@@ -75,7 +75,7 @@ pub enum Command {
     /// How long to look for the next packet before sleeping.
     SetBusyPoll(Duration),
     /// Completion moderation of this thread's part of the port.
-    SetModeration(crate::api::Moderation),
+    SetModeration(control::api::Moderation),
     /// Whether somebody wants to hear about neighbours, of any device.
     Watch(bool),
     /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.

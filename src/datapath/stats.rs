@@ -108,7 +108,7 @@ pub struct WorkerSnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::InterfaceStats;
+    use control::api::InterfaceStats;
 
     /// The names stand in two places, since one is the data path's and the other the API's.
     #[test]

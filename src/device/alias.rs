@@ -14,7 +14,7 @@ use std::fmt;
 
 use fabric::{Gid, PKey};
 
-use crate::api::Mode;
+use control::api::Mode;
 
 /// How an alias begins that a daemon wrote: another one is the administrator's, and stays.
 const PREFIX: &str = "ibtap: ";

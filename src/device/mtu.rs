@@ -117,8 +117,8 @@ impl MtuLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DeviceConfig, PortName};
     use crate::run::device_spec;
+    use control::config::{DeviceConfig, PortName};
 
     const LIMITS: MtuLimits = MtuLimits {
         datagram: 4092,

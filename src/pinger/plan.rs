@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use control::api::{ApiError, PING_INTERVAL_MS, PING_SIZE, PingRequest};
 use fabric::Gid;
 use ipoib::EchoTarget;
 
 use super::Names;
-use crate::api::{ApiError, PING_INTERVAL_MS, PING_SIZE, PingRequest};
 use crate::datapath::DeviceId;
 
 /// The shortest request in bytes: its header.

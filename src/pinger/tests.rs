@@ -1,5 +1,6 @@
+use control::api::PingRequest;
+
 use super::*;
-use crate::api::PingRequest;
 use ipoib::EchoTarget;
 
 const STREAM: StreamId = StreamId(1);

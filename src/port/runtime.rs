@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use control::api::Moderation;
+use control::config::{ManagementSettings, PortName};
 use crossbeam_channel::{Sender, unbounded};
 use fabric::Port;
 
-use crate::api::Moderation;
-use crate::config::PortName;
 use crate::datapath::{
     Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
     ThreadHandle, mailbox,
 };
-use crate::vnic::{Management, ManagementSettings};
+use crate::vnic::Management;
 
 /// How long the control thread waits for a data thread's answer.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use control::api::{Mode, PkeysRequest};
+use control::config::{
+    BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig,
+};
+use control::logging;
 use fabric::PKey;
 
 use super::plan::Step;
-use crate::api::{Mode, PkeysRequest};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId};
 use crate::device::Device;
-use crate::logging;
 use crate::port::PortId;
 use crate::run;
 

@@ -4,11 +4,12 @@ mod vnics;
 
 use std::net::IpAddr;
 
+use control::api::{DhcpMode, LogLevel, Mode};
+use control::config::{
+    BusyPoll, Config, DeviceConfig, DeviceKey, ManagementSettings, PortConfig, PortName, VnicConfig,
+};
 use fabric::PKey;
 
-use crate::api::{DhcpMode, LogLevel, Mode};
-use crate::config::{BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig};
-use crate::vnic::ManagementSettings;
 pub use vnics::VnicChange;
 
 /// One change. Devices are named as in the configuration, ports by what they are on.

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use control::config::vnic::{Learning, SwitchConfig};
+use control::config::{Config, DeviceKey, ManagementSettings, PortName, VnicConfig};
+
 use super::apply::Outcome;
 use super::plan::VnicChange;
-use crate::config::vnic::{Learning, SwitchConfig};
-use crate::config::{Config, DeviceKey, PortName, VnicConfig};
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId, EthernetCommand};
 use crate::port::PortId;
-use crate::vnic::{ManagementSettings, Vnic, carried_mtu, static_switch};
+use crate::vnic::{Vnic, carried_mtu, static_switch};
 
 impl Daemon {
     /// Makes one change, and notes it in the configuration that is in force.

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::process;
 
+use control::api::{
+    ApiError, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo, Selection,
+};
 use fabric::{ConnectionId, Gid, Instant, Qpn};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::api::{
-    ApiError, ConnectionInfo, ConnectionRole, QueuePairInfo, Reply, ResourcesInfo, Selection,
-};
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, Snapshot};
 use crate::device::Device;
@@ -200,7 +200,7 @@ mod tests {
     use fabric::{EndpointId, PKey};
 
     use super::*;
-    use crate::control::REPLY_MAX;
+    use control::REPLY_MAX;
 
     fn established(peer: Gid) -> fabric::ConnectionInfo {
         fabric::ConnectionInfo {

@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::api::{ApiError, ManageReply, ManagementDatagram, ManagementPort, Reply};
-use crate::config::PortName;
-use crate::control::{StreamId, Streamed};
+use control::api::{ApiError, ManageReply, ManagementDatagram, ManagementPort, Reply};
+use control::config::PortName;
+use control::{StreamId, Streamed};
 
 /// Datagrams that wait for one client: the pages of some MAC tables.
 const QUEUE_MAX: usize = 4096;
@@ -108,7 +108,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Hex, PortState};
+    use control::api::{Hex, PortState};
     use fabric::{PKey, Qpn};
 
     const A: StreamId = StreamId(1);

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use control::config::VnicConfig;
 use fabric::port::UdEndpoint;
 use fabric::{Gid, PortAttributes, QKey, Qpn};
 use netdev::netns::NamespaceId;
@@ -16,7 +17,6 @@ use vnic::{Lid, Mac, Time};
 
 use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
 use super::{Alias, Ration, Refused, Tally, now};
-use crate::config::VnicConfig;
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
 use crate::device::{self, DeviceError, Opened, TapSite, TapSpec};
@@ -55,7 +55,7 @@ pub struct Vnic {
     pub place: Place,
     /// The same for as long as that namespace lives; `None`: the daemon's own.
     pub namespace: Option<NamespaceId>,
-    /// What that is called, for those who watch; as [`crate::api::Event::netns`].
+    /// What that is called, for those who watch; as [`control::api::Event::netns`].
     pub netns: Option<String>,
     /// The TAP.
     pub tap: Tap,

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use control::api::{Counters, ManagementPort};
+use control::config::ManagementSettings;
 use fabric::port::UdEndpoint;
 use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn, UdInit};
 use vnic::agent::{Agent, Config, Destination};
@@ -10,8 +12,7 @@ use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::refused::News;
-use super::{ManagementSettings, RecentCounters, Refused, drawn, now};
-use crate::api::{Counters, ManagementPort};
+use super::{RecentCounters, Refused, drawn, now};
 use crate::datapath::{Command, DeviceId, Mailbox};
 
 /// The partition in which management travels.

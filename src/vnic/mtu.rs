@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
+use control::config::VnicConfig;
+use control::config::vnic::ETH_MTU_MIN;
 use vnic::packet::eth_mtu;
 
 use super::Vnic;
-use crate::config::VnicConfig;
-use crate::config::vnic::ETH_MTU_MIN;
 use crate::device::DeviceError;
 
 /// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
@@ -59,8 +59,8 @@ pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::PortName;
-    use crate::config::vnic::SwitchConfig;
+    use control::config::PortName;
+    use control::config::vnic::SwitchConfig;
 
     fn spec(mtu: Option<u32>, managed: bool) -> VnicConfig {
         let mut spec = VnicConfig::new("vnic0", PortName::Underlay("eth0".into()), 0);

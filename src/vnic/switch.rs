@@ -5,7 +5,7 @@ use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::{Directory, NodeAddress};
 use vnic::{Lid, generated_mac};
 
-use crate::config::vnic::SwitchConfig;
+use control::config::vnic::SwitchConfig;
 
 /// Unicast LIDs.
 const UNICAST: u64 = 0xef_ffff;
@@ -85,7 +85,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::vnic::VnicPeer;
+    use control::config::vnic::VnicPeer;
 
     #[test]
     fn lids_are_unicast_lasting_and_rarely_alike() {

@@ -5,9 +5,9 @@ mod vnics;
 
 use std::time::Duration;
 
-use ibtap::api::{LogLevel, Mode, VersionInfo};
-use ibtap::args::{EXIT_OK, EXIT_REFUSED};
-use ibtap::control::ControlClient;
+use control::ControlClient;
+use control::api::{LogLevel, Mode, VersionInfo};
+use control::exit::{EXIT_OK, EXIT_REFUSED};
 use serde::Serialize;
 
 use crate::cli::{Cli, Command};
@@ -122,7 +122,7 @@ enum Program {
 /// Tells its own version even if no daemon answers.
 fn version(
     format: Format,
-    connect: impl Fn() -> Result<ControlClient, ibtap::control::ClientError>,
+    connect: impl Fn() -> Result<ControlClient, control::ClientError>,
 ) -> Result<(), Failure> {
     let mut programs = vec![Program::Tool {
         product: "ibtap",

@@ -6,8 +6,8 @@ mod vnic;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use ibtap::api::{LogLevel, Mode, PING_SIZE};
-use ibtap::args::DEFAULT_SOCKET;
+use control::DEFAULT_SOCKET;
+use control::api::{LogLevel, Mode, PING_SIZE};
 use tools::decode::DecodeArgs;
 
 pub use self::vnic::{VnicArgs, VnicVerb};

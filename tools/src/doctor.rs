@@ -25,11 +25,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use ibtap::api::{InterfaceInfo, VnicInfo};
-use ibtap::args::{EXIT_OK, EXIT_REFUSED};
-use ibtap::config::{Config, PortName, values::parse_interface};
-use ibtap::control::ClientError;
-use ibtap::run::SCOPE;
+use control::ClientError;
+use control::api::{InterfaceInfo, VnicInfo};
+use control::config::conversions::SCOPE;
+use control::config::{Config, PortName, values::parse_interface};
+use control::exit::{EXIT_OK, EXIT_REFUSED};
 use netdev::netns::Namespace;
 use rtnl::Requests;
 
@@ -153,7 +153,8 @@ impl Site<'_> {
                     Err(error) => findings.push(unreadable(&error)),
                 },
                 PortName::Rdma { device, port } => {
-                    let config = ibtap::run::rdma_port(device, *port, &target.port);
+                    let config =
+                        control::config::conversions::rdma_port(device, *port, &target.port);
                     let facts = rdma::gather(&config, &mut self.requests);
                     findings.extend(rdma::judge(&facts, &config, self.locking));
                 }
@@ -365,7 +366,7 @@ fn wall(
     facts: &underlay::Facts,
     copies: bool,
 ) -> Option<firewall::Site> {
-    let choice = ibtap::run::gid_choice(target.port.gid);
+    let choice = control::config::conversions::gid_choice(target.port.gid);
     let mtu = fabric::soft::LinkMtu::Exact;
     let usable = fabric::soft::evaluate(name, &facts.seen, choice, mtu, None).ok()?;
     let address = usable.address;

@@ -3,9 +3,9 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use ibtap::api::{EchoAnswer, PingReply, PingRequest, PingSummary};
-use ibtap::args::{EXIT_OK, EXIT_USAGE};
-use ibtap::control::{ControlClient, Next};
+use control::api::{EchoAnswer, PingReply, PingRequest, PingSummary};
+use control::exit::{EXIT_OK, EXIT_USAGE};
+use control::{ControlClient, Next};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cli::PingArgs;
@@ -134,7 +134,7 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
-    use ibtap::api::EchoTimeout;
+    use control::api::EchoTimeout;
 
     use super::*;
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use clap::{Command, CommandFactory};
 use clap_complete::aot::{Bash, Fish, Generator, Zsh, generate_to};
 use clap_mangen::Man;
-use ibtap::args::{Args, FsArgs};
+use control::config::args::{Args, FsArgs};
 use ibtap_em::args::Cli as EmCli;
 use tools::peer::cli::Cli as PeerCli;
 

@@ -17,12 +17,12 @@ mod text;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use ibtap::args::EXIT_OK;
+use control::exit::EXIT_OK;
 use output::{Failure, Format};
 use tools::decode;
 
 fn main() -> ExitCode {
-    let status = match ibtap::args::parse_from(std::env::args_os()) {
+    let status = match control::exit::parse_from(std::env::args_os()) {
         Ok(cli) => match run(cli) {
             Ok(status) => status,
             Err(failure) => failure.report(),

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use ibtap::args::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
-use ibtap::control::ClientError;
+use control::ClientError;
+use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_UNREACHABLE, EXIT_USAGE};
 use serde::Serialize;
 
 use crate::cli::Cli;

@@ -5,16 +5,16 @@ mod connections;
 mod follow;
 mod vnics;
 
-use ibtap::api::{
+use control::api::{
     Counters, GuestInfo, InterfaceInfo, InterfaceStats, LinkInfo, NeighbourInfo, Reloaded,
     ResourcesInfo,
 };
 
 pub use children::{children, moderation, pkeys};
 pub use connections::connections;
+use control::aligned_text::{columns, labelled};
+pub use control::debugfs_dumps::{groups, paths};
 pub use follow::{event, ping_reply, ping_summary};
-pub use ibtap::debugfs::{groups, paths};
-use ibtap::table::{columns, labelled};
 pub use vnics::{show_vnic, vnic_macs, vnic_members, vnic_stats, vnics};
 
 /// `ibtap show`: the block of an IPoIB interface, labelled as `ibstat` labels.

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use control::api::LogLevel;
 use fabric::{Gid, PKey};
-use ibtap::api::LogLevel;
 use serde::Deserialize;
 use toml::Spanned;
 use vnic::Lid;

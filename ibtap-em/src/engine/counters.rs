@@ -11,7 +11,7 @@ use super::request::CounterKind;
 use crate::api::{CountersInfo, PortSelection};
 use crate::config::{Pattern, PortKey};
 use crate::seam::Inquiry;
-use ibtap::api::Counters;
+use control::api::Counters;
 
 /// Inquiries that may be open.
 const INQUIRIES_MAX: usize = 64;

@@ -6,7 +6,7 @@ use log::Level;
 use vnic::Time;
 use vnic::attribute::ConfigState;
 
-use ibtap::api::LinkAddress;
+use control::api::LinkAddress;
 
 use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};

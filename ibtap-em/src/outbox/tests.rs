@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use ibtap::api::PortState;
+use control::api::PortState;
 
 use super::*;
 use crate::runtime::tests::{Fake, attached, candidate};

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use ibtap::table::{columns, labelled};
+use control::aligned_text::{columns, labelled};
 
 use crate::api::{
     CountersInfo, Drained, Explanation, MacInfo, OtherManager, PortInfo, StatusInfo, VeswInfo,

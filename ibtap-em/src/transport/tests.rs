@@ -1,9 +1,9 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use control::api::{ApiError, ManagementDatagram, PortState, Reply, Request};
+use control::{ControlServer, Handler, StreamId, Streamed};
 use fabric::{PKey, Qpn};
-use ibtap::api::{ApiError, ManagementDatagram, PortState, Reply, Request};
-use ibtap::control::{ControlServer, Handler, StreamId, Streamed};
 use tempfile::TempDir;
 
 use super::*;

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
-use fabric::PKey;
-use ibtap::api::{
+use control::api::{
     ApiError, ChildAddRequest, ChildDelRequest, GroupInfo, InterfaceInfo, InterfaceStats, PathInfo,
     Reply, Request,
 };
-use ibtap::control::{ControlServer, Handler, StreamId, Streamed};
+use control::{ControlServer, Handler, StreamId, Streamed};
+use fabric::PKey;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::samples::child;

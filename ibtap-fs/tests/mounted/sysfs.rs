@@ -169,7 +169,7 @@ fn directories_follow_the_interfaces() {
     let stranger = child("ib0.8001", 0x77, "ib0", 0x8002);
     fake.interfaces().push(stranger);
     assert_eq!(fs.read("ib0.8001/pkey"), "0x8002\n");
-    fake.interfaces()[1].mode = ibtap::api::Mode::Connected;
+    fake.interfaces()[1].mode = control::api::Mode::Connected;
     let mut text = String::new();
     mode.read_to_string(&mut text).unwrap();
     assert_eq!(text, "connected\n");

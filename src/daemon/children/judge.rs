@@ -1,11 +1,11 @@
 //! Which TAPs become children: what their aliases and names say.
 
+use control::config::values::in_childs_name;
 use fabric::PKey;
 use ipoib::Mode;
 
 use super::super::{Daemon, Place};
 use super::make::child_spec;
-use crate::config::values::in_childs_name;
 use crate::datapath::DeviceId;
 use crate::device::{Alias, DeviceSpec};
 
@@ -152,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_name_that_a_child_gets_is_understood(parent in "[a-z0-9-]{1,15}", key: u16) {
-            let name = crate::config::values::child_name(&parent, PKey::new(key));
+            let name = control::config::values::child_name(&parent, PKey::new(key));
             let cut = &parent[..parent.len().min(10)];
             prop_assert_eq!(split_name(&name), Some((cut, PKey::new(key).full())));
         }

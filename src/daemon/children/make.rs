@@ -1,13 +1,13 @@
 //! Making a child because somebody asks for it.
 
+use control::api::{ApiError, ChildAddRequest};
+use control::config::{QpnChoice, values};
 use fabric::PKey;
 use netdev::tap::{TapError, is_held};
 use rustix::io::Errno;
 
 use super::super::{Daemon, DaemonError, visit};
 use super::{errno, not_16_bits};
-use crate::api::{ApiError, ChildAddRequest};
-use crate::config::{QpnChoice, values};
 use crate::datapath::DeviceId;
 use crate::device::{Device, DeviceError, DeviceSpec};
 

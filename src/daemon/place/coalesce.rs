@@ -1,11 +1,11 @@
 //! What `ethtool -C` sets on an interface, in whichever network namespace it is: the kernel tells of
 //! it by ethtool's netlink family alone.
 
+use control::api::Moderation;
 use netdev::ethtool;
 use rtnl::EthtoolEvent;
 
 use super::Place;
-use crate::api::Moderation;
 use crate::daemon::Daemon;
 use crate::daemon::settings::MODERATION_MAX;
 use crate::datapath::DeviceId;

@@ -2,12 +2,12 @@
 
 use std::io;
 
+use control::api::Happening;
 use netdev::netns::NamespaceId;
 use netdev::tap::{Tap, is_gone};
 use rtnl::{Link, Requests};
 
 use super::{Names, Place, visit};
-use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::Device;

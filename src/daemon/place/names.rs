@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use control::api::ApiError;
 use netdev::netns::{self, NamespaceId};
 
-use crate::api::ApiError;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::device::Device;

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use control::config::QpnChoice;
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
 use crate::behind::Behind;
-use crate::config::QpnChoice;
 use crate::daemon::siblings::Link;
 use crate::datapath::{Command, DeviceId, Mailbox, Sibling, VlanLane, now};
 use crate::device::{self, Device};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use control::api::Happening;
 use fabric::PortState;
 
-use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::port::PortId;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use control::api::{Happening, LinkAddress};
 use fabric::{PKey, UdInit};
 use vnic::Mac;
 use vnic::attribute::VeswPortInfo;
 use vnic::directory::Directory;
 use vnic::table::MacTable;
 
-use crate::api::{Happening, LinkAddress};
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand, EthernetSibling};
 use crate::device::DeviceError;

@@ -47,7 +47,7 @@ impl Daemon {
                     log::warn!(
                         "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used \
                          twice?{}",
-                        crate::api::LinkAddress(mac),
+                        control::api::LinkAddress(mac),
                         place_words(kept),
                         place_words(other),
                         untold_words(untold)

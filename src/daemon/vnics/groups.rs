@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::api::Happening;
+use control::api::Happening;
+
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::port::PortId;

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 
+use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 use netdev::membership;
 use rtnl::Stacking;
 use vnic::Mac;
 
-use crate::api::{Happening, LinkAddress};
 use crate::daemon::place::{Found, locate};
 use crate::daemon::{Daemon, Names, Place};
 use crate::datapath::{DeviceId, EthernetCommand};

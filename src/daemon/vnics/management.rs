@@ -6,9 +6,9 @@ mod host;
 mod messages;
 mod sync;
 
+use control::StreamId;
 use fabric::PKey;
 
-use crate::control::StreamId;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::port::PortId;

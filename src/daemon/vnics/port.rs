@@ -1,8 +1,8 @@
 //! What happens to ports, and what it means for their VNICs.
 
+use control::api::Happening;
 use fabric::{EndpointId, PortEvent, PortState};
 
-use crate::api::Happening;
 use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetCommand};
 use crate::port::PortId;
@@ -53,7 +53,7 @@ impl Daemon {
                 vnic.info.pkey, port.name
             ));
         }
-        let state = crate::api::VnicState::from(vnic.info.config_state);
+        let state = control::api::VnicState::from(vnic.info.config_state);
         if !vnic.is_to_forward() {
             return Some(format!("its Ethernet Manager has it in the state {state}"));
         }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::process;
 
+use control::api::{
+    ApiError, Counters, InterfaceKind, LinkAddress, MacSource, Reply, Selection, VnicInfo, VnicMac,
+    VnicMember, VnicStats,
+};
 use vnic::counters::DRIVER_COUNTERS;
 use vnic::port::Place as MacPlace;
 use vnic::{Lid, Mac};
 
-use crate::api::{
-    ApiError, Counters, InterfaceKind, LinkAddress, MacSource, Reply, Selection, VnicInfo, VnicMac,
-    VnicMember, VnicStats,
-};
 use crate::daemon::{Daemon, Names};
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
 use crate::port::PortId;

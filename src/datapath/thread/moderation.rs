@@ -7,11 +7,11 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use control::api::Moderation;
 use ipoib::Time;
 use rustix::event::epoll::{EventData, EventFlags};
 
 use super::{At, DEPTH, DataThread, WAKE, lane_interest};
-use crate::api::Moderation;
 
 /// Looks at the fabric in one go, before others get their turn.
 const LOOKS: usize = 16;

@@ -1,8 +1,9 @@
 //! What is to be done about VNICs.
 
+use control::config::vnic::{Learning, SwitchConfig};
+use control::config::{Config, DeviceKey, VnicConfig};
+
 use super::{Plan, Step};
-use crate::config::vnic::{Learning, SwitchConfig};
-use crate::config::{Config, DeviceKey, VnicConfig};
 
 /// A change of a VNIC that stays.
 #[derive(Clone, Debug, PartialEq, Eq)]

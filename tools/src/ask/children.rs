@@ -1,7 +1,7 @@
 //! Asking about children, partitions and moderation.
 
-use ibtap::api::{ChildAddRequest, ChildDelRequest, Moderation, ModerationRequest, PkeysRequest};
-use ibtap::control::ControlClient;
+use control::ControlClient;
+use control::api::{ChildAddRequest, ChildDelRequest, Moderation, ModerationRequest, PkeysRequest};
 use serde::Serialize;
 
 use crate::cli::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};

@@ -1,7 +1,7 @@
 //! Asking about VNICs, alone and beside the IPoIB interfaces.
 
-use ibtap::api::{InterfaceInfo, InterfaceStats, VnicInfo, VnicStats};
-use ibtap::control::{ClientError, ControlClient};
+use control::api::{InterfaceInfo, InterfaceStats, VnicInfo, VnicStats};
+use control::{ClientError, ControlClient};
 use serde::Serialize;
 
 use crate::cli::{VnicArgs, VnicVerb};

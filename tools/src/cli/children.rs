@@ -3,9 +3,9 @@
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
+use control::api::Mode;
+use control::config::values::{parse_interface, parse_mtu, parse_netns, parse_pkey, parse_queues};
 use fabric::PKey;
-use ibtap::api::Mode;
-use ibtap::config::values::{parse_interface, parse_mtu, parse_netns, parse_pkey, parse_queues};
 
 /// Interfaces of other partitions beside an interface
 ///

@@ -8,11 +8,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-use ibtap::api::{
+use control::api::{
     InterfaceInfo, InterfaceStats, NeighbourInfo, PkeyTable, PkeysRequest, PortState, VersionInfo,
     VnicInfo,
 };
-use ibtap::control::{ClientError, ControlClient};
+use control::{ClientError, ControlClient};
 use rustix::net::sockopt::socket_peercred;
 
 use super::finding::{Finding, Level};

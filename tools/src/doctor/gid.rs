@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
+use control::api::{InterfaceInfo, NeighbourInfo};
+use control::config::GidChoice;
 use fabric::soft::Seen;
-use ibtap::api::{InterfaceInfo, NeighbourInfo};
-use ibtap::config::GidChoice;
 use rtnl::Address;
 
 use super::finding::{Finding, Level};

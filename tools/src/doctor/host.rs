@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ibtap::api::InterfaceInfo;
+use control::api::InterfaceInfo;
 use rtnl::{Address, Link, Requests};
 
 use super::finding::{Finding, Level};

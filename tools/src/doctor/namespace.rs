@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use ibtap::api::InterfaceInfo;
+use control::api::InterfaceInfo;
 
 use super::finding::{Finding, Level};
 

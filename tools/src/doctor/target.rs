@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use control::api::{InterfaceInfo, VnicInfo};
+use control::config::args::{Action, Args};
+use control::config::{Config, GidChoice, PortConfig, PortName};
 use fabric::Gid;
-use ibtap::api::{InterfaceInfo, VnicInfo};
-use ibtap::args::{Action, Args};
-use ibtap::config::{Config, GidChoice, PortConfig, PortName};
 use rtnl::Link;
 
 /// A port to check.

@@ -1,12 +1,12 @@
 //! Verdicts on facts about an underlay and about the host's side.
 
+use control::config::{GidChoice, LinkMtu};
 use fabric::soft::{Seen, evaluate};
-use ibtap::config::{GidChoice, LinkMtu};
 use rtnl::{Address, Bridge, Link, OperState, Scope};
 
 use super::finding::{Finding, Level};
 use super::{gid, host, target, underlay};
-use ibtap::config::PortConfig;
+use control::config::PortConfig;
 
 fn link(name: &str) -> Link {
     Link {
@@ -227,7 +227,7 @@ fn every_reason_for_no_gid_has_its_way_out() {
             "{found:?}"
         );
         // The daemon is of the same opinion.
-        let choice = ibtap::run::gid_choice(choice);
+        let choice = control::config::conversions::gid_choice(choice);
         let mtu = fabric::soft::LinkMtu::Auto;
         assert!(evaluate("eth0", &seen, choice, mtu, None).is_err());
     };

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use control::config::GidChoice;
 use fabric::IbMtu;
-use ibtap::config::GidChoice;
 
 /// What `--help` ends with.
 pub const EXIT_STATUS: &str = "\

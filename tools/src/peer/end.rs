@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use control::config::conversions::gid_choice;
 use fabric::cm::{DatagramService, NoService};
 use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort, SoftWorker};
@@ -14,7 +15,6 @@ use fabric::{
     EndpointId, Gid, PKey, Port, Posted, QKey, Qpn, Sent, Train, TrainTicket, UdDestination,
     UdInit, Worker,
 };
-use ibtap::run::gid_choice;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 

@@ -6,11 +6,11 @@
 
 use std::process::ExitCode;
 
-use ibtap::args::EXIT_REFUSED;
+use control::exit::EXIT_REFUSED;
 use tools::peer;
 
 fn main() -> ExitCode {
-    let cli = match ibtap::args::parse_from(std::env::args_os()) {
+    let cli = match control::exit::parse_from(std::env::args_os()) {
         Ok(cli) => cli,
         Err(status) => return ExitCode::from(status),
     };

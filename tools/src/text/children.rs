@@ -1,9 +1,9 @@
 //! Children, P_Key tables and moderation.
 
+use control::api::{ChildInfo, Moderation, PkeyTable};
 use fabric::PKey;
-use ibtap::api::{ChildInfo, Moderation, PkeyTable};
 
-use ibtap::table::columns;
+use control::aligned_text::columns;
 
 /// `ibtap child list`: a table.
 pub fn children(children: &[ChildInfo]) -> String {

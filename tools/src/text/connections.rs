@@ -1,9 +1,9 @@
 //! `ibtap conn`: connections as netstat lists sockets.
 
-use ibtap::api::ConnectionInfo;
+use control::api::ConnectionInfo;
 
 use super::{qualified, seconds};
-use ibtap::table::columns;
+use control::aligned_text::columns;
 
 const HEADING: [&str; 19] = [
     "IF", "ROLE", "STATE", "QPN", "GID", "PEER-QPN", "PEER-GID", "P_KEY", "MTU", "AGE", "IDLE",

@@ -1,6 +1,6 @@
 //! Events and echoes, a line each.
 
-use ibtap::api::{EchoAnswer, Event, PingReply, PingSummary};
+use control::api::{EchoAnswer, Event, PingReply, PingSummary};
 
 use super::qualified;
 

@@ -1,11 +1,11 @@
 use super::*;
-use fabric::{Gid, PKey, QKey, Qpn};
-use ibtap::api::{
+use control::api::{
     ChildInfo, CompletionQueueInfo, ConnectionInfo, ConnectionRole, DhcpMode, EchoAnswer,
     EchoTimeout, Event, Happening, HardwareAddress, LinkAddress, LinkInfo, LinkLayer, MemberInfo,
     Mode, Moderation, NeighbourState, PingReply, PingSummary, PkeyTable, PortState, QueuePairInfo,
     WorkerStats,
 };
+use fabric::{Gid, PKey, QKey, Qpn};
 
 const PEER: &str = "00:00:00:12:fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:02";
 

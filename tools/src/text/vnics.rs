@@ -1,9 +1,9 @@
 //! VNICs.
 
-use ibtap::api::{VnicInfo, VnicMac, VnicMember, VnicState, VnicStats};
+use control::api::{VnicInfo, VnicMac, VnicMember, VnicState, VnicStats};
 
 use super::{counters, qualified, seconds};
-use ibtap::table::{columns, labelled};
+use control::aligned_text::{columns, labelled};
 
 /// `ibtap show`: the block of a VNIC, labelled as those of the IPoIB interfaces.
 pub fn show_vnic(vnic: &VnicInfo) -> String {
@@ -169,7 +169,7 @@ pub fn vnic_members(members: &[VnicMember]) -> String {
 
 #[cfg(test)]
 pub mod tests {
-    use ibtap::api::{FabricAddress, InterfaceKind, LinkLayer, MacSource, PortState};
+    use control::api::{FabricAddress, InterfaceKind, LinkLayer, MacSource, PortState};
 
     use super::*;
 

@@ -71,7 +71,7 @@ fn groups_are_shown_with_who_listens() {
     let explain = |mac: Mac| {
         let request = ExplainRequest {
             vesw: "one".into(),
-            dst: ibtap::api::LinkAddress(mac),
+            dst: control::api::LinkAddress(mac),
             vid: None,
             pcp: 0,
         };

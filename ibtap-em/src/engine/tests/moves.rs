@@ -201,7 +201,7 @@ fn a_frame_is_explained_as_agents_decide() {
             .engine
             .explain(&ExplainRequest {
                 vesw: "one".into(),
-                dst: ibtap::api::LinkAddress(mac),
+                dst: control::api::LinkAddress(mac),
                 vid,
                 pcp,
             })

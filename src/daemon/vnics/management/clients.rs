@@ -1,11 +1,11 @@
 //! Managers that are clients of the control socket.
 
+use control::StreamId;
+use control::api::{ApiError, ManageRequest, Reply, SendManagementRequest};
 use vnic::agent::Destination;
 use vnic::directory::NodeAddress;
 use vnic::mad::Mad;
 
-use crate::api::{ApiError, ManageRequest, Reply, SendManagementRequest};
-use crate::control::StreamId;
 use crate::daemon::Daemon;
 use crate::port::PortId;
 

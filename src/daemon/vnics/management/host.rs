@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use control::config::VnicConfig;
 use vnic::Mac;
 use vnic::agent::{Host, NewPort};
 use vnic::attribute::VeswPortInfo;
@@ -9,7 +10,6 @@ use vnic::counters::Counters;
 use vnic::directory::Directory;
 use vnic::table::MacTable;
 
-use crate::config::VnicConfig;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::port::PortId;
@@ -121,7 +121,7 @@ impl Host for PortHost<'_> {
             return Err(format!("{name}: {why}"));
         }
         if was != (info.vesw_id, info.encap_slid, info.config_state) {
-            let state = crate::api::VnicState::from(info.config_state);
+            let state = control::api::VnicState::from(info.config_state);
             let (vesw, lid) = (info.vesw_id, info.encap_slid);
             log::info!("{name}: its Ethernet Manager says: switch {vesw}, LID {lid}, {state}");
         }

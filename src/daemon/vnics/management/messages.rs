@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use control::api::{Hex, ManagementDatagram};
 use vnic::agent::{Agent, Destination};
 use vnic::carriage::Address;
 use vnic::directory::NodeAddress;
 use vnic::mad::Mad;
 
 use super::host::PortHost;
-use crate::api::{Hex, ManagementDatagram};
 use crate::daemon::Daemon;
 use crate::datapath::Datagram;
 use crate::port::{PortId, PortRuntime};

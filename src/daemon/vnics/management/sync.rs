@@ -1,10 +1,10 @@
 //! What a port's agent knows of the VNICs, and what it says of them.
 
+use control::api::FabricAddress;
+use control::config::vnic::VPORTS_MAX;
 use fabric::{EndpointId, PortEvent};
 
 use super::host::new_port;
-use crate::api::FabricAddress;
-use crate::config::vnic::VPORTS_MAX;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
 use crate::port::PortId;
@@ -90,7 +90,7 @@ impl Daemon {
     }
 
     /// The counters of the agent that a VNIC has.
-    pub(in crate::daemon) fn management_counters(&self, vnic: &Vnic) -> crate::api::Counters {
+    pub(in crate::daemon) fn management_counters(&self, vnic: &Vnic) -> control::api::Counters {
         let management = self.ports[vnic.at].management.as_ref();
         let its = management.filter(|_| vnic.spec.switch.is_none());
         its.map(Management::counters).unwrap_or_default()

@@ -1,6 +1,6 @@
 //! Counters that tell why packets are lost.
 
-use ibtap::api::InterfaceStats;
+use control::api::InterfaceStats;
 
 use crate::doctor::finding::{Finding, Level};
 
@@ -233,7 +233,7 @@ fn total(stats: &InterfaceStats, name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use ibtap::api::{Counters, WorkerStats};
+    use control::api::{Counters, WorkerStats};
 
     use super::*;
 

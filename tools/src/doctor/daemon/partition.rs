@@ -1,7 +1,7 @@
 //! An interface's partition: whether its port is in it, and as what.
 
+use control::api::{InterfaceInfo, PkeyTable};
 use fabric::PKey;
-use ibtap::api::{InterfaceInfo, PkeyTable};
 
 use crate::doctor::finding::{Finding, Level};
 

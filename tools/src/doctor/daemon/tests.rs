@@ -1,7 +1,7 @@
 use std::io;
 
+use control::api::{LinkAddress, LinkLayer, LogLevel, Mode};
 use fabric::{Gid, PKey, QKey, Qpn};
-use ibtap::api::{LinkAddress, LinkLayer, LogLevel, Mode};
 
 use super::*;
 
@@ -34,7 +34,7 @@ pub fn interface() -> InterfaceInfo {
         link_mtu: 4096,
         queues: 2,
         persist: false,
-        dhcp: ibtap::api::DhcpMode::default(),
+        dhcp: control::api::DhcpMode::default(),
         reflect: false,
         umcast: false,
         vlan_pkey: false,
@@ -138,7 +138,7 @@ fn a_table_that_fills_up() {
 
 #[test]
 fn another_queue_pair_with_our_gid_is_a_duplicate() {
-    use ibtap::api::NeighbourState;
+    use control::api::NeighbourState;
 
     let ours = interface();
     let neighbour = |gid, qpn| NeighbourInfo {

@@ -10,8 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ibtap::api::{PingReply, PingRequest};
-use ibtap::control::{ControlClient, Next};
+use control::api::{PingReply, PingRequest};
+use control::{ControlClient, Next};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{
     set_ipv6_multicast_hops, set_ipv6_multicast_if, set_ipv6_multicast_loop,

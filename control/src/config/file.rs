@@ -13,8 +13,8 @@ use toml::Spanned;
 use self::vnic::{Unicast, Vnic};
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
 use super::{Config, DeviceConfig, PortConfig, PortFault, PortName, VnicConfig};
+use crate::DEFAULT_SOCKET;
 use crate::api::{DhcpMode, LogLevel, Mode};
-use crate::args::DEFAULT_SOCKET;
 use children::Child;
 use scalar::{Connections, Mtu, Name, Netns, Peer, Queues, RdmaName, Value};
 

@@ -1,6 +1,8 @@
 //! What the daemon is to do: fabric ports and devices. Made from a TOML file ([`Config::from_file`])
-//! or from the command line ([`crate::args::Args::action`]).
+//! or from the command line ([`args::Args::action`]).
 
+pub mod args;
+pub mod conversions;
 mod file;
 mod port;
 pub mod values;
@@ -14,7 +16,7 @@ use fabric::{PKey, QKey};
 
 pub use self::vnic::VnicConfig;
 use crate::api::{DhcpMode, LogLevel, Mode};
-pub use port::{PortConfig, PortFault, PortName};
+pub use port::{ManagementSettings, PortConfig, PortFault, PortName};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two interfaces share a
@@ -71,8 +73,36 @@ impl Config {
     }
 }
 
+/// Where a configuration comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The file.
+    pub file: PathBuf,
+    /// `--socket`, which goes before what the file says.
+    pub socket: Option<PathBuf>,
+    /// `--log-level`, likewise.
+    pub log_level: Option<LogLevel>,
+}
+
+impl Source {
+    /// Reads and checks the file.
+    ///
+    /// # Errors
+    /// As [`Config::from_file`].
+    pub fn read(&self) -> Result<Config, ConfigError> {
+        let mut config = Config::from_file(&self.file)?;
+        if let Some(socket) = &self.socket {
+            config.socket.clone_from(socket);
+        }
+        if let Some(level) = self.log_level {
+            config.log_level = level;
+        }
+        Ok(config)
+    }
+}
+
 /// So many devices and VNICs, in words.
-pub(crate) fn interfaces(devices: usize, vnics: usize) -> String {
+pub fn interfaces(devices: usize, vnics: usize) -> String {
     match (devices, vnics) {
         (devices, 0) => format!("{devices} device(s)"),
         (0, vnics) => format!("{vnics} VNIC(s)"),

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::ask;
 use crate::api::*;
-use crate::control::service::Answer;
+use crate::service::Answer;
 
 fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![Just(Mode::Datagram), Just(Mode::Connected)]

@@ -26,7 +26,7 @@ fn port_fault(settings: &str) -> String {
 
 #[test]
 fn the_example_is_valid_and_shows_every_key() {
-    let text = include_str!("../../docs/ibtapd.example.toml");
+    let text = include_str!("../../../docs/ibtapd.example.toml");
     let config = parse(text).unwrap();
     assert!(config.devices.len() > 1 && config.vnics.len() > 1);
     // Comments show the keys that the example leaves at their defaults.

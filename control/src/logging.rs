@@ -133,7 +133,10 @@ impl fmt::Write for OneLine<'_, '_> {
 }
 
 /// RFC 3339, with milliseconds.
-pub(crate) struct Utc(pub SystemTime);
+pub struct Utc(
+    /// The time.
+    pub SystemTime,
+);
 
 impl fmt::Display for Utc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,36 +1,23 @@
-//! The command line of `ibtapd`, and what the command lines of all programs share.
+//! The command line of `ibtapd`.
 
 mod fs;
 
-use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use fabric::PKey;
 
+use crate::DEFAULT_SOCKET;
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
     BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName,
-    QpnChoice, values::CONNECTIONS, values::parse_connections, values::parse_interface,
+    QpnChoice, Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
     values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
     values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
-use crate::reload::Source;
 pub use fs::FsArgs;
-
-/// Where the control socket is unless the user says otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";
-
-/// Everything went well.
-pub const EXIT_OK: u8 = 0;
-/// The command line or the configuration is wrong, or names something that does not exist.
-pub const EXIT_USAGE: u8 = 1;
-/// The kernel, the fabric or the daemon refused.
-pub const EXIT_REFUSED: u8 = 2;
-/// The daemon does not answer (only the tool exits with this).
-pub const EXIT_UNREACHABLE: u8 = 3;
 
 const EXIT_STATUS: &str = "\
 Exit status: 0 success, 1 wrong usage or configuration, 2 the kernel or the
@@ -243,7 +230,7 @@ impl Args {
     /// options. `--socket` and `--log-level` go before what a file says.
     ///
     /// # Errors
-    /// A [`ConfigError`] that is one sentence for the user; exit with [`EXIT_USAGE`].
+    /// A [`ConfigError`] that is one sentence for the user; exit with [`crate::exit::EXIT_USAGE`].
     pub fn action(self) -> Result<Action, ConfigError> {
         if let Some(file) = self.check_config {
             let config = Config::from_file(&file)?;
@@ -403,27 +390,6 @@ fn with_children(parent: DeviceConfig, pkeys: &[PKey]) -> Result<Vec<DeviceConfi
         devices.push(child);
     }
     Ok(devices)
-}
-
-/// Parses a command line. `Err` holds the exit status: usage errors, `--help` and `--version` have
-/// been printed already. (clap itself would exit with 2 for a usage error.)
-///
-/// # Errors
-/// [`EXIT_OK`] after `--help` and `--version`, [`EXIT_USAGE`] after a usage error.
-pub fn parse_from<P: Parser>(argv: impl IntoIterator<Item = OsString>) -> Result<P, u8> {
-    P::try_parse_from(argv).map_err(|error| {
-        // A closed stdout or stderr is no reason to fail: the exit status still tells.
-        let _ = error.print();
-        exit_status(&error)
-    })
-}
-
-fn exit_status(error: &clap::Error) -> u8 {
-    if error.use_stderr() {
-        EXIT_USAGE
-    } else {
-        EXIT_OK
-    }
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ pub const REQUEST_MAX: usize = 64 * 1024;
 pub const REPLY_MAX: usize = 16 * 1024 * 1024;
 
 const SERVICE: &str = "org.varlink.service";
-const SERVICE_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
-const DESCRIPTION: &str = include_str!("org.ibtap.Daemon.varlink");
+const SERVICE_DESCRIPTION: &str = include_str!("../org.varlink.service.varlink");
+const DESCRIPTION: &str = include_str!("../org.ibtap.Daemon.varlink");
 
 /// What the daemon does for the server.
 pub trait Handler {

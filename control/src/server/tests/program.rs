@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::control::{Answered, Body, Failure, Identity, MethodCall, Program};
+use crate::{Answered, Body, Failure, Identity, MethodCall, Program};
 
 const INTERFACE: &str = "org.ibtap.Test";
 

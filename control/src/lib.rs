@@ -1,4 +1,7 @@
-//! The control socket: varlink (<https://varlink.org>), spoken by hand.
+//! What `ibtapd` and its clients share: the control socket, what it carries ([`api`]), the configuration
+//! ([`config`]), exit codes ([`exit`]) and the log ([`logging`]).
+//!
+//! The control socket is varlink (<https://varlink.org>), spoken by hand.
 //!
 //! A message is one JSON object and a NUL byte on a stream socket of the unix domain. A call names
 //! a `method` and carries `parameters`; a reply carries `parameters`, and `error` where there was
@@ -11,9 +14,17 @@
 //! with an error or cut off, and keeps no other client waiting. [`ControlClient`] blocks, with a
 //! time limit.
 
+#![forbid(unsafe_code)]
+
+pub mod aligned_text;
+pub mod api;
 mod client;
+pub mod config;
 mod connection;
+pub mod debugfs_dumps;
+pub mod exit;
 mod listener;
+pub mod logging;
 mod server;
 mod service;
 
@@ -24,3 +35,6 @@ pub use service::{
     Answered, Body, Failure, Handler, Identity, MethodCall, Program, REPLY_MAX, REQUEST_MAX,
     StreamId, Streamed,
 };
+
+/// Where the control socket is unless the user says otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/ibtap/ibtapd.sock";

@@ -8,7 +8,6 @@ use std::num::NonZeroUsize;
 use fabric::{Gid, Lid, PKey};
 
 use super::values::{self, BusyPoll, GidChoice, LinkMtu};
-use crate::vnic::ManagementSettings;
 
 /// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
 /// end there).
@@ -123,6 +122,15 @@ pub struct PortConfig {
     /// Ports whose Ethernet Managers may configure VNICs; empty: any.
     pub managers: Vec<Gid>,
     /// An Ethernet Manager may make VNICs that nobody has named.
+    pub vnic_create: bool,
+}
+
+/// Who may manage the VNICs of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagementSettings {
+    /// Ports whose Ethernet Managers may; empty: any.
+    pub managers: Vec<Gid>,
+    /// A manager may make VNICs that nobody has named.
     pub vnic_create: bool,
 }
 

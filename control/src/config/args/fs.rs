@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use super::DEFAULT_SOCKET;
+use crate::DEFAULT_SOCKET;
 
 const AFTER: &str = "\
 Exit status: 0 after SIGTERM, SIGINT or umount; 1 wrong usage, or the mount point

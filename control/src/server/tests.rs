@@ -11,13 +11,13 @@ use rustix::event::{PollFd, PollFlags};
 use tempfile::TempDir;
 
 use super::*;
+use crate::Handler;
 use crate::api::{
     ApiError, ChildAddRequest, ChildDelRequest, Event, GroupInfo, Happening, LogLevel, Mode,
     Moderation, ModerationRequest, PkeysRequest, Reply, Request, VersionInfo,
 };
-use crate::control::Handler;
-use crate::control::service::tests::samples;
-use crate::control::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
+use crate::service::tests::samples;
+use crate::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
 
 const SECOND: Duration = Duration::from_secs(1);
 const VERSION: &str = "{\"method\":\"org.ibtap.Daemon.Version\"}\0";
