@@ -1,7 +1,7 @@
 //! The fabric side of ibtap.
 //!
-//! [`types`] holds the vocabulary (queue pair numbers, keys, GIDs), [`pkeys`] the P_Key table,
-//! [`port`] and [`worker`] the interface that devices program against. It has two providers, which
+//! [`pkeys`] holds the P_Key table, [`port`] and [`worker`] the interface that devices program against; its
+//! vocabulary (queue pair numbers, keys, GIDs) is that of `proto`. It has two providers, which
 //! [`provider::open`] chooses between: [`soft`] needs no hardware, it is a software RoCEv2 fabric over
 //! UDP; [`verbs`] uses the RDMA devices of the kernel, over libibverbs and librdmacm.
 //!
@@ -21,25 +21,22 @@ pub mod pkeys;
 pub mod port;
 pub mod provider;
 pub mod soft;
-pub mod time;
-pub mod types;
 pub mod verbs;
 pub mod worker;
 
-pub use connection::{
-    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo,
-    Connections, Posted, RejectReason, ServiceId, WcStatus,
-};
+pub use connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{
-    Capabilities, DeviceAttributes, EndpointId, FabricError, LinkLayer, Port, PortAttributes,
-    PortEvent, PortState, Resources, Services, UdInit,
+    Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources, UdInit,
+};
+pub use proto::{
+    AddressHandle, CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid,
+    IbMtu, Instant, Lid, LinkLayer, PKey, PortState, Psn, QKey, Qpn, RejectReason, ServiceId,
+    Services, WcStatus,
 };
 pub use provider::{ProviderConfig, open};
-pub use time::Instant;
-pub use types::{Gid, Guid, IbMtu, Lid, PKey, Psn, QKey, Qpn};
 pub use worker::{
-    AddressHandle, AhAttributes, Batch, Message, RcReceived, Sent, TOKEN, Train, TrainTicket,
-    UdDestination, UdReceived, Worker,
+    AhAttributes, Batch, Message, RcReceived, Sent, TOKEN, Train, TrainTicket, UdDestination,
+    UdReceived, Worker,
 };

@@ -13,7 +13,7 @@ use std::fmt;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub use names::{attribute_name, class_name, method_name, reject_reason, status_name};
+pub use names::{attribute_name, class_name, method_name, status_name};
 
 /// Bytes of every management datagram (IBA vol. 1, 13.4.2).
 pub const MAD_LEN: usize = 256;

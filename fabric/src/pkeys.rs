@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use crate::types::PKey;
+use proto::PKey;
 
 /// What an empty place holds (IBA vol. 1, 10.9.2: a partition number of 0 is invalid).
 pub const EMPTY: PKey = PKey::new(0);

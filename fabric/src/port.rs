@@ -3,38 +3,13 @@
 //! A [`Port`] belongs to one control thread; its [`Worker`]s each belong to a data thread. What
 //! changes here (endpoints, groups, keys) reaches the workers without a lock on their packet path.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
+use proto::{EndpointId, Gid, Guid, Lid, LinkLayer, PKey, PortState, QKey, Qpn, Services};
 use serde::Serialize;
 
-use crate::types::{Gid, Guid, Lid, PKey, QKey, Qpn};
 use crate::worker::Worker;
-
-/// Names an endpoint (a queue pair with its lanes) of one port. Never reused while the port lives.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
-#[serde(transparent)]
-pub struct EndpointId(pub u32);
-
-/// The logical state of a port (IBA vol. 1, 14.2.5.6, as far as a consumer needs it).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum PortState {
-    /// No link, or no usable address.
-    Down,
-    /// Packets flow.
-    Active,
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PortState::Down => "DOWN",
-            PortState::Active => "ACTIVE",
-        })
-    }
-}
 
 /// What a port is like now.
 #[derive(Clone, Debug)]
@@ -58,26 +33,6 @@ pub struct PortAttributes {
     pub ud_payload_max: u32,
     /// The MTU of the Ethernet underlay in bytes, where there is one.
     pub underlay_mtu: Option<u32>,
-}
-
-/// What carries a port's packets (IBA vol. 1, annex A16: `rdma_port_get_link_layer`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LinkLayer {
-    /// RoCE: ports are found by MAC, and have no LID.
-    #[default]
-    Ethernet,
-    /// InfiniBand: ports are found by LID.
-    InfiniBand,
-}
-
-impl fmt::Display for LinkLayer {
-    /// As `ibv_devinfo` and /sys/class/infiniband/*/ports/*/link_layer have it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LinkLayer::Ethernet => "Ethernet",
-            LinkLayer::InfiniBand => "InfiniBand",
-        })
-    }
 }
 
 /// What a port runs on, for people. Nothing depends on it.
@@ -112,16 +67,6 @@ pub struct Capabilities {
     pub services: Services,
     /// Whether [`Port::set_pkeys`] may replace the P_Key table: it is not a subnet manager's.
     pub pkeys_settable: bool,
-}
-
-/// Which requests for connections reach a port.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Services {
-    /// Those for any service id: communication management (QP1) is the provider's own.
-    Any,
-    /// Those for services of rdma_cm's port space alone ([`crate::ServiceId::rdma_cm`]): the kernel
-    /// owns QP1 and keeps the rest to itself.
-    RdmaCm,
 }
 
 /// An asynchronous event of the port (IBA vol. 1, 11.6.3).

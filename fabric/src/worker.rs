@@ -8,15 +8,10 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
-use crate::connection::{ConnectionId, Connections};
-use crate::memory::ReceiveMemory;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, PKey, QKey, Qpn};
+use proto::{AddressHandle, ConnectionId, EndpointId, Gid, Instant, PKey, QKey, Qpn};
 
-/// Where a datagram goes below the queue pair: made by [`Worker::create_ah`] (IBA vol. 1, 11.2.2).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct AddressHandle(pub u32);
+use crate::connection::Connections;
+use crate::memory::ReceiveMemory;
 
 /// What an address handle is made from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -4,7 +4,7 @@
 //! The description in varlink's interface definition language is `org.ibtap.EthernetManager.varlink`.
 
 use control::api::{Counters, MacAddress};
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 use vnic::Lid;
 

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use control::api::LogLevel;
-use fabric::{Gid, PKey};
+use proto::{Gid, Mac, PKey};
+use vnic::Lid;
 use vnic::attribute::ServiceClasses;
-use vnic::{Lid, Mac};
 
 pub use pattern::{Pattern, PortKey};
 pub use values::{format_mac, parse_mac};

@@ -22,8 +22,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use fabric::Gid;
-use vnic::Time;
+use proto::{Gid, Time};
 use vnic::attribute::ManagerInfo;
 
 use crate::api::{OtherManager, Role};

@@ -31,14 +31,15 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use log::Level;
+use vnic::Lid;
 use vnic::mad::{Mad, method};
-use vnic::{Lid, Time};
 
 use crate::config::{Config, PortKey};
 use crate::seam::{Destination, Endpoint, Outgoing};
 use crate::state::State;
 use agent::{Agent, AgentKey};
 use counters::Inquiries;
+use proto::Time;
 use queue::Queue;
 use switch::Switch;
 use tables::Names;

@@ -1,6 +1,6 @@
 //! What is sent, and that it is on the disk before.
 
-use vnic::Time;
+use proto::Time;
 
 use crate::runtime::Runtime;
 use crate::seam::{Manager, Outgoing};

@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use control::exit::{EXIT_OK, EXIT_REFUSED, EXIT_USAGE};
 use control::logging;
 use control::{BindError, ControlServer};
+use proto::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use vnic::Time;
 
 use crate::args::{Cli, RunArgs};
 use crate::config::{Config, ConfigError};

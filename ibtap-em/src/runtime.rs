@@ -1,8 +1,7 @@
 //! The manager without its sockets: joins the engine with the election and with what comes from the fabric.
 
 use control::api::{Counters, ManagementPort, PortState};
-use fabric::Gid;
-use vnic::Time;
+use proto::{Gid, Time};
 use vnic::attribute::ManagerInfo;
 use vnic::mad::{self, Header, Mad, method};
 

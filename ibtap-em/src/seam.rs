@@ -1,7 +1,6 @@
 //! What the program asks of the engine: events and the time go in, messages and a deadline come out.
 
-use fabric::{Gid, Qpn};
-use vnic::Time;
+use proto::{Gid, Qpn, Time};
 
 use crate::api::{
     CountersInfo, DrainRequest, Drained, ExplainRequest, Explanation, MacInfo, PortInfo,

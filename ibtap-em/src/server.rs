@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use control::{Answered, Body, Failure, Identity, MethodCall, Program, StreamId};
+use proto::Time;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use vnic::Time;
 
 use crate::api::{
     CountersInfo, DrainRequest, Drained, Explanation, INTERFACE, MacInfo, PortInfo, StatusInfo,

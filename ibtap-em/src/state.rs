@@ -9,9 +9,9 @@ mod disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Mac, Qpn};
 use serde::{Deserialize, Serialize};
-use vnic::{Lid, Mac};
+use vnic::Lid;
 
 use crate::config::{PortKey, format_mac, parse_mac};
 pub use disk::{Opened, Store};
@@ -243,9 +243,9 @@ impl<'de> Deserialize<'de> for PortKey {
 
 mod mac_text {
     use crate::config::{format_mac, parse_mac};
+    use proto::Mac;
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
-    use vnic::Mac;
 
     pub(super) fn serialize<S: Serializer>(mac: &Mac, s: S) -> Result<S::Ok, S::Error> {
         s.collect_str(&format_mac(*mac))
@@ -258,7 +258,7 @@ mod mac_text {
 }
 
 mod qpn_number {
-    use fabric::Qpn;
+    use proto::Qpn;
     use serde::{Deserialize, Deserializer, Serializer};
 
     pub(super) fn serialize<S: Serializer>(qpn: &Qpn, s: S) -> Result<S::Ok, S::Error> {

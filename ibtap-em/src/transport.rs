@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use control::api::{Hex, ManageReply, ManageRequest, ManagementPort, SendManagementRequest};
 use control::{ClientError, ControlClient, Next, Posts, Replies};
-use vnic::Time;
+use proto::Time;
 
 use crate::seam::{Destination, Endpoint, Outgoing};
 

@@ -4,8 +4,8 @@
 use std::net::Ipv6Addr;
 
 use divan::{Bencher, black_box};
-use fabric::{AddressHandle, Gid, PKey, Qpn};
-use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Time, peer_mac};
+use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, peer_mac};
+use proto::{AddressHandle, Gid, PKey, Qpn, Time};
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 
@@ -36,7 +36,7 @@ fn core(neighbours: u32) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use fabric::{Gid, PKey, Qpn};
-
-/// An Ethernet address.
-pub type Mac = [u8; 6];
+use proto::{Gid, Mac, PKey, Qpn};
 
 /// `ff:ff:ff:ff:ff:ff`.
 pub const MAC_BROADCAST: Mac = [0xff; 6];

@@ -2,7 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use crate::address::{HardwareAddress, Mac};
+use proto::Mac;
+
+use crate::address::HardwareAddress;
 use crate::wire::{array, be16, ipv4_at};
 
 /// Bytes of an Ethernet ARP packet.

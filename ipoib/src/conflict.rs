@@ -3,8 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::Time;
-use crate::address::Mac;
+use proto::{Mac, Time};
 
 /// What changes of owner may cost together in one [`WINDOW_MS`].
 const COST_MAX: u8 = 7;

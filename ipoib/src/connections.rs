@@ -3,12 +3,12 @@
 use std::collections::hash_map::Entry as Counted;
 use std::collections::{HashMap, VecDeque};
 
-use fabric::{ConnectionId, Gid, Qpn, ServiceId, Services};
 use foldhash::fast::RandomState;
+use proto::{ConnectionId, Gid, Qpn, ServiceId, Services, Time};
 
-use crate::Time;
 use crate::address::HardwareAddress;
-use crate::lru::{Lru, Place, Places};
+use proto::lru::{Lru, Place};
+
 use crate::neighbour::Link;
 use crate::resolve::HeldFrame;
 
@@ -169,12 +169,6 @@ impl Entry {
                 State::Waiting { until } => until.after(FORGET_MS),
             },
         }
-    }
-}
-
-impl Places for Vec<Place> {
-    fn place(&mut self, slot: u32) -> &mut Place {
-        &mut self[slot as usize]
     }
 }
 

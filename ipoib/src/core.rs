@@ -13,9 +13,9 @@ mod types;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use fabric::{AddressHandle, Gid, Qpn};
+use proto::{AddressHandle, Gid, Mac, Qpn, Time};
 
-use crate::address::{HardwareAddress, Mac, peer_mac};
+use crate::address::{HardwareAddress, peer_mac};
 use crate::conflict::Conflicts;
 use crate::counters::Counters;
 use crate::event::{Event, Events};
@@ -35,8 +35,7 @@ pub(crate) use learning::is_claimable;
 pub use siblings::Sibling;
 pub use types::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
-    GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, Time, TooBig,
-    Update,
+    GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, TooBig, Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its

@@ -8,8 +8,8 @@
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
-use crate::Time;
-use crate::address::Mac;
+use proto::{Mac, Time};
+
 use crate::checksum::{checksum, udp_v4};
 use crate::wire::{TYPE_IPV4, array, be16, ip_header, ipv4_at};
 

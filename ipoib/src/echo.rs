@@ -21,9 +21,8 @@
 
 use std::collections::VecDeque;
 
-use fabric::Gid;
+use proto::{Gid, Time};
 
-use crate::Time;
 use crate::address::HardwareAddress;
 use crate::wire::{ENCAP_LEN, array, be16, encap};
 

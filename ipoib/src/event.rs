@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-use fabric::CloseReason;
+use proto::{CloseReason, Mac};
 
-use crate::address::{HardwareAddress, Mac};
+use crate::address::HardwareAddress;
 use crate::core::{Ended, Role};
 
 /// Events kept between two drains; more are lost and counted.

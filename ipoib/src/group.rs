@@ -2,12 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use fabric::{AddressHandle, Gid};
 use foldhash::fast::RandomState;
+use proto::{AddressHandle, Gid, Time};
 
-use crate::Time;
 use crate::bounded::push_bounded;
-use crate::lru::{Lru, Place, Places};
+use proto::lru::{Lru, Place, Placed};
 
 pub struct Group {
     pub mgid: Gid,
@@ -19,9 +18,9 @@ pub struct Group {
     place: Place,
 }
 
-impl Places for Vec<Group> {
-    fn place(&mut self, slot: u32) -> &mut Place {
-        &mut self[slot as usize].place
+impl Placed for Group {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
     }
 }
 

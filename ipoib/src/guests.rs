@@ -11,9 +11,9 @@ use std::net::IpAddr;
 
 use foldhash::fast::RandomState;
 
-use crate::Time;
-use crate::address::{Mac, mac_key};
-use crate::lru::{Lru, Place, Places};
+use crate::address::mac_key;
+use proto::lru::{Lru, Place, Placed};
+use proto::{Mac, Time};
 
 /// An address that was not heard of for so long is no guest's any more.
 const AGE_MS: u64 = 30 * 60 * 1000;
@@ -76,9 +76,9 @@ impl Guest {
     }
 }
 
-impl Places for Vec<Guest> {
-    fn place(&mut self, slot: u32) -> &mut Place {
-        &mut self[slot as usize].place
+impl Placed for Guest {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
     }
 }
 

@@ -28,7 +28,6 @@ mod event;
 mod group;
 mod guests;
 mod ip_table;
-mod lru;
 mod multicast;
 mod nd;
 mod neighbour;
@@ -42,16 +41,17 @@ mod testing;
 mod too_big;
 mod wire;
 
-pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, Mac, local_mac, local_qpn, peer_mac};
+pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, local_mac, local_qpn, peer_mac};
 pub use connections::RDMA_CM_PORT;
 pub use core::{
     Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
     GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Sibling, Target,
-    Time, TooBig, Update,
+    TooBig, Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
 pub use private_data::{CONNECTED_MTU, PrivateData};
+pub use proto::{Mac, Time};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

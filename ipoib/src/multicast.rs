@@ -2,9 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fabric::{Gid, PKey};
-
-use crate::address::Mac;
+use proto::{Gid, Mac, PKey};
 
 const SIGNATURE_IPV4: [u8; 2] = [0x40, 0x1b];
 const SIGNATURE_IPV6: [u8; 2] = [0x60, 0x1b];

@@ -3,7 +3,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::address::{HardwareAddress, Mac};
+use proto::Mac;
+
+use crate::address::HardwareAddress;
 use crate::counters::DropReason;
 use crate::wire::{
     NEXT_HEADER_FRAGMENT, NEXT_HEADER_ICMPV6, array, be16, fill_icmpv6_checksum, icmpv6_checksum,

@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 
-use fabric::{AddressHandle, Gid, Qpn};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use proto::{AddressHandle, Gid, Mac, Qpn, Time};
 
-use crate::Time;
-use crate::address::{HardwareAddress, Mac, mac_key, next_peer_mac, peer_mac};
+use crate::address::{HardwareAddress, mac_key, next_peer_mac, peer_mac};
 use crate::bounded::push_bounded;
 use crate::connections::NO_ENTRY;
 use crate::ip_table::IpTable;
-use crate::lru::{Lru, Place, Places};
+use proto::lru::{Lru, Place, Placed};
 
 /// Ethernet addresses in a row that are tried for a peer. The hash of an address is known to all, so
 /// someone may have chosen thousands of peers that fill a row.
@@ -55,9 +54,9 @@ const _: () = assert!(
     size_of::<Neighbour>() + 2 * size_of::<(u64, u32)>() + crate::ip_table::ENTRY_BYTES < 256
 );
 
-impl Places for Vec<Neighbour> {
-    fn place(&mut self, slot: u32) -> &mut Place {
-        &mut self[slot as usize].place
+impl Placed for Neighbour {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
     }
 }
 

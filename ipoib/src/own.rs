@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Time;
-use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
+use proto::{Mac, Time};
+
+use crate::address::{HardwareAddress, MAC_BROADCAST};
 use crate::arp::{Arp, ETHERNET_ARP_LEN, INFINIBAND_ARP_LEN, REPLY, REQUEST};
 use crate::multicast::{group_mac, solicited_node};
 use crate::nd::{

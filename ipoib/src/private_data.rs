@@ -2,7 +2,7 @@
 //! management (RFC 4755, section 6; kernel drivers/infiniband/ulp/ipoib/ipoib.h,
 //! `struct ipoib_cm_data`).
 
-use fabric::Qpn;
+use proto::Qpn;
 
 use crate::wire::{ENCAP_LEN, array};
 

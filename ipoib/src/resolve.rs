@@ -4,8 +4,10 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use proto::Time;
+
+use crate::Limits;
 use crate::counters::DropReason;
-use crate::{Limits, Time};
 
 /// How to ask, and what follows when nobody answers.
 #[derive(Clone, Copy)]

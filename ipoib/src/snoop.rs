@@ -6,8 +6,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::Time;
-use crate::address::Mac;
+use proto::{Mac, Time};
+
 use crate::checksum::{self, checksum};
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_IPV4, be16, ip_header, ipv4_at, ipv6_at};
 

@@ -10,9 +10,7 @@ mod query;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-use crate::Time;
-use crate::address::Mac;
-
+use proto::{Mac, Time};
 use query::Query;
 
 /// Between two general queries.

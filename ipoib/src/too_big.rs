@@ -7,7 +7,8 @@
 
 use std::net::IpAddr;
 
-use crate::Time;
+use proto::Time;
+
 use crate::checksum;
 use crate::core::is_claimable;
 use crate::wire::{

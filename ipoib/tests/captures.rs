@@ -4,9 +4,9 @@
 use std::fs::File;
 use std::path::Path;
 
-use fabric::{Gid, PKey, Qpn};
-use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Time};
+use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing};
 use pcap_file::pcap::PcapReader;
+use proto::{Gid, PKey, Qpn, Time};
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
@@ -71,7 +71,7 @@ fn core(local: HardwareAddress, pkey: PKey) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     })

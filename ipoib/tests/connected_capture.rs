@@ -5,12 +5,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 
-use fabric::{CloseReason, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn, ServiceId};
 use ipoib::{
     Config, ConnectionAction, FLAG_RC, HardwareAddress, Incoming, Ipoib, Limits, Meta, Mode,
-    Outgoing, Time,
+    Outgoing,
 };
 use pcap_file::pcap::PcapReader;
+use proto::{
+    CloseReason, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn, ServiceId, Time,
+};
 
 const ETHERNET: usize = 14;
 const IPV6: usize = 40;
@@ -134,7 +136,7 @@ impl StandIn {
             scope: 2,
             link_mtu: 2044,
             mode: Mode::Connected,
-            services: fabric::Services::Any,
+            services: proto::Services::Any,
             dhcp: ipoib::DhcpMode::default(),
             limits: Limits::default(),
         });

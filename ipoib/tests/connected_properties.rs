@@ -3,15 +3,15 @@
 use std::collections::{HashMap, HashSet};
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use fabric::{
-    CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn,
-    RejectReason, WcStatus,
-};
 use ipoib::{
     Config, ConnectionAction, FLAG_RC, HardwareAddress, Incoming, Ipoib, Limits, Meta, Mode,
-    Outgoing, PrivateData, Target, Time, TooBig, peer_mac,
+    Outgoing, PrivateData, Target, TooBig, peer_mac,
 };
 use proptest::prelude::*;
+use proto::{
+    CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn,
+    RejectReason, Time, WcStatus,
+};
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 const PEERS: u8 = 8;
@@ -42,7 +42,7 @@ fn core(limits: Limits) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Connected,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits,
     })

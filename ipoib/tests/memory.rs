@@ -7,11 +7,11 @@ use std::net::Ipv6Addr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{AddressHandle, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn};
 use ipoib::{
     Config, ConnectionAction, FLAG_RC, HardwareAddress, Ipoib, Limits, Meta, Mode, Outgoing,
-    PrivateData, Time, peer_mac,
+    PrivateData, peer_mac,
 };
+use proto::{AddressHandle, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn, Time};
 
 /// The system's allocator, with a count of the bytes in use.
 struct Counting;
@@ -58,7 +58,7 @@ fn core(mode: Mode) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             neighbours: NEIGHBOURS as usize,
@@ -98,7 +98,7 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         scope: 2,
         link_mtu: 2044,
         mode: Mode::Connected,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits::default(),
     });

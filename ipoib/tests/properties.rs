@@ -2,11 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use fabric::{Gid, PKey, Qpn};
-use ipoib::{
-    Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Sibling, Time, peer_mac,
-};
+use ipoib::{Config, HardwareAddress, Incoming, Ipoib, Limits, Meta, Outgoing, Sibling, peer_mac};
 use proptest::prelude::*;
+use proto::{Gid, PKey, Qpn, Time};
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 
@@ -26,7 +24,7 @@ fn core_config(limits: Limits, host: u32) -> Config {
         scope: 2,
         link_mtu: 2044,
         mode: ipoib::Mode::Datagram,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits,
     }

@@ -1,7 +1,7 @@
 //! The cost of the codec for one frame, beside a copy of the same frame.
 
 use divan::{Bencher, black_box};
-use fabric::PKey;
+use proto::PKey;
 use vnic::Lid;
 use vnic::packet::{
     Arrival, Header16B, Prefix, Profile, Receiver, Strictness, admit, decode, encode, packet_len,

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use divan::{Bencher, black_box};
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, Mac, PKey, Qpn, Time};
+use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::NodeAddress;
 use vnic::packet::{self, Header16B, Profile, packet_len};
 use vnic::port::{Forward, Meta, Settings, VeswPort};
 use vnic::table::{MAC_TABLE_ENTRIES, MacEntry, MacTable};
-use vnic::{Lid, Mac, Time};
 
 const OWN: Mac = [0, 0x10, 0, 0, 0, 5];
 const ALL: Lid = Lid::new(0xf0_0002);

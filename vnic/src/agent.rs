@@ -23,9 +23,8 @@ mod vport;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fabric::{Gid, Guid, Qpn};
+use proto::{Gid, Guid, Qpn, Time};
 
-use crate::Time;
 use crate::attribute::{NodeInfo, VeswPortInfo, WantedPort};
 use crate::carriage::Address;
 use crate::directory::NodeAddress;

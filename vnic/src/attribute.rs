@@ -3,10 +3,10 @@
 
 use std::ops::RangeInclusive;
 
-use fabric::{Gid, Guid, PKey, Qpn};
+use proto::{Gid, Guid, Mac, PKey, Qpn};
 
+use crate::Lid;
 use crate::directory::NodeAddress;
-use crate::{Lid, Mac};
 
 /// What a virtual port is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

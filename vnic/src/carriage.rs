@@ -3,7 +3,7 @@
 
 pub mod fragment;
 
-use fabric::{Gid, PKey, QKey, Qpn};
+use proto::{Gid, PKey, QKey, Qpn};
 
 use crate::Lid;
 

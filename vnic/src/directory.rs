@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn};
 
 use crate::Lid;
 

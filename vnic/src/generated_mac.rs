@@ -1,6 +1,8 @@
 //! The address that a manager gives an interface for which nobody has named one.
 
-use crate::{Lid, Mac};
+use proto::Mac;
+
+use crate::Lid;
 
 /// Of an octet: the address is locally administered.
 const LOCAL: u8 = 0x02;

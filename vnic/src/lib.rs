@@ -13,32 +13,10 @@ pub mod carriage;
 pub mod counters;
 pub mod directory;
 mod generated_mac;
-mod lid;
 pub mod mad;
 pub mod packet;
 pub mod port;
 pub mod table;
 
 pub use generated_mac::generated_mac;
-pub use lid::Lid;
-
-/// A point in time, in milliseconds since some beginning.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Time(pub u64);
-
-impl Time {
-    /// So many milliseconds later.
-    #[must_use]
-    pub const fn after(self, milliseconds: u64) -> Time {
-        Time(self.0.saturating_add(milliseconds))
-    }
-
-    /// Milliseconds since `earlier`; 0 if that is later.
-    #[must_use]
-    pub const fn since(self, earlier: Time) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-/// A 48-bit Ethernet address, in the order of transmission.
-pub type Mac = [u8; 6];
+pub use proto::{Mac, OpaLid as Lid, Time};

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
+use proto::Mac;
 use thiserror::Error;
 
-use crate::{Lid, Mac};
+use crate::Lid;
 
 /// Places of a MAC table (kernel opa_vnic_internal.h, OPA_VNIC_MAC_TBL_MAX_ENTRIES).
 pub const MAC_TABLE_ENTRIES: usize = 2048;

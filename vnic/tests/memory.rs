@@ -5,11 +5,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, PKey, Qpn, Time};
+use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::packet::{self, Header16B, Profile, packet_len};
 use vnic::port::{Meta, Settings, VeswPort};
-use vnic::{Lid, Time};
 
 /// The system's allocator, with a count of the bytes in use.
 struct Counting;

@@ -1,13 +1,12 @@
 //! What the messages that end a connection do.
 
+use proto::{Gid, Instant, RejectReason};
+
 use super::counts::{Drop, Group};
 use super::messages::{self, Ids};
 use super::table::{Connection, State};
 use super::{Cm, CmEvent, CmId};
-use crate::connection::RejectReason;
 use crate::mad::cm::{self, Answered, Drep, Dreq, Rej};
-use crate::time::Instant;
-use crate::types::Gid;
 
 impl Cm {
     pub(super) fn on_rej(&mut self, now: Instant, from: Gid, rej: &Rej) {

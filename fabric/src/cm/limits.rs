@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::time::Instant;
-use crate::types::Gid;
+use proto::{Gid, Instant};
 
 /// One token's time: 256 a second.
 const INTERVAL: Duration = Duration::from_nanos(1_000_000_000 / 256);

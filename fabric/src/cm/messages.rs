@@ -1,5 +1,6 @@
 //! Writing messages.
 
+use proto::{Guid, Qpn, RejectReason};
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromZeros, Immutable, IntoBytes};
 
@@ -7,10 +8,8 @@ use super::times::{
     LOCAL_ACK_TIMEOUT, MAX_CM_RETRIES, RESPONSE_TIMEOUT, RETRY_COUNT, TARGET_ACK_DELAY,
 };
 use super::{Ask, CmId, Consent};
-use crate::connection::RejectReason;
 use crate::mad::cm::{self, Answered, CLASS_VERSION};
 use crate::mad::{BASE_VERSION, Header, MAD_LEN, class, method};
-use crate::types::{Guid, Qpn};
 
 /// A management datagram.
 pub type Datagram = [u8; MAD_LEN];

@@ -22,10 +22,7 @@ mod types;
 
 use std::collections::VecDeque;
 
-use crate::connection::RejectReason;
 use crate::mad::cm::Answered;
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Qpn};
 use counts::{Counts, Drop, Group};
 use ids::Random;
 pub(crate) use limits::Limits;
@@ -33,6 +30,7 @@ use messages::{Datagram, Ids};
 use sidr::Sidr;
 use table::{Connection, State, Table};
 
+use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason};
 pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
 pub use types::{Ask, CmConfig, CmEvent, CmId, Consent, Full, Outgoing, Remote};
 

@@ -1,15 +1,14 @@
 //! What received messages do (the table of drivers/infiniband/core/cm.c's handlers).
 
+use proto::{Gid, Instant, RejectReason, ServiceId};
+
 use super::counts::{Drop, Group};
 use super::messages::{self, Ids};
 use super::table::{RemoteEnd, State};
 use super::times::{self, RETRY_COUNT};
 use super::{Cm, CmEvent, CmId, Remote};
-use crate::connection::{RejectReason, ServiceId};
 use crate::mad::cm::{self, Answered, CLASS_VERSION, Message, Mra, Rep, Rtu};
 use crate::mad::{MAD_LEN, Mad};
-use crate::time::Instant;
-use crate::types::Gid;
 
 impl Cm {
     /// Takes a management datagram of this class that came from `from`'s QP1. `listens` says whether

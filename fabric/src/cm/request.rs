@@ -1,14 +1,13 @@
 //! What a ConnectRequest does.
 
+use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason, ServiceId};
+
 use super::counts::{Drop, Group};
 use super::messages::Ids;
 use super::table::{Connection, RemoteEnd, State};
 use super::times;
 use super::{Cm, CmEvent, CmId, Remote};
-use crate::connection::{RejectReason, ServiceId};
 use crate::mad::cm::{self, Answered, Req};
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Qpn};
 
 /// Reliable connection, of the transport services.
 const TRANSPORT_RC: u8 = 0;

@@ -4,16 +4,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use proto::{Gid, Instant, PKey, QKey, Qpn, ServiceId};
 use zerocopy::FromZeros;
 use zerocopy::big_endian::{U16, U32, U64};
 
 use super::counts::{Drop, Group};
 use super::messages::{self, Datagram};
 use super::{Cm, Full, times};
-use crate::connection::ServiceId;
 use crate::mad::cm::{self, SidrRep, SidrReq};
-use crate::time::Instant;
-use crate::types::{Gid, PKey, QKey, Qpn};
 
 /// Requests of ours that wait for an answer, at most.
 const ASKED_MAX: usize = 64;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use proto::{Gid, IbMtu, Instant, PKey, Qpn};
+
 use super::CmId;
 use super::messages::{Datagram, Ids};
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Qpn};
 
 /// Where a connection is (IBA vol. 1, 12.9). DREQ_RCVD is not among them: a DisconnectRequest is
 /// answered at once. LISTEN is not either: services are the caller's.

@@ -6,11 +6,11 @@ mod rules;
 mod sidr;
 mod world;
 
+use proto::{Guid, IbMtu, PKey, Psn, ServiceId};
+
 use super::*;
-use crate::connection::ServiceId;
 use crate::mad::Mad;
 use crate::mad::cm::{self, Message};
-use crate::types::{Guid, IbMtu, PKey, Psn};
 
 /// The service that everybody listens on here.
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0042);

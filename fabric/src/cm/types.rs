@@ -1,8 +1,8 @@
 //! What goes in and out of a [`super::Cm`].
 
-use crate::connection::{RejectReason, ServiceId};
+use proto::{Gid, Guid, IbMtu, PKey, Psn, Qpn, RejectReason, ServiceId};
+
 use crate::mad::MAD_LEN;
-use crate::types::{Gid, Guid, IbMtu, PKey, Psn, Qpn};
 
 /// Names a connection of a [`super::Cm`]: its local communication id. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]

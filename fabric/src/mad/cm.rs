@@ -148,12 +148,12 @@ use bits;
 macro_rules! qpn {
     ($($(#[$doc:meta])* $get:ident / $set:ident: $bytes:ident,)*) => {$(
         $(#[$doc])*
-        pub const fn $get(&self) -> crate::types::Qpn {
-            crate::types::Qpn::from_bytes(self.$bytes)
+        pub const fn $get(&self) -> proto::Qpn {
+            proto::Qpn::from_bytes(self.$bytes)
         }
 
         #[doc = concat!("Sets [`Self::", stringify!($get), "`].")]
-        pub const fn $set(&mut self, value: crate::types::Qpn) {
+        pub const fn $set(&mut self, value: proto::Qpn) {
             self.$bytes = value.to_bytes();
         }
     )*};
@@ -164,13 +164,13 @@ use qpn;
 macro_rules! starting_psn {
     () => {
         /// The PSN at which the receiver of the message is to start sending.
-        pub const fn starting_psn(&self) -> crate::types::Psn {
+        pub const fn starting_psn(&self) -> proto::Psn {
             let [a, b, c] = self.psn;
-            crate::types::Psn::new(u32::from_be_bytes([0, a, b, c]))
+            proto::Psn::new(u32::from_be_bytes([0, a, b, c]))
         }
 
         /// Sets [`Self::starting_psn`].
-        pub const fn set_starting_psn(&mut self, value: crate::types::Psn) {
+        pub const fn set_starting_psn(&mut self, value: proto::Psn) {
             let [_, a, b, c] = value.get().to_be_bytes();
             self.psn = [a, b, c];
         }

@@ -3,8 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::types::Gid;
-use crate::worker::{AddressHandle, AhAttributes};
+use proto::{AddressHandle, Gid};
+
+use crate::worker::AhAttributes;
 
 /// Address handles that one worker keeps at most.
 const CAPACITY: usize = 1 << 16;

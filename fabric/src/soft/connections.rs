@@ -1,12 +1,10 @@
 //! The connections of a [`SoftWorker`]: its engine, with the clock and the network.
 
+use proto::{ConnectError, ConnectionEvent, ConnectionId, EndpointId, RejectReason, ServiceId};
+
 use super::engine::Standing;
 use super::worker::{SoftWorker, clock};
-use crate::connection::{
-    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
-    Posted, RejectReason, ServiceId,
-};
-use crate::port::EndpointId;
+use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 use crate::worker::{Train, TrainTicket};
 
 impl Connections for SoftWorker {

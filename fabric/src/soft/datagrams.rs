@@ -1,12 +1,11 @@
 //! Datagram services of a [`SoftWorker`]: how programs find each other's queue pairs by SIDR. IPoIB
 //! needs none of it, whose addresses have them.
 
+use proto::{ConnectError, EndpointId, Gid, ServiceId};
+
 use super::engine::{Answer, Standing};
 use super::worker::{SoftWorker, clock};
 use crate::cm::SidrId;
-use crate::connection::{ConnectError, ServiceId};
-use crate::port::EndpointId;
-use crate::types::Gid;
 
 impl SoftWorker {
     /// Tells peers that ask for `service` the queue pair and Q_Key of an endpoint. Which worker is asked

@@ -1,10 +1,11 @@
 //! A UD endpoint as the control side keeps it: its queue pair follows the port's P_Key table.
 
+use proto::{EndpointId, PKey, Psn, QKey, Qpn};
+
 use super::qp::{QueuePair, Service};
 use super::table::Endpoint;
 use crate::pkeys::Entry;
-use crate::port::{EndpointId, FabricError};
-use crate::types::{PKey, Psn, QKey, Qpn};
+use crate::port::FabricError;
 
 /// An endpoint. While the table lacks its partition, its queue pair is in RESET and no worker knows
 /// of it; its number stays its own.

@@ -1,9 +1,9 @@
 //! The packet sequence numbers of one worker's lanes: one for each endpoint, since every worker sends
 //! from a port of its own.
 
+use proto::{EndpointId, Psn};
+
 use super::table::{Endpoint, Endpoints};
-use crate::port::EndpointId;
-use crate::types::Psn;
 
 /// The lane of one endpoint.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ mod tests {
     use super::super::endpoint::UdQueuePair;
     use super::*;
     use crate::pkeys::Entry;
-    use crate::types::{PKey, QKey, Qpn};
+    use proto::{PKey, QKey, Qpn};
 
     fn endpoint(id: u32) -> UdQueuePair {
         let qpn = Qpn::new(0x100 + id);

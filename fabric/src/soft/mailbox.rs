@@ -97,7 +97,7 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
-    use crate::types::Gid;
+    use proto::Gid;
 
     const PATH: Path = Path {
         src: Gid::UNSPECIFIED,

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use proto::{EndpointId, Gid, Guid, PKey, PortState, Psn, QKey, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -25,10 +26,9 @@ use super::worker::{SoftWorker, WorkerInit};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, DeviceAttributes, EndpointId, FabricError, GroupInfo, Port,
-    PortAttributes, PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+    Capabilities, CompletionQueueInfo, DeviceAttributes, FabricError, GroupInfo, Port,
+    PortAttributes, PortEvent, QueuePairInfo, Resources, UdEndpoint, UdInit,
 };
-use crate::types::{Gid, Guid, PKey, Psn, QKey, Qpn};
 use crate::worker::Worker;
 
 /// Groups that may be attached.

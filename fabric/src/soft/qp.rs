@@ -8,10 +8,10 @@ mod connected;
 mod transition;
 
 use crate::port::FabricError;
-use crate::types::{IbMtu, Psn, QKey, Qpn};
 use crate::worker::AhAttributes;
 
 pub use connected::Connected;
+use proto::{IbMtu, Psn, QKey, Qpn};
 pub use transition::permit;
 
 /// The state of a queue pair.

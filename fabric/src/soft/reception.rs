@@ -1,5 +1,7 @@
 //! What a worker does with each received packet.
 
+use proto::{Instant, Qpn};
+
 use super::counts::Counts;
 use super::engine::Engine;
 use super::icrc_check::IcrcCheck;
@@ -9,8 +11,6 @@ use super::table::Table;
 use super::ud::{self, Delivery, Path, Refusal};
 use super::wire::opcode;
 use crate::mad::{MAD_LEN, class};
-use crate::time::Instant;
-use crate::types::Qpn;
 use crate::worker::UdReceived;
 
 /// Deliveries that one batch holds: every slot full of small packets, and copies of multicast

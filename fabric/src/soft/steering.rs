@@ -7,11 +7,11 @@
 //! ConnectRequest, by the sender's. A ServiceIDResReqResp has the request's id in that place. Everything else may go to any worker.
 
 use libc::sock_filter;
+use proto::Qpn;
 
 use super::train::HEAD;
 use super::wire::opcode;
 use crate::mad::{class, cm};
-use crate::types::Qpn;
 
 /// Places in a packet, from the BTH on.
 const OPCODE: usize = 0;

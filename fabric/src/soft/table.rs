@@ -9,12 +9,12 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use proto::{EndpointId, Gid, PKey, QKey, Qpn};
+
 use super::endpoint::UdQueuePair;
 use super::engine::{Partition, Standing};
 use super::qp::QueuePair;
 use crate::pkeys::PKeyTable;
-use crate::port::EndpointId;
-use crate::types::{Gid, PKey, QKey, Qpn};
 
 /// A queue pair as the workers see it.
 #[derive(Clone, Copy, Debug)]

@@ -5,12 +5,12 @@
 
 use std::net::SocketAddr;
 
+use proto::{PKey, Psn, QKey, Qpn};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::{U16, U32};
 
 use super::icrc::Prefix;
 use super::wire::{Bth, Deth, ICRC_LEN, ROCE_V2_PORT, pad_count};
-use crate::types::{PKey, Psn, QKey, Qpn};
 use crate::worker::TrainTicket;
 
 /// Bytes in front of a UD payload.

@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
+use proto::{Gid, PKey, QKey, Qpn};
 use zerocopy::FromBytes;
 
 use super::icrc_check::IcrcCheck;
 use super::table::{Endpoint, Table};
 use super::train::HEAD;
 use super::wire::{Bth, Deth, ICRC_LEN, opcode};
-use crate::types::{Gid, PKey, QKey, Qpn};
 
 /// Why a packet was dropped. Each has a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

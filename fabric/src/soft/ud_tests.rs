@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proto::{EndpointId, Psn};
 
 use super::super::endpoint::UdQueuePair;
 use super::super::qp::State;
@@ -11,8 +12,6 @@ use super::super::table::Endpoints;
 use super::super::train::{self, Header, Ipv4Id, Route, packet_len};
 use super::*;
 use crate::pkeys::Entry;
-use crate::port::EndpointId;
-use crate::types::Psn;
 use crate::worker::TrainTicket;
 
 const OWN: Qpn = Qpn::new(0x1a);

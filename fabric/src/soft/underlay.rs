@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
+use proto::{Gid, Guid, IbMtu};
 use rtnl::{Address, Link};
 
 use super::train::{capacity, packet_len};
-use crate::types::{Gid, Guid, IbMtu};
 
 /// Which address of the underlay is the port's GID.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

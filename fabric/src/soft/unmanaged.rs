@@ -1,10 +1,10 @@
 //! What a [`SoftWorker`] can do for programs that set their connections up without communication
 //! management.
 
+use proto::{ConnectError, ConnectionId, EndpointId};
+
 use super::engine::{LocalQp, RemoteQp, Standing};
 use super::worker::{SoftWorker, clock};
-use crate::connection::{ConnectError, ConnectionId};
-use crate::port::EndpointId;
 
 impl SoftWorker {
     /// Makes a queue pair of type RC in the partition of an endpoint. What it gives is for the peer, who

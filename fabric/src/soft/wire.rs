@@ -13,9 +13,8 @@ mod tests;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::types::{PKey, Psn, QKey, Qpn};
-
 pub use packet::{Extended, Malformed, Packet, Repr};
+use proto::{PKey, Psn, QKey, Qpn};
 
 /// The UDP destination port of RoCEv2 (IANA `roce`; include/rdma/ib_verbs.h, ROCE_V2_UDP_DPORT).
 pub const ROCE_V2_PORT: u16 = 4791;

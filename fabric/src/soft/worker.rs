@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use proto::{AddressHandle, EndpointId, Gid, IbMtu, Instant, Psn};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::address_handle::{Address, AddressHandles};
@@ -21,12 +22,8 @@ use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
 use super::wire::opcode;
 use crate::connection::Connections;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, Psn};
 use crate::worker::{
-    AddressHandle, AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination,
-    UdReceived, Worker,
+    AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
 
 /// Bytes by which the headers of a datagram are longer than those of a SEND with immediate data.

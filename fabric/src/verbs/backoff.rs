@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Instant;
+use proto::Instant;
 
 /// Waits that double from the first to the longest.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::types::{Gid, Lid};
+use proto::{Gid, Lid};
 
 /// What IPoIB's connected mode sends at most: 65520 bytes and its header of 4 (kernel
 /// drivers/infiniband/ulp/ipoib/ipoib.h, IPOIB_CM_BUF_SIZE).

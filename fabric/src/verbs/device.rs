@@ -8,6 +8,8 @@ use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use proto::IbMtu;
+
 use super::config::VerbsConfig;
 use super::grh::GRH_LEN;
 use super::ibv::{
@@ -17,7 +19,6 @@ use super::ibv::{
 use super::open;
 use super::sys::Library;
 use crate::port::FabricError;
-use crate::types::IbMtu;
 
 /// Bytes of a place to send from: the largest frame of a TAP, or a message.
 pub const TRANSMIT_LEN: usize = 1 << 16;
@@ -265,7 +266,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::Guid;
+    use proto::Guid;
 
     const LARGE: DeviceAttributes = DeviceAttributes {
         node_guid: Guid([0; 8]),

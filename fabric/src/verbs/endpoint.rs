@@ -7,12 +7,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use proto::{EndpointId, PKey, Psn, QKey, Qpn};
+
 use super::device::Device;
 use super::ibv::{Emptied, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange};
 use super::table::Endpoint;
 use crate::pkeys::{Entry, PKeyTable};
-use crate::port::EndpointId;
-use crate::types::{PKey, Psn, QKey, Qpn};
 
 /// The queue pair of an endpoint.
 #[derive(Debug)]

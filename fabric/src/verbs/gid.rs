@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use proto::Gid;
+
 use super::config::GidChoice;
 use super::ibv::{GidEntry, GidKind};
-use crate::types::Gid;
 
 /// An address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::types::Gid;
+use proto::Gid;
 
 /// Bytes in front of a datagram's payload, whether there is a header in them or not.
 pub const GRH_LEN: usize = 40;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::port::EndpointId;
-use crate::types::Gid;
+use proto::{EndpointId, Gid};
 
 /// The attachments of a port, whether its device is there or not.
 #[derive(Debug, Default)]

@@ -9,9 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{AddressHandle, Instant};
+
 use super::backoff::Backoff;
-use crate::time::Instant;
-use crate::worker::{AddressHandle, AhAttributes};
+use crate::worker::AhAttributes;
 
 /// Handles at most.
 const CAPACITY: usize = 1 << 16;
@@ -288,7 +289,7 @@ mod tests {
     fn to(n: u32) -> AhAttributes {
         let mut gid = [0xfe; 16];
         gid[12..].copy_from_slice(&n.to_be_bytes());
-        AhAttributes::to(crate::types::Gid(gid))
+        AhAttributes::to(proto::Gid(gid))
     }
 
     fn make_all(t: &mut AddressHandles<u32>) {

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use proto::Instant;
+
 use super::backoff::Backoff;
 use super::device::Device;
 use super::ibv::cm::Hold;
 use super::presence::Presence;
-use crate::time::Instant;
 
 /// Between two attempts: rdma_cm may yet be there.
 const FIRST_WAIT: Duration = Duration::from_secs(1);

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{AddressHandle, EndpointId, Instant};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::connections::{Lent, Messages};
@@ -15,9 +16,7 @@ use super::ibv::{Completions, Place};
 use super::receive::Receive;
 use super::table::{Endpoint, Endpoints, Table};
 use super::transmit::Transmit;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::worker::{AddressHandle, TrainTicket, UdDestination};
+use crate::worker::{TrainTicket, UdDestination};
 
 /// Completions that one look takes.
 const COMPLETIONS: usize = 256;

@@ -151,8 +151,8 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
 
     use super::*;
-    use crate::types::Gid;
-    use crate::worker::{AddressHandle, AhAttributes};
+    use crate::worker::AhAttributes;
+    use proto::{AddressHandle, Gid};
 
     fn wanted(n: u32) -> Wanted {
         Wanted {

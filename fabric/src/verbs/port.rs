@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{EndpointId, Gid, Lid, PKey, PortState, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -33,10 +34,9 @@ use super::worker::{VerbsWorker, clock};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
-    Capabilities, CompletionQueueInfo, DeviceAttributes, EndpointId, FabricError, GroupInfo, Port,
-    PortAttributes, PortEvent, PortState, QueuePairInfo, Resources, Services, UdEndpoint, UdInit,
+    Capabilities, CompletionQueueInfo, DeviceAttributes, FabricError, GroupInfo, Port,
+    PortAttributes, PortEvent, QueuePairInfo, Resources, UdEndpoint, UdInit,
 };
-use crate::types::{Gid, Lid, PKey, Qpn};
 use crate::worker::Worker;
 use waiting::{wait_usable, waiting};
 

@@ -4,6 +4,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use proto::{Gid, Lid, Qpn, WcStatus};
+
 use super::counts::Counts;
 use super::device::Device;
 use super::grh::{self, GRH_LEN, Route};
@@ -12,9 +14,7 @@ use super::ibv::{
 };
 use super::shares::Shares;
 use super::table::{Endpoint, Table};
-use crate::connection::WcStatus;
 use crate::memory::ReceivePlaces;
-use crate::types::{Gid, Lid, Qpn};
 use crate::worker::UdReceived;
 
 /// The places of one batch, which completions have given back.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::port::EndpointId;
+use proto::EndpointId;
 
 /// How many places each endpoint has, and whose a place is.
 #[derive(Debug)]

@@ -8,11 +8,11 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use proto::{EndpointId, Gid, IbMtu, Lid, PKey, QKey, Qpn};
+
 use super::device::Device;
 use super::endpoint::UdPair;
 use crate::pkeys::PKeyTable;
-use crate::port::EndpointId;
-use crate::types::{Gid, IbMtu, Lid, PKey, QKey, Qpn};
 
 /// An endpoint as the worker sees it.
 #[derive(Clone, Debug)]

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use proto::{EndpointId, QKey, Qpn, WcStatus};
+
 use super::connections::Shape;
 use super::device::{Device, Limits};
 use super::endpoint::UdPair;
@@ -11,9 +13,6 @@ use super::ibv::{
     AddressHandle, Completed, Emptied, Place, Pool, QueuePair, SendList, Sends, UdTarget,
     WorkCompletion,
 };
-use crate::connection::WcStatus;
-use crate::port::EndpointId;
-use crate::types::{QKey, Qpn};
 use crate::worker::TrainTicket;
 
 /// Places that connections leave for datagrams.

@@ -1,11 +1,11 @@
 //! Looking at a port, and what it is good for.
 
+use proto::{Gid, Guid, IbMtu, Lid, PKey};
 use rtnl::Requests;
 
 use super::config::VerbsConfig;
 use super::gid::{self, Address, NoGid};
 use super::ibv::{Context, GidEntry, LinkLayer, PortInfo};
-use crate::types::{Gid, Guid, IbMtu, Lid, PKey};
 
 /// The smallest MTU of a link that carries IPv6 (RFC 8200, 5), and IPoIB's header (RFC 4391, 6).
 const IPV6_LINK_MTU: u32 = 1280;

@@ -8,6 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{AddressHandle, EndpointId, Gid, Instant, WcStatus};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::config::VerbsConfig;
@@ -19,13 +20,9 @@ use super::lane::{Lane, Waiting};
 use super::maker::Maker;
 use super::table::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
-use crate::connection::{Connections, WcStatus};
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::Gid;
+use crate::connection::Connections;
 use crate::worker::{
-    AddressHandle, AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination,
-    Worker,
+    AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
 };
 
 /// Completions that count as one piece of what is received: about what one large send of a peer brings.

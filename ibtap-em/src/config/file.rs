@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use control::api::LogLevel;
-use fabric::{Gid, PKey};
+use proto::{Gid, PKey};
 use serde::Deserialize;
 use toml::Spanned;
 use vnic::Lid;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fabric::Guid;
+use proto::Guid;
 
 /// Which virtual port: its node's fabric port and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -2,8 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use proto::Mac;
 use toml::{Spanned, Value};
-use vnic::Mac;
 
 use super::file::Fault;
 

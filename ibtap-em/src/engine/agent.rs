@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use fabric::Qpn;
+use proto::{Mac, Qpn, Time};
 use vnic::attribute::{NodeInfo, VeswPortInfo};
 use vnic::mad::ClassPortInfo;
-use vnic::{Mac, Time};
 
 use super::ASK_ALL_LATER;
 use super::claims::PORT_CLAIMS;

@@ -1,7 +1,7 @@
 //! What answers say, and what follows from it.
 
 use log::Level;
-use vnic::Time;
+use proto::Time;
 use vnic::attribute::{ConfigState, LidDirectory, NodeInfo, VeswPortInfo};
 use vnic::mad::{Attribute, ClassPortInfo, MacEntries, Mad, status};
 use vnic::table::MAC_TABLE_ENTRIES;

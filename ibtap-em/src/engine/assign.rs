@@ -1,8 +1,8 @@
 //! What virtual ports are given: LID, address, number. All of it is remembered.
 
-use fabric::Qpn;
 use log::Level;
-use vnic::{Lid, Mac, Time, generated_mac};
+use proto::{Mac, Qpn, Time};
+use vnic::{Lid, generated_mac};
 
 use super::agent::AgentKey;
 use super::{Engine, QUARANTINE};

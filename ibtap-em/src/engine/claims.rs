@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vnic::{Mac, Time};
+use proto::{Mac, Time};
 
 use crate::config::PortKey;
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use vnic::Time;
 use vnic::mad::{ErrorCounters, Mad, SummaryCounters, status};
 
 use super::Engine;
@@ -12,6 +11,7 @@ use crate::api::{CountersInfo, PortSelection};
 use crate::config::{Pattern, PortKey};
 use crate::seam::Inquiry;
 use control::api::Counters;
+use proto::Time;
 
 /// Inquiries that may be open.
 const INQUIRIES_MAX: usize = 64;

@@ -5,7 +5,7 @@
 //! counts once it answers there.
 
 use log::Level;
-use vnic::Time;
+use proto::Time;
 
 use super::Engine;
 use super::agent::AgentKey;

@@ -1,6 +1,7 @@
 //! What becomes of a frame, and why.
 
-use vnic::{Lid, Mac};
+use proto::Mac;
+use vnic::Lid;
 
 use super::Engine;
 use super::target::{Target, lid_in};

@@ -1,7 +1,7 @@
 //! What comes from the fabric: answers, announcements of agents, traps.
 
 use log::Level;
-use vnic::Time;
+use proto::Time;
 use vnic::attribute::NodeInfo;
 use vnic::mad::{Mad, Notice, TrapKind, attribute, method};
 

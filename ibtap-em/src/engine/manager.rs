@@ -1,7 +1,7 @@
 //! The engine as the program runs it.
 
 use log::Level;
-use vnic::Time;
+use proto::Time;
 
 use super::Engine;
 use super::agent::AgentKey;

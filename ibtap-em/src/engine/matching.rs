@@ -1,7 +1,7 @@
 //! Which virtual ports are on which switch, as the configuration has it.
 
 use log::Level;
-use vnic::Time;
+use proto::Time;
 
 use super::Engine;
 use super::agent::{AgentKey, Vport};

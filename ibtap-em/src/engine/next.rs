@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use vnic::Time;
+use proto::Time;
 use vnic::attribute::{ConfigState, LidDirectory, VeswPortInfo};
 use vnic::mad::LID_DIRECTORY_PAGE;
 

@@ -1,6 +1,7 @@
 //! What is asked of agents.
 
-use fabric::Gid;
+use proto::{Gid, Mac};
+use vnic::Lid;
 use vnic::attribute::{LidDirectory, VeswPortInfo};
 use vnic::directory::NodeAddress;
 use vnic::mad::{
@@ -8,7 +9,6 @@ use vnic::mad::{
     attribute, method,
 };
 use vnic::table::MacEntry;
-use vnic::{Lid, Mac};
 
 use super::tables::{PAGE_ENTRIES, Page};
 use crate::seam::{Endpoint, Inquiry};
@@ -173,6 +173,6 @@ pub(super) fn page(entries: &MacEntries) -> Page {
 }
 
 /// The entry of a directory.
-pub(super) const fn place(lid: Lid, gid: Gid, qpn: fabric::Qpn) -> (Lid, NodeAddress) {
+pub(super) const fn place(lid: Lid, gid: Gid, qpn: proto::Qpn) -> (Lid, NodeAddress) {
     (lid, NodeAddress { gid, qpn })
 }

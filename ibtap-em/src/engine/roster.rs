@@ -2,9 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use fabric::{Gid, Qpn};
 use log::Level;
-use vnic::Time;
+use proto::{Gid, Qpn, Time};
 use vnic::attribute::NodeInfo;
 
 use super::agent::{Agent, AgentKey};

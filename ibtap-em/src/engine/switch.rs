@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use log::Level;
+use proto::{Mac, Time};
 use vnic::attribute::VeswPortInfo;
-use vnic::{Mac, Time};
 
 use super::agent::AgentKey;
 use super::claims::{Alarm, Claims};

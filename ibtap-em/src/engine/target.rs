@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proto::Mac;
+use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::NodeAddress;
 use vnic::mad::DIRECTORY_MAX;
 use vnic::table::MAC_TABLE_ENTRIES;
-use vnic::{Lid, Mac};
 
 use super::Engine;
 use super::agent::AgentKey;
@@ -346,8 +347,8 @@ mod tests {
             port_num,
             description: String::new(),
             interface: String::new(),
-            gid: fabric::Gid::UNSPECIFIED,
-            qpn: fabric::Qpn::new(0),
+            gid: proto::Gid::UNSPECIFIED,
+            qpn: proto::Qpn::new(0),
             payload_max: 4096,
             gone: false,
             drained: false,

@@ -10,8 +10,9 @@ mod scale;
 mod stubborn;
 mod world;
 
+use proto::Mac;
+use vnic::Lid;
 use vnic::attribute::ConfigState;
-use vnic::{Lid, Mac};
 
 use super::*;
 use crate::api::PortCondition;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use vnic::Time;
+use proto::Time;
 
 use super::agent::AgentKey;
 use super::request::Request;

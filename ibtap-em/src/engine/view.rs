@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use log::Level;
-use vnic::Time;
 use vnic::attribute::ConfigState;
 
 use control::api::LinkAddress;
+use proto::Time;
 
 use super::Engine;
 use super::agent::{Agent, AgentKey, Vport};

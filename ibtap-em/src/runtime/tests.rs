@@ -1,7 +1,6 @@
 mod fake;
 
-use fabric::{PKey, Qpn};
-use vnic::Time;
+use proto::{PKey, Qpn, Time};
 
 use super::*;
 use crate::api::*;
@@ -303,7 +302,7 @@ fn requests_and_announcements_have_one_mark() {
     let mut runtime = Runtime::new(engine, candidate(1), vec![], seed);
     runtime.arrived(Time(0), attached(1, PortState::Active));
     let node = NodeInfo {
-        guid: fabric::Guid([2; 8]),
+        guid: proto::Guid([2; 8]),
         incarnation: 1,
         port: 1,
         payload_max: 4096,

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use control::api::{ApiError, ManagementDatagram, PortState, Reply, Request};
 use control::{ControlServer, Handler, StreamId, Streamed};
-use fabric::{PKey, Qpn};
+use proto::{PKey, Qpn};
 use tempfile::TempDir;
 
 use super::*;

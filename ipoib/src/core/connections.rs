@@ -12,9 +12,9 @@ mod too_big;
 
 use std::collections::VecDeque;
 
-use fabric::{CloseReason, ConnectError, ConnectionEvent, ConnectionId, ServiceId};
+use proto::{CloseReason, ConnectError, ConnectionEvent, ConnectionId, ServiceId, Time};
 
-use super::{ConnectionAction, ConnectionPeer, Ended, Ipoib, Mode, Role, Time};
+use super::{ConnectionAction, ConnectionPeer, Ended, Ipoib, Mode, Role};
 use crate::address::HardwareAddress;
 use crate::connections::{Connections, Layout, NO_ENTRY, Side, State};
 use crate::event::Event;

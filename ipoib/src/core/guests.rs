@@ -10,15 +10,14 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 
+use proto::{Mac, Time};
+
 use super::incoming::Step;
 use super::learning::is_claimable;
 use super::outgoing::{Tap, endpoints};
-use super::{Ipoib, Limits, Time, Update};
-use crate::address::{MAC_BROADCAST, Mac};
+use super::{Ipoib, Limits, Update};
 use crate::arp::{Arp, REQUEST};
 use crate::conflict::Verdict;
-use crate::counters::DropReason;
-use crate::event::Event;
 use crate::guests::{Guest, Guests, Standing};
 use crate::nd::{self, Kind};
 use crate::own::{
@@ -28,6 +27,7 @@ use crate::resolve::{ASK_HOST_SIDE, Resolver};
 use crate::wire::{
     ETHERNET_LEN, IpHeader, NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, array, be16, ip_header,
 };
+use crate::{DropReason, Event, MAC_BROADCAST};
 
 /// The source of a frame is looked at again after this long.
 const CACHED_MS: u64 = 1000;

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{Incoming, Ipoib, Meta, Time};
-use crate::address::{HardwareAddress, MAC_BROADCAST, Mac, peer_mac};
+use proto::{Mac, Time};
+
+use super::{Incoming, Ipoib, Meta};
+use crate::address::{HardwareAddress, MAC_BROADCAST, peer_mac};
 use crate::arp::{Arp, ETHERNET_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
 use crate::dhcp;
@@ -362,7 +364,7 @@ impl Ipoib {
             guest
         } else if arp.target.is_unicast() {
             self.mac_of(&arp.target)
-        } else if arp.target.qpn() == fabric::Qpn::MULTICAST {
+        } else if arp.target.qpn() == proto::Qpn::MULTICAST {
             MAC_BROADCAST
         } else {
             [0; 6]

@@ -2,8 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::{Ipoib, Time, UPDATES_MAX, Update};
-use crate::address::{HardwareAddress, Mac};
+use proto::{Mac, Time};
+
+use super::{Ipoib, UPDATES_MAX, Update};
+use crate::address::HardwareAddress;
 use crate::event::Event;
 use crate::neighbour::Claim;
 

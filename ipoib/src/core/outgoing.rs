@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 
+use proto::{Mac, Time};
+
 use super::learning::is_claimable;
-use super::{Ipoib, Mode, Outgoing, Target, Time};
-use crate::address::{HardwareAddress, MAC_BROADCAST, Mac};
+use super::{Ipoib, Mode, Outgoing, Target};
+use crate::address::{HardwareAddress, MAC_BROADCAST};
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::counters::DropReason;
 use crate::dhcp;
@@ -385,7 +387,7 @@ impl Ipoib {
             return Some(self.config.local);
         }
         if mac == MAC_BROADCAST {
-            let qpn = fabric::Qpn::MULTICAST;
+            let qpn = proto::Qpn::MULTICAST;
             return Some(HardwareAddress::new(0, qpn, self.broadcast_mgid()));
         }
         let slot = self.neighbours.by_mac(mac)?;

@@ -5,10 +5,10 @@
 //! learned by ARP and neighbour discovery; only the way to them is another. Groups are not: a
 //! multicast goes to the fabric, and comes back from there.
 
-use fabric::Qpn;
+use proto::{Qpn, Time};
 
 use super::incoming::{ethernet, is_nd_or_may_be};
-use super::{Ipoib, Meta, Outgoing, Target, Time};
+use super::{Ipoib, Meta, Outgoing, Target};
 use crate::dhcp;
 use crate::snoop;
 use crate::wire::{ETHERNET_LEN, TYPE_IPV4, ip_header_of};

@@ -12,7 +12,7 @@ mod translation;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fabric::{AddressHandle, Gid, PKey, Qpn};
+use proto::{AddressHandle, Gid, PKey, Qpn};
 
 use super::*;
 use crate::DropReason;
@@ -37,7 +37,7 @@ fn core(local: HardwareAddress, mac: Mac) -> Ipoib {
         scope: 2,
         link_mtu: 2044,
         mode: crate::Mode::Datagram,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: crate::DhcpMode::default(),
         limits: Limits {
             neighbours: 64,

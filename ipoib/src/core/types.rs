@@ -3,24 +3,13 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{
-    AddressHandle, CloseReason, ConnectionId, Gid, PKey, Qpn, RejectReason, ServiceId, Services,
+use proto::{
+    AddressHandle, CloseReason, ConnectionId, Gid, Mac, PKey, Qpn, RejectReason, ServiceId,
+    Services, Time,
 };
 
-use crate::address::{HardwareAddress, Mac};
+use crate::address::HardwareAddress;
 use crate::counters::DropReason;
-
-/// Milliseconds of a monotonic clock, from any origin.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Time(pub u64);
-
-impl Time {
-    /// `ms` milliseconds later.
-    #[must_use]
-    pub const fn after(self, ms: u64) -> Time {
-        Time(self.0.saturating_add(ms))
-    }
-}
 
 /// Bounds of all tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::address::Mac;
+use proto::Mac;
+
 use crate::checksum::{self, checksum};
 use crate::multicast::group_mac;
 use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_IPV4, TYPE_IPV6};

@@ -1,8 +1,8 @@
 //! Hosts in connected mode: what they send over connections, with whom they have none, and what their
 //! TCP makes of changes.
 
-use fabric::Qpn;
 use ipoib::{Mode, Role};
+use proto::Qpn;
 use smoltcp::wire::IpAddress;
 
 use crate::net::{CLEAN, Net, ROUGH};
@@ -145,7 +145,7 @@ fn a_peer_that_was_down_for_long_is_asked_again_when_it_is_back() {
         let active = net.nodes[0].port.engine.list();
         let made_at = active.iter().filter(|c| c.active).map(|c| c.created).max();
         // Its pause began when it was down for long, and would last a minute.
-        let pause_over = fabric::Instant(80_000_000_000);
+        let pause_over = proto::Instant(80_000_000_000);
         assert!(made_at.is_some_and(|at| at < pause_over), "{made_at:?}");
     }
 }

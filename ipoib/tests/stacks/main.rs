@@ -29,7 +29,7 @@ mod random;
 mod tap;
 mod trouble;
 
-use fabric::Qpn;
+use proto::Qpn;
 
 use net::{CLEAN, Net, ROUGH};
 use node::{DATAGRAM, v4, v6};

@@ -1,6 +1,6 @@
 //! Many hosts in one fabric.
 
-use fabric::Qpn;
+use proto::Qpn;
 
 use crate::net::{CLEAN, Net};
 use crate::network::Impairments;

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use fabric::Qpn;
 use ipoib::{Mode, Time as CoreTime};
+use proto::Qpn;
 use smoltcp::wire::IpAddress;
 
 use crate::network::{Impairments, MICROSECOND, MILLISECOND, Network, Time};

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use fabric::{ConnectionEvent, ConnectionId, PKey, Qpn};
 use ipoib::{
     Config, FLAG_RC, HardwareAddress, Incoming, Ipoib, Limits, Mode, Outgoing, Time as CoreTime,
     TooBig,
 };
+use proto::{ConnectionEvent, ConnectionId, PKey, Qpn};
 use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::socket::icmp;
@@ -96,7 +96,7 @@ fn new_core(index: usize, qpn: Qpn, mac: [u8; 6], host: Host) -> Ipoib {
         scope: 2,
         link_mtu: LINK_MTU,
         mode: host.mode,
-        services: fabric::Services::Any,
+        services: proto::Services::Any,
         dhcp: ipoib::DhcpMode::default(),
         limits: Limits {
             connections: host.connections,
@@ -268,7 +268,7 @@ impl Node {
     fn timers(&mut self, now: Time) {
         let engine = &mut self.port.engine;
         if engine.next_deadline().is_some_and(|at| at.0 <= now) {
-            engine.handle_timeout(fabric::Instant(now));
+            engine.handle_timeout(proto::Instant(now));
         }
         let at = core_time(now);
         if self.core.next_deadline().is_some_and(|d| d <= at) {

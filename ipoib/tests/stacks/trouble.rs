@@ -3,8 +3,8 @@
 
 use std::env;
 
-use fabric::Qpn;
 use ipoib::Mode;
+use proto::Qpn;
 
 use crate::net::Net;
 use crate::network::{Impairments, MICROSECOND, MILLISECOND};

@@ -141,7 +141,7 @@ fn mra(m: &Mra) -> Fields {
 
 fn rej(m: &Rej) -> Fields {
     let reason = m.reason.get();
-    let name = fabric::mad::reject_reason(reason);
+    let name = fabric::RejectReason(reason).name();
     let reason = match name {
         Some(_) => format!("{reason} ({})", RejectReason(reason)),
         None => reason.to_string(),

@@ -1,7 +1,8 @@
 //! When an agent announces itself to the group: at its start, when something changes, when it is asked.
 
+use proto::Time;
+
 use super::Random;
-use crate::Time;
 
 /// The longest wait before an answer to all, and at the start, so that not all nodes speak at once; in
 /// milliseconds.

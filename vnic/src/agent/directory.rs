@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fabric::Gid;
+use proto::Gid;
 
 use super::Invalid;
 use crate::Lid;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fabric::Gid;
+use proto::Gid;
 
 use super::Invalid;
 

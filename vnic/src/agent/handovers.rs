@@ -1,7 +1,7 @@
 //! Which changes of the manager are told of. A manager may let go and take hold again as often as it likes,
 //! and two may do so by turns.
 
-use crate::Time;
+use proto::Time;
 
 /// Changes that are told of in a time of this length, in milliseconds.
 const WINDOW_MS: u64 = 60_000;

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use fabric::Qpn;
+use proto::{Mac, Qpn};
 
-use crate::Mac;
 use crate::attribute::VeswPortInfo;
 use crate::counters::Counters;
 use crate::directory::Directory;

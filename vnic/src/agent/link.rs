@@ -1,10 +1,11 @@
 //! What happens to the interfaces, and what of it a manager is told.
 
+use proto::{Mac, Time};
+
 use super::vport::{LINK_DOWN, LINK_UP};
 use super::{Agent, vport::Vport};
 use crate::attribute::ConfigState;
 use crate::mad::TrapKind;
-use crate::{Mac, Time};
 
 impl Agent {
     /// The fabric port is up, or down: with it all its virtual ports.

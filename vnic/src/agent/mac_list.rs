@@ -1,6 +1,7 @@
 //! The lists of addresses that an interface listens to, and how a change of them is seen.
 
-use crate::Mac;
+use proto::Mac;
+
 use crate::mad::{MacList, MacListQuery};
 
 /// The most addresses of a list: its length has 16 bits on the wire.

@@ -6,9 +6,8 @@
 //! announcement says with which identity that goes. What never announced itself is told by its queue pair
 //! alone.
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn, Time};
 
-use crate::Time;
 use crate::attribute::ManagerInfo;
 use crate::carriage::Address;
 use crate::mad::Header;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fabric::Gid;
+use proto::Gid;
 
 /// Refusals that are told of until something changes; more are only counted.
 const TOLD_MAX: usize = 256;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use proto::Time;
+
 use super::owner::{Sender, Verdict};
 use super::vport::Vport;
 use super::{Agent, Event, Host, Invalid, validate};
-use crate::Time;
 use crate::attribute::{LidDirectory, VeswPortInfo};
 use crate::carriage::Address;
 use crate::mad::{

@@ -11,15 +11,15 @@ mod world;
 
 use std::sync::Arc;
 
-use fabric::PKey;
+use proto::{Mac, PKey};
 
 use super::*;
+use crate::Lid;
 use crate::attribute::ConfigState;
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::mad::{Attribute, Notice, TrapKind, status};
 use crate::table::MacTable;
-use crate::{Lid, Mac};
 
 const MANAGER: Address = address(0xee, 0x40);
 const OTHER: Address = address(0xdd, 0x50);

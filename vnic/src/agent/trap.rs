@@ -1,10 +1,9 @@
 //! Traps, and how many of them there may be.
 
-use fabric::Gid;
+use proto::{Gid, Time};
 
 use super::vport::Vport;
 use super::{Agent, Destination, Event, OUTBOX_MAX, Transmit};
-use crate::Time;
 use crate::directory::NodeAddress;
 use crate::mad::{self, Header, Notice, TrapKind, attribute, method};
 

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use fabric::Qpn;
+use proto::{Mac, Qpn};
 
 use super::NewPort;
 use super::directory::Pages;
 use super::mac_list::Macs;
 use super::trap::{Kinds, Limiter};
-use crate::Mac;
 use crate::attribute::VeswPortInfo;
 use crate::table::MacTable;
 

@@ -16,9 +16,8 @@
 
 use std::collections::VecDeque;
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn, Time};
 
-use crate::Time;
 use crate::mad::MAD_MAX;
 
 /// Bytes before each piece.

@@ -1,9 +1,9 @@
 //! Big-endian fields one after the other.
 
-use fabric::Gid;
+use proto::{Gid, Mac};
 
 use super::Malformed;
-use crate::{Lid, Mac};
+use crate::Lid;
 
 /// Reads fields from the beginning of an attribute.
 pub struct Reader<'a> {

@@ -1,6 +1,6 @@
 //! ClassPortInfo, of which every class has one.
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn};
 use zerocopy::big_endian::{U16, U32};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 

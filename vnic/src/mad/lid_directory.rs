@@ -15,7 +15,7 @@
 //!       8  GID        16
 //! ```
 
-use fabric::Qpn;
+use proto::Qpn;
 
 use super::bytes::Reader;
 use super::{Attribute, DATA_MAX, Malformed};

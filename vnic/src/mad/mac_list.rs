@@ -1,8 +1,9 @@
 //! IfaceUcastMacs and IfaceMcastMacs: pages of the addresses that an interface listens to.
 
+use proto::Mac;
+
 use super::bytes::Reader;
 use super::{Attribute, DATA_MAX, Malformed};
-use crate::Mac;
 
 /// Bytes before the addresses.
 const HEAD: usize = 8;

@@ -19,7 +19,7 @@
 //! Get has the lowest index that is asked for in its modifier. A page is by indexes, not by places in a
 //! list, so that what comes or goes between two pages makes nobody be left out of both.
 
-use fabric::{Guid, Qpn};
+use proto::{Guid, Qpn};
 
 use super::bytes::{Reader, padded, text};
 use super::{Attribute, DATA_MAX, Malformed};

@@ -1,7 +1,8 @@
-use fabric::{Gid, Guid, PKey, Qpn};
 use proptest::prelude::*;
+use proto::{Gid, Guid, Mac, PKey, Qpn};
 
 use super::*;
+use crate::Lid;
 use crate::attribute::{
     ConfigState, LidDirectory, ManagerInfo, NodeInfo, Reserved, ServiceClasses, VeswPortInfo,
     WantedPort,
@@ -9,7 +10,6 @@ use crate::attribute::{
 use crate::counters::Counters;
 use crate::directory::NodeAddress;
 use crate::table::MacEntry;
-use crate::{Lid, Mac};
 
 /// A datagram of the vectors, whose first bytes stand there; the rest are zeros.
 fn vector(name: &str) -> Vec<u8> {

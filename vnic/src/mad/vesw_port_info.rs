@@ -1,7 +1,7 @@
 //! The layout of VeswPortInfo: 152 bytes about the switch (kernel opa_vnic_encap.h, `struct
 //! opa_vesw_info`), 128 about the port (`struct opa_per_veswport_info`).
 
-use fabric::PKey;
+use proto::PKey;
 
 use super::bytes::Reader;
 use super::{Attribute, Malformed};

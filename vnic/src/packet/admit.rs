@@ -1,6 +1,6 @@
 //! What one virtual port takes of what reaches it.
 
-use fabric::PKey;
+use proto::PKey;
 
 use crate::Lid;
 

@@ -1,6 +1,6 @@
 //! The 20 bytes before the frame.
 
-use fabric::PKey;
+use proto::PKey;
 
 use crate::Lid;
 

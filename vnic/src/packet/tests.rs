@@ -5,7 +5,7 @@ mod fields;
 mod properties;
 mod vectors;
 
-use fabric::PKey;
+use proto::PKey;
 
 use super::*;
 use crate::Lid;

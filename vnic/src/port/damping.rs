@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
-
-use crate::Time;
+use proto::Time;
 
 /// What changes of place may cost together in one [`WINDOW_MS`].
 const COST_MAX: u8 = 7;

@@ -1,6 +1,6 @@
 //! What decisions need to know of a frame.
 
-use crate::Mac;
+use proto::Mac;
 
 /// Bytes of an Ethernet header without a tag.
 const ETHERNET_LEN: usize = 14;

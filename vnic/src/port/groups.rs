@@ -1,6 +1,6 @@
 //! The groups of members: the switch's own, and those that its MAC table names.
 
-use fabric::{AddressHandle, Gid, PKey};
+use proto::{AddressHandle, Gid, PKey};
 
 use crate::Lid;
 use crate::carriage::group_mgid;

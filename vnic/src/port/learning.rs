@@ -2,15 +2,17 @@
 
 use std::collections::VecDeque;
 
+use proto::{Mac, Time};
+
 use super::damping::Verdict;
 use super::frame::is_group;
 use super::macs::{Heard, Second};
 use super::nodes::Origin;
 use super::types::{Event, Meta, Place, Update};
 use super::{NEAR_AGEING, NEAR_KEPT, NEAR_MAX, VeswPort};
+use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::packet::Refusal;
-use crate::{Lid, Mac, Time};
 
 /// Updates kept between two drains.
 const UPDATES_MAX: usize = 4096;

@@ -1,15 +1,16 @@
 //! Where Ethernet addresses are, as it was learned from frames.
 //!
 //! A look-up touches two lines of memory however many addresses there are: the index has all that sending
-//! needs. The order of use is beside it, and is noted once a second for each address.
+//! needs. The order of use is in the entries beside it, and is noted once a second for each address.
 
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use proto::Mac;
+use proto::lru::{Lru, Place, Placed};
 
-use super::order::Order;
-use crate::{Lid, Mac};
+use crate::Lid;
 
 /// Seconds since some beginning.
 pub type Second = u32;
@@ -35,6 +36,13 @@ struct Entry {
     heard: Second,
     /// When other replicas were last told.
     told: Option<Second>,
+    place: Place,
+}
+
+impl Placed for Entry {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
 }
 
 /// What the table says to an address that was heard of.
@@ -64,7 +72,7 @@ pub struct Macs {
     index: HashTable<Known>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    order: Order,
+    order: Lru,
     hash: RandomState,
     max: usize,
 }
@@ -76,7 +84,7 @@ impl Macs {
             index: HashTable::new(),
             entries: Vec::new(),
             free: Vec::new(),
-            order: Order::default(),
+            order: Lru::new(),
             hash: RandomState::default(),
             max: max.clamp(1, 1 << 24),
         }
@@ -116,7 +124,7 @@ impl Macs {
         }
         known.heard = second as u16;
         let slot = known.slot;
-        self.order.touch(slot);
+        self.order.touch(&mut self.entries, slot);
         let entry = &mut self.entries[slot as usize];
         entry.heard = second;
         Heard::Again(entry.told)
@@ -130,7 +138,7 @@ impl Macs {
             known.lid = lid.get();
             known.heard = second as u16;
             let slot = known.slot;
-            self.order.touch(slot);
+            self.order.touch(&mut self.entries, slot);
             let entry = &mut self.entries[slot as usize];
             entry.heard = second;
             entry.ours |= ours;
@@ -143,6 +151,7 @@ impl Macs {
             ours,
             heard: second,
             told: None,
+            place: Place::default(),
         });
         let known = Known {
             mac,
@@ -171,7 +180,7 @@ impl Macs {
             return false;
         };
         let (known, _) = found.remove();
-        self.order.remove(known.slot);
+        self.order.remove(&mut self.entries, known.slot);
         self.free.push(known.slot);
         self.shrink();
         true
@@ -248,7 +257,7 @@ impl Macs {
                 (self.entries.len() - 1) as u32
             }
         };
-        self.order.push(slot);
+        self.order.push(&mut self.entries, slot);
         slot
     }
 

@@ -13,7 +13,6 @@ mod groups;
 mod learning;
 mod macs;
 mod nodes;
-mod order;
 mod receive;
 mod send;
 mod switch;
@@ -25,13 +24,13 @@ mod types;
 
 use std::sync::Arc;
 
-use fabric::{AddressHandle, Gid, Qpn};
+use proto::{AddressHandle, Gid, Mac, Qpn, Time};
 
+use crate::Lid;
 use crate::attribute::VeswPortInfo;
 use crate::counters::Counters;
 use crate::directory::{Directory, NodeAddress};
 use crate::table::MacTable;
-use crate::{Lid, Mac, Time};
 use damping::Damping;
 use flow::FlowHash;
 use groups::Groups;

@@ -3,11 +3,11 @@
 
 use std::collections::HashMap;
 
-use fabric::{AddressHandle, Qpn};
 use foldhash::fast::RandomState;
+use proto::lru::{Lru, Place, Placed};
+use proto::{AddressHandle, Qpn};
 
 use super::macs::Second;
-use super::order::Order;
 use super::types::NodeInfo;
 use crate::Lid;
 use crate::directory::{Directory, NodeAddress};
@@ -29,8 +29,15 @@ struct Node {
     heard: Second,
     /// When other replicas were last told.
     told: Option<Second>,
+    place: Place,
     ah: Option<AddressHandle>,
     live: bool,
+}
+
+impl Placed for Node {
+    fn place(&mut self) -> &mut Place {
+        &mut self.place
+    }
 }
 
 /// What the table says to a packet's origin.
@@ -54,7 +61,7 @@ pub struct Nodes {
     slots: Vec<Node>,
     free: Vec<u32>,
     by_lid: HashMap<u32, u32, RandomState>,
-    order: Order,
+    order: Lru,
     ageing: usize,
     closed: bool,
     /// Address handles that are no longer named, for the caller to end.
@@ -117,8 +124,9 @@ impl Nodes {
                 return Origin::Known;
             }
             node.heard = second;
-            self.order.touch(slot);
-            return Origin::Again(node.told);
+            let told = node.told;
+            self.order.touch(&mut self.slots, slot);
+            return Origin::Again(told);
         }
         let same_port = node.address.gid == source.gid;
         if self.closed && (node.pinned || !same_port) {
@@ -150,9 +158,9 @@ impl Nodes {
         if !node.ages {
             node.ages = true;
             self.ageing += 1;
-            self.order.push(slot);
+            self.order.push(&mut self.slots, slot);
         } else {
-            self.order.touch(slot);
+            self.order.touch(&mut self.slots, slot);
         }
     }
 
@@ -278,7 +286,7 @@ impl Nodes {
         if node.ages {
             node.ages = false;
             self.ageing -= 1;
-            self.order.remove(slot);
+            self.order.remove(&mut self.slots, slot);
         }
     }
 
@@ -299,6 +307,7 @@ impl Nodes {
             ages: false,
             heard: 0,
             told: None,
+            place: Place::default(),
             ah: None,
             live: true,
         };
@@ -319,7 +328,7 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use fabric::Gid;
+    use proto::Gid;
 
     use super::*;
 

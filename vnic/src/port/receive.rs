@@ -1,11 +1,13 @@
 //! From the fabric to the TAP.
 
+use proto::{Mac, Time};
+
 use super::frame::{is_group, is_tagged};
 use super::learning::second;
 use super::types::{Meta, Sizes};
 use super::{Last, VeswPort, count};
+use crate::Lid;
 use crate::packet::{self, Arrival, Decoded, Profile, Receiver, Refusal, Strictness};
-use crate::{Lid, Mac, Time};
 
 impl VeswPort {
     /// Takes a datagram: the frame in it, for the TAP.

@@ -1,9 +1,11 @@
 //! From the TAP to the fabric.
 
+use proto::{Mac, Time};
+
 use super::frame::{Frame, is_local, is_tagged};
 use super::types::{Class, Forward, Sizes, Target, Unsent};
 use super::{VeswPort, count};
-use crate::{Lid, Mac, Time};
+use crate::Lid;
 
 impl VeswPort {
     /// Decides on a frame that the host sent: from the destination address on, tags included, as the TAP

@@ -1,13 +1,13 @@
 //! What the tests have in common.
 
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, Mac, PKey, Qpn, Time};
 
 use super::{Forward, Meta, Settings, Sizes, VeswPort};
+use crate::Lid;
 use crate::attribute::{ConfigState, VeswPortInfo};
 use crate::directory::NodeAddress;
 use crate::packet::{self, HEADER_LEN, Header16B, Profile, Strictness, packet_len};
 use crate::table::{MacEntry, MacTable};
-use crate::{Lid, Mac, Time};
 
 /// The multicast LID of the switch of [`info`].
 pub const ALL: Lid = Lid::new(0xf0_0002);

@@ -1,10 +1,10 @@
 //! What goes in and comes out.
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Mac, Qpn};
 
+use crate::Lid;
 use crate::directory::NodeAddress;
 use crate::packet::Prefix;
-use crate::{Lid, Mac};
 
 /// What a virtual port is, besides what its manager says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,11 +5,11 @@ use std::fs::File;
 use std::path::Path;
 
 use pcap_file::pcap::PcapReader;
+use proto::QKey;
 
 use super::*;
 use crate::soft::icrc::L3;
 use crate::soft::wire::Packet;
-use crate::types::QKey;
 
 /// A datagram of a capture, and whence and whither.
 fn captured(file: &str, number: usize) -> (Gid, Gid, Datagram) {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use proto::QKey;
 
 use super::*;
-use crate::types::QKey;
 
 const NOW: Instant = Instant(1_000_000_000);
 const DATAGRAMS: ServiceId = ServiceId::rdma_cm_datagrams(4755);

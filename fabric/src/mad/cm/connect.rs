@@ -206,7 +206,7 @@ pub struct Rej {
     pub message: u8,
     /// Reject information length 0xfe.
     pub ari_len: u8,
-    /// Why; [`super::super::reject_reason`] has the names.
+    /// Why; [`proto::RejectReason::name`] has the names.
     pub reason: U16,
     /// Additional reject information, which depends on the reason.
     pub ari: [u8; 72],

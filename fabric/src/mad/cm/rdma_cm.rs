@@ -7,11 +7,11 @@ mod tests;
 
 use std::net::Ipv4Addr;
 
+use proto::{Gid, Qpn};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{bits, qpn};
-use crate::types::{Gid, Qpn};
 
 /// Bytes of a [`RdmaCmHeader`].
 pub const RDMA_CM_HEADER_LEN: usize = size_of::<RdmaCmHeader>();

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
+use proto::{Psn, Qpn};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::*;
-use crate::types::{Psn, Qpn};
 
 /// Every attribute.
 const ALL: [u16; 11] = [

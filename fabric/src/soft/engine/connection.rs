@@ -1,13 +1,13 @@
 //! One connection: a queue pair, and what was agreed on about it.
 
+use proto::{ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn, ServiceId};
+
 use super::super::qp::{Attributes, State};
 use super::super::rc::{RcQp, Shared};
 use super::Partition;
 use crate::cm::{CmId, Remote};
-use crate::connection::{ConnectionId, ConnectionInfo, ServiceId};
-use crate::port::{EndpointId, FabricError};
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, Psn};
+use crate::connection::ConnectionInfo;
+use crate::port::FabricError;
 use crate::worker::AhAttributes;
 
 /// The least time that a peer is to wait after an RNR NAK of ours: code 12 is 0.64 ms (IBA vol. 1,

@@ -1,11 +1,9 @@
 //! Datagram services: telling peers who has one, and asking them (IBA vol. 1, 12.11).
 
+use proto::{ConnectError, EndpointId, Gid, Instant, Qpn, ServiceId};
+
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};
-use crate::connection::{ConnectError, ServiceId};
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, Qpn};
 
 /// Answers that nobody has taken yet, at most.
 const ANSWERS_MAX: usize = 64;

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
+use proto::{EndpointId, Qpn, ServiceId};
+
 use super::{Partition, Standing};
-use crate::connection::ServiceId;
-use crate::port::EndpointId;
-use crate::types::Qpn;
 
 /// Who takes requests for a service.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,14 @@
 //! What communication management says happened, and what that means for queue pairs and consumer.
 
+use proto::{
+    CloseReason, ConnectionEvent, EndpointId, Gid, Instant, PKey, Psn, Qpn, RejectReason, ServiceId,
+};
+
 use super::verbs::Begin;
 use super::{Engine, Partition, rdma_cm};
 use crate::cm::{CmEvent, CmId, Remote};
-use crate::connection::{CloseReason, ConnectionEvent, RejectReason, ServiceId};
 use crate::mad::MAD_LEN;
-use crate::port::EndpointId;
 use crate::soft::engine::connection::Stage;
-use crate::time::Instant;
-use crate::types::{Gid, PKey, Psn, Qpn};
 
 impl Engine {
     /// Takes a management datagram of communication management that came from `from`'s QP1 with this

@@ -1,11 +1,12 @@
 //! Messages on their way out: lending memory for them, and posting.
 
+use proto::{ConnectionId, Instant};
+
 use super::super::rc::{Layout, Room, SendBuffer, SendRequest};
 use super::super::train::PACKETS_MAX;
 use super::Engine;
 use super::connection::Stage;
-use crate::connection::{ConnectionId, Posted};
-use crate::time::Instant;
+use crate::connection::Posted;
 use crate::worker::{Train, TrainTicket};
 
 /// Requests that a queue pair may have outstanding. The window is in packets and much smaller; this

@@ -30,10 +30,8 @@ use std::time::Duration;
 
 use super::rc::{Inbox, QpEvent, RcCounts, Room, Shared, Srq};
 use crate::cm::{Cm, CmConfig};
-use crate::connection::{CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, WcStatus};
+use crate::connection::ConnectionInfo;
 use crate::pkeys::PKeyTable;
-use crate::time::Instant;
-use crate::types::{Gid, Guid, IbMtu, PKey, QKey, Qpn};
 use crate::worker::{Counters, RcReceived};
 
 use connection::Connection;
@@ -46,6 +44,10 @@ use timers::Timers;
 use transmit::Gsi;
 
 pub use datagrams::Answer;
+use proto::{
+    CloseReason, ConnectionEvent, ConnectionId, Gid, Guid, IbMtu, Instant, PKey, QKey, Qpn,
+    WcStatus,
+};
 pub use transmit::Run;
 pub use unmanaged::{LocalQp, RemoteQp};
 

@@ -1,10 +1,10 @@
 //! Requests for services of rdma_cm: what is in front of their private data, and behind it.
 
+use proto::{Gid, Qpn, RejectReason};
 use zerocopy::IntoBytes;
 
-use crate::connection::{ConnectRequest, RejectReason};
+use crate::connection::ConnectRequest;
 use crate::mad::cm::{RdmaCmAddresses, RdmaCmData, RdmaCmHeader};
-use crate::types::{Gid, Qpn};
 
 /// Port numbers that nobody listens on have these bits (RFC 6335, section 6: 49152 to 65535).
 const EPHEMERAL: u16 = 0xc000;

@@ -1,6 +1,7 @@
 //! Received packets of reliable connections: what is checked, in which order (kernel
 //! drivers/infiniband/sw/rxe/rxe_recv.c: the ICRC comes last), and where their payloads go.
 
+use proto::Instant;
 use zerocopy::FromBytes;
 
 use super::super::qp::State;
@@ -8,7 +9,6 @@ use super::super::rc::RcPacket;
 use super::super::ud::{Path, Refusal};
 use super::super::wire::{Aeth, Bth, ICRC_LEN, Packet, opcode};
 use super::Engine;
-use crate::time::Instant;
 use crate::worker::{Batch, Part, RcReceived};
 
 /// Reads a packet. What a SEND or an ACK is made of is found in a few steps; the rest, which is

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use proto::{ConnectionId, PKey, Qpn};
+
 use super::connection::Connection;
 use crate::cm::CmId;
-use crate::connection::ConnectionId;
-use crate::types::{PKey, Qpn};
 
 /// A place in the table; used again when its connection is gone.
 pub type Place = u32;

@@ -5,6 +5,7 @@ mod unmanaged;
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use proto::{ConnectError, EndpointId, RejectReason, ServiceId};
 use zerocopy::FromBytes;
 
 use super::super::train::HEAD;
@@ -12,9 +13,8 @@ use super::super::ud::{Path, Refusal};
 use super::super::wire::opcode;
 use super::connection::Stage;
 use super::*;
-use crate::connection::{ConnectError, ConnectRequest, Posted, RejectReason, ServiceId};
+use crate::connection::{ConnectRequest, Posted};
 use crate::mad::{Header, MAD_LEN, Mad, cm};
-use crate::port::EndpointId;
 
 const SERVICE: ServiceId = ServiceId(0x1000_0000_0000_0007);
 const ENDPOINT: EndpointId = EndpointId(3);

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use proto::Instant;
+
 use super::table::Place;
-use crate::time::Instant;
 
 /// Deadlines, at most one for each connection.
 #[derive(Debug, Default)]

@@ -1,12 +1,12 @@
 //! Packets on their way out: management datagrams first, then the queue pairs in turn.
 
+use proto::{Gid, Instant, PKey, Psn, QKey, Qpn};
+
 use super::super::train::{self, Header};
 use super::super::wire::{Bth, Deth, opcode};
 use super::Engine;
 use crate::cm::{CmId, Outgoing};
 use crate::mad::{MAD_LEN, cm};
-use crate::time::Instant;
-use crate::types::{Gid, PKey, Psn, QKey, Qpn};
 
 /// Bytes of a management datagram on the UDP level.
 const MAD_PACKET_LEN: usize = train::packet_len(MAD_LEN);

@@ -1,14 +1,12 @@
 //! Connections without communication management: both sides tell each other their queue pairs in
 //! another way, as many example programs do over TCP.
 
+use proto::{ConnectError, ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn, Qpn};
+
 use super::connection::Stage;
 use super::verbs::Begin;
 use super::{Engine, Partition};
 use crate::cm::Remote;
-use crate::connection::{ConnectError, ConnectionId};
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, Psn, Qpn};
 
 /// Our side of a connection, to be told to the peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,17 +1,16 @@
 //! What a consumer asks for: listening, connecting, consenting, closing.
 
+use proto::{
+    CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn,
+    Qpn, RejectReason, ServiceId, WcStatus,
+};
+
 use super::connection::{Connection, Stage, Wish};
 use super::table::Place;
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{Ask, CmId, Consent};
-use crate::connection::{
-    CloseReason, ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, RejectReason,
-    ServiceId, WcStatus,
-};
-use crate::port::EndpointId;
+use crate::connection::ConnectRequest;
 use crate::soft::rc::RcQp;
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, Psn, Qpn};
 
 /// What a connection is begun with.
 pub(super) struct Begin {

@@ -1,9 +1,10 @@
 //! The state and the attributes of an RC queue pair, for what runs the transport
 //! ([`crate::soft::rc::RcQp`]).
 
+use proto::{IbMtu, Psn, Qpn};
+
 use super::{Attributes, Service, State, permit};
 use crate::port::FabricError;
-use crate::types::{IbMtu, Psn, Qpn};
 use crate::worker::AhAttributes;
 
 /// What the modify verb has set, and the state it led to. Which attributes mean something follows
@@ -49,7 +50,7 @@ impl Connected {
         Connected {
             state: State::Reset,
             pkey_index: 0,
-            address: AhAttributes::to(crate::types::Gid::UNSPECIFIED),
+            address: AhAttributes::to(proto::Gid::UNSPECIFIED),
             path_mtu: IbMtu::B256,
             dest_qpn: Qpn::new(0),
             rq_psn: Psn::new(0),

@@ -4,9 +4,10 @@
 //! Alternate paths (ALT_PATH, PATH_MIG_STATE) are optional wherever the IBA knows them and not
 //! served, so there is no attribute for them.
 
+use proto::IbMtu;
+
 use super::{Attributes, Service, State};
 use crate::port::FabricError;
-use crate::types::IbMtu;
 
 /// Attribute sets, one bit each.
 pub(super) mod mask {

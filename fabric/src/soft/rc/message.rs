@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use proto::Instant;
+
 use super::Srq;
-use crate::time::Instant;
 use crate::worker::Part;
 
 /// The message that is being received, if there is one.

@@ -3,16 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use proto::{IbMtu, Instant, PKey, Qpn, WcStatus};
+
 use super::requester::Requester;
 use super::responder::Responder;
 use super::send_queue::Path;
 use super::{Packets, QpEvent, RcPacket, Room, SendCompletion, SendRequest, Shared, Statistics};
-use crate::connection::WcStatus;
 use crate::port::FabricError;
 use crate::soft::qp::{Attributes, Connected, Posted, State};
 use crate::soft::wire::opcode;
-use crate::time::Instant;
-use crate::types::{IbMtu, PKey, Qpn};
 
 /// Bytes on the UDP level of one run, unless [`RcQp::set_path`] says otherwise: what a frame may
 /// have over IPv6 on an underlay whose `gso_max_size` is 65536, less the headers (docs/architecture.md).

@@ -15,7 +15,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::time::Instant;
+use proto::Instant;
 
 /// So long nothing comes from a requester that may repeat what was kept, until it is taken for one
 /// that does not: less than one like ours waits before it asks.

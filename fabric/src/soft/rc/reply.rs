@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use proto::{Instant, Psn};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
@@ -10,8 +11,6 @@ use super::credits;
 use super::send_queue::Path;
 use super::types::Packets;
 use crate::soft::wire::{Aeth, Bth, ICRC_LEN, opcode};
-use crate::time::Instant;
-use crate::types::Psn;
 
 /// Bytes on the UDP level of an acknowledgement.
 const ACK_LEN: usize = size_of::<Bth>() + size_of::<Aeth>() + ICRC_LEN;

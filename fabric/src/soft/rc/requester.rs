@@ -6,6 +6,8 @@ mod response;
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use proto::{Instant, Psn, WcStatus};
+
 use super::RcCounts;
 use super::credits::Credits;
 use super::recovery::{Peer, Recovery};
@@ -14,9 +16,6 @@ use super::rtt::Rtt;
 use super::send_queue::{Path, Posted, Run, SendQueue};
 use super::types::{Packets, Room, SendCompletion, SendRequest, Statistics};
 use super::window::{Congestion, Window};
-use crate::connection::WcStatus;
-use crate::time::Instant;
-use crate::types::Psn;
 
 /// A full window is of a peer that is gone if nothing is acknowledged for so long, and of one that
 /// must not hold up the others if it stays full for so long. A busy machine lets an acknowledgement

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use proto::{Instant, Psn, Qpn, WcStatus};
+
 use super::held::Held;
 use super::message::Assembly;
 use super::repeats::Repeats;
@@ -11,10 +13,7 @@ use super::reply::Reply;
 use super::send_queue::Path;
 use super::types::{Packets, QpEvent, RcPacket, Statistics};
 use super::{ReceivedMessage, Shared};
-use crate::connection::WcStatus;
 use crate::soft::wire::opcode;
-use crate::time::Instant;
-use crate::types::{Psn, Qpn};
 
 /// How far ahead of the expected packet one may be to be kept.
 const AHEAD_MAX: i32 = 8192;

@@ -11,8 +11,9 @@
 
 use std::time::Duration;
 
+use proto::Instant;
+
 use super::rnr;
-use crate::time::Instant;
 
 /// A peer's wish to be asked again without end, in `rnr_retry` (IBA vol. 1, 9.7.5.2.8).
 const FOREVER: u8 = 7;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::time::Instant;
+use proto::Instant;
 
 /// The least time to wait: above what a peer delays acknowledgements by, and above what a busy
 /// machine takes to come round to us.

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use proto::{PKey, Psn, Qpn};
 use zerocopy::IntoBytes;
 use zerocopy::big_endian::U16;
 
@@ -14,7 +15,6 @@ use super::types::{Packets, SendRequest};
 use super::{Layout, SendBuffer};
 use crate::soft::train;
 use crate::soft::wire::{Bth, ICRC_LEN, opcode, pad_count};
-use crate::types::{PKey, Psn, Qpn};
 
 /// The longest message (IBA vol. 1, 9.7.7).
 const MESSAGE_MAX: usize = 1 << 31;

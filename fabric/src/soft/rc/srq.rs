@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::types::Qpn;
+use proto::Qpn;
+
 use crate::worker::{Message, Part};
 
 /// A shared receive queue (IBA vol. 1, 10.2.9): buffers that any queue pair of a worker takes one of

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use proto::WcStatus;
+
 use super::SendBuffer;
-use crate::connection::WcStatus;
 use crate::soft::wire::{Aeth, Bth};
 
 /// Messages to send.

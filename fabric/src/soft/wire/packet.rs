@@ -1,11 +1,11 @@
 //! Whole packets, from the BTH to the ICRC, of every opcode.
 
+use proto::{PKey, Psn, Qpn};
 use zerocopy::big_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::opcode::{self, Headers};
 use super::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, ICRC_LEN, Ieth, ImmDt, Reth, pad_count};
-use crate::types::{PKey, Psn, Qpn};
 
 /// Why bytes are not a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -2,13 +2,13 @@
 
 use std::io;
 
+use proto::{CloseReason, ConnectionEvent, Instant, WcStatus};
+
 use super::connection::Connection;
 use super::device::{Device, Path};
 use super::state::{Act, Input, State};
 use super::table::Key;
 use super::{DRAIN_MIN, Engine};
-use crate::connection::{CloseReason, ConnectionEvent, WcStatus};
-use crate::time::Instant;
 
 impl<D: Device> Engine<D> {
     /// Lets something happen to a connection.

@@ -1,13 +1,12 @@
 //! One connection.
 
+use proto::{ConnectionId, EndpointId, Gid, Instant, PKey, Qpn};
+
 use super::device::Device;
 use super::sends::Sends;
 use super::state::State;
-use crate::connection::{ConnectionId, ConnectionInfo};
+use crate::connection::ConnectionInfo;
 use crate::pkeys::Entry;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, PKey, Qpn};
 
 /// A connection.
 #[derive(Debug)]

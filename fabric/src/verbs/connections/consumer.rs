@@ -8,12 +8,12 @@ use super::sends::Sends;
 use super::state::{Input, State};
 use super::table::Key;
 use super::{Engine, SWEEP};
-use crate::connection::{ConnectError, ConnectRequest, ConnectionId, RejectReason, ServiceId};
+use crate::connection::ConnectRequest;
 use crate::mad::cm::RdmaCmData;
 use crate::pkeys::Entry;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, PKey, Qpn};
+use proto::{
+    ConnectError, ConnectionId, EndpointId, Gid, Instant, PKey, Qpn, RejectReason, ServiceId,
+};
 use zerocopy::IntoBytes;
 
 /// What a connection begins with.

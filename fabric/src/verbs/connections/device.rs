@@ -4,8 +4,9 @@
 use std::fmt::Debug;
 use std::io;
 
+use proto::{Gid, Qpn};
+
 use super::state::CmEvent;
-use crate::types::{Gid, Qpn};
 
 /// Where a connection begins or ends: a GID of the port as rdma_cm names it, by its IP address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

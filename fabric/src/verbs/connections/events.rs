@@ -1,5 +1,6 @@
 //! What rdma_cm tells, and requests.
 
+use proto::{ConnectionEvent, ConnectionId, EndpointId, Instant, ServiceId};
 use zerocopy::FromBytes;
 
 use super::Engine;
@@ -8,11 +9,8 @@ use super::consumer::Begin;
 use super::device::{Device, Event};
 use super::state::{CmEvent, meaning};
 use super::table::Key;
-use crate::connection::{ConnectionEvent, ConnectionId, ServiceId};
 use crate::mad::cm::RdmaCmData;
 use crate::pkeys::Entry;
-use crate::port::EndpointId;
-use crate::time::Instant;
 
 /// Why a request is not shown to the consumer; its id ends, which rejects it (kernel
 /// drivers/infiniband/core/cm.c, `cm_destroy_id`).

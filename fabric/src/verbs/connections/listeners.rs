@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use proto::{EndpointId, Gid, Instant, Qpn};
+
 use super::device::{Address, Device};
 use super::view::{Member, View};
 use crate::mad::cm::RdmaCmData;
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::{Gid, Qpn};
 
 /// How soon a listener that could not be made is tried again: whoever has its port number may end, and
 /// its address may yet come.

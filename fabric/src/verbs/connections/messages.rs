@@ -1,15 +1,14 @@
 //! Messages: what may be posted, posting, and what completions say.
 
+use proto::{CloseReason, ConnectionId, EndpointId, Instant, Qpn, WcStatus};
+
 use super::connection::Connection;
 use super::device::{Device, Shape};
 use super::sends::PostList;
 use super::state::{Input, State};
 use super::table::Key;
 use super::{Bounds, Engine, LOOK_AT_FULL, STALLED_AFTER, SWEEP};
-use crate::connection::{CloseReason, ConnectionId, Posted, WcStatus};
-use crate::port::EndpointId;
-use crate::time::Instant;
-use crate::types::Qpn;
+use crate::connection::Posted;
 
 /// What a connection takes now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

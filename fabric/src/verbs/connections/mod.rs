@@ -36,14 +36,13 @@ pub use view::{Member, View};
 pub use worker::{Lent, bounds};
 
 use crate::cm::Limits;
-use crate::connection::{CloseReason, ConnectionEvent, ConnectionInfo};
-use crate::time::Instant;
-use crate::types::Gid;
+use crate::connection::ConnectionInfo;
 use crate::worker::Counters;
 use connection::Connection;
 use counts::Counts;
 use device::Device;
 use listeners::Listeners;
+use proto::{CloseReason, ConnectionEvent, Gid, Instant};
 use state::{Input, State};
 use table::{Key, Table};
 

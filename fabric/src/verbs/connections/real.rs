@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use proto::Qpn;
+
 use super::device::{Address, Device as Calls, Event, Path, Shape};
 use super::state::CmEvent;
-use crate::types::Qpn;
 use crate::verbs::device::Device;
 use crate::verbs::ibv::cm::{CmEventKind, CmId, CmKey, ConnectionParameters, EventChannel};
 use crate::verbs::ibv::{

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use proto::{Instant, WcStatus};
+
 use super::Engine;
 use super::real::RealDevice;
-use crate::connection::WcStatus;
-use crate::time::Instant;
 use crate::verbs::ibv::{Completed, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion};
 use crate::verbs::receive::Taken;
 use crate::worker::{Part, RcReceived};

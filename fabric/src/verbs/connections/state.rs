@@ -4,7 +4,7 @@
 //! The kernel's communication manager keeps the protocol (IBA vol. 1, 12.9); what is left is the order
 //! of calls of rdma_cm(7) for queue pairs that are not rdma_cm's own.
 
-use crate::connection::{CloseReason, RejectReason};
+use proto::{CloseReason, RejectReason};
 
 /// What a connection is in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

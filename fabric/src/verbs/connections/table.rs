@@ -6,8 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::connection::ConnectionId;
-use crate::types::Qpn;
+use proto::{ConnectionId, Qpn};
 
 /// Names an entry, and which of those that had its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

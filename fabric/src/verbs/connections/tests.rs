@@ -6,6 +6,7 @@ mod random;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{ConnectError, ConnectionId, EndpointId, PKey, Qpn, RejectReason, ServiceId};
 use zerocopy::IntoBytes;
 
 use self::fake::{Fake, FakeId, asks, view};
@@ -13,12 +14,8 @@ use super::device::{Event, Shape};
 use super::messages::Received;
 use super::state::CmEvent;
 use super::*;
-use crate::connection::{
-    ConnectError, ConnectRequest, ConnectionId, Posted, RejectReason, ServiceId,
-};
+use crate::connection::{ConnectRequest, Posted};
 use crate::mad::cm::RdmaCmData;
-use crate::port::EndpointId;
-use crate::types::{PKey, Qpn};
 use crate::{PKeyTable, WcStatus};
 
 const PORT: u16 = 4755;

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use proto::{EndpointId, Gid, IbMtu, Qpn};
+
 use crate::pkeys::{Entry, PKeyTable};
-use crate::port::EndpointId;
-use crate::types::{Gid, IbMtu, Qpn};
 
 /// The port as it is now.
 #[derive(Clone, Debug, Default)]

@@ -5,18 +5,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{
+    ConnectError, ConnectionEvent, ConnectionId, EndpointId, Instant, RejectReason, ServiceId,
+};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::device::Shape;
 use super::real::RealDevice;
 use super::{Bounds, Member, View};
-use crate::connection::{
-    ConnectError, ConnectRequest, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
-    Posted, RejectReason, ServiceId,
-};
+use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 use crate::pkeys::Entry;
-use crate::port::EndpointId;
-use crate::time::Instant;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::{Device, TRANSMIT_LEN};
 use crate::verbs::ibv::Place;

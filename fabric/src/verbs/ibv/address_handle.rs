@@ -5,9 +5,10 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use proto::{Gid, Lid};
+
 use super::call::{destroyed, pointer};
 use super::context::ProtectionDomain;
-use crate::types::{Gid, Lid};
 use crate::verbs::sys::*;
 
 /// What an address handle is made from (ibv_create_ah(3)).

@@ -1,8 +1,8 @@
 //! What devices and ports are like: the library's answers, checked.
 
-pub use crate::port::LinkLayer;
-use crate::types::{Gid, Guid, IbMtu, Lid};
 use crate::verbs::sys::*;
+pub use proto::LinkLayer;
+use proto::{Gid, Guid, IbMtu, Lid};
 
 /// What a device can do (ibv_query_device(3)). A limit that makes no sense is 0.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 //! Work completions, as small values of our own.
 
-use crate::connection::WcStatus;
-use crate::types::{Lid, Qpn};
+use proto::{Lid, Qpn, WcStatus};
+
 use crate::verbs::sys::*;
 
 /// A work completion (ibv_poll_cq(3)). Only a completion queue makes one.

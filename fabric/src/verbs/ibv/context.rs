@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
+use proto::{Gid, PKey};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::attributes::{DeviceAttributes, GidEntry, GidKind, PortInfo};
 use super::call::{check, destroyed, lie, pointer, unless_empty};
 use super::event::AsyncEvent;
-use crate::types::{Gid, PKey};
 use crate::verbs::sys::*;
 use crate::verbs::sysfs;
 

@@ -5,11 +5,12 @@ use std::fmt;
 use std::io;
 use std::ptr;
 
+use proto::{QKey, Qpn};
+
 use super::address_handle::AddressHandle;
 use super::call::{check, lie};
 use super::memory::Place;
 use super::pool::Pool;
-use crate::types::{QKey, Qpn};
 use crate::verbs::sys::*;
 
 /// Where UD messages go.

@@ -7,6 +7,8 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use proto::{Gid, Lid, Qpn};
+
 use super::call::{check, destroyed, lie, pointer};
 use super::completion_queue::CompletionQueue;
 use super::context::ProtectionDomain;
@@ -16,7 +18,6 @@ use super::pool::Pool;
 use super::post::{ReceiveList, ReceiveQueue, Refused, SendList, Sends};
 use super::shared_receive_queue::SharedReceiveQueue;
 use super::state_change::{QueuePairState, StateChange};
-use crate::types::{Gid, Lid, Qpn};
 use crate::verbs::sys::*;
 
 /// Which service a queue pair gives.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
+use proto::{Gid, IbMtu, Psn, QKey, Qpn};
+
 use super::address_handle::AhInit;
-use crate::types::{Gid, IbMtu, Psn, QKey, Qpn};
 use crate::verbs::sys::*;
 
 /// The state of a queue pair.

@@ -1,9 +1,10 @@
 //! Groups: attaching queue pairs, and what the network below has to know of it.
 
+use proto::{EndpointId, Gid, Lid};
+
 use super::VerbsPort;
 use crate::membership::Memberships;
-use crate::port::{EndpointId, FabricError, Port};
-use crate::types::{Gid, Lid};
+use crate::port::{FabricError, Port};
 
 impl VerbsPort {
     /// What a group is called on the wire: its MLID on InfiniBand.

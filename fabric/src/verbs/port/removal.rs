@@ -1,11 +1,11 @@
 //! What a port does without its device: giving it up, and opening it again.
 
+use proto::Lid;
 use rustix::event::epoll;
 
 use super::VerbsPort;
 use crate::membership::Memberships;
 use crate::port::{FabricError, PortEvent};
-use crate::types::Lid;
 use crate::verbs::device::Device;
 use crate::verbs::watch::{Unusable, evaluate, see};
 use crate::verbs::worker::clock;

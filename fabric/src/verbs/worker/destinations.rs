@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
+use proto::Lid;
+
 use super::{VerbsWorker, clock};
-use crate::types::Lid;
 use crate::verbs::handles::Wanted;
 use crate::verbs::ibv::{self, AhInit};
 use crate::worker::AhAttributes;

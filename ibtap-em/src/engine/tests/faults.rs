@@ -227,7 +227,7 @@ fn answers_of_others_are_none() {
     let before = world.engine.show_overview();
     let forged = Endpoint {
         gid: "fe80::bad".parse().unwrap(),
-        qpn: fabric::Qpn::new(9),
+        qpn: proto::Qpn::new(9),
     };
     for tid in 0..2_000_u64 {
         let header = vnic::mad::Header::new(

@@ -16,7 +16,7 @@ fn agent_of(world: &World, n: usize) -> &Agent {
 fn forger() -> Endpoint {
     Endpoint {
         gid: "fe80::bad".parse().unwrap(),
-        qpn: fabric::Qpn::new(9),
+        qpn: proto::Qpn::new(9),
     }
 }
 
@@ -104,7 +104,7 @@ fn names_that_change_all_the_time_are_not_followed() {
     world.run(5_000);
     for n in 0..1_000_u64 {
         let mut info = forged(&world, 0);
-        info.guid = fabric::Guid(n.to_be_bytes());
+        info.guid = proto::Guid(n.to_be_bytes());
         world.announce(forger(), &info);
         world.run(2);
     }

@@ -157,7 +157,7 @@ fn a_standby_sets_nothing_and_takes_over_what_there_is() {
         &mut world.engine,
         Engine::new(Config::parse(ONE, "t").unwrap(), State::default(), 77),
     );
-    world.own.qpn = fabric::Qpn::new(0x99);
+    world.own.qpn = proto::Qpn::new(0x99);
     world.engine.attach(world.now, Some(world.own));
     world.take_sets();
     world.run(60_000);

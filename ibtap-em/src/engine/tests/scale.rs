@@ -52,7 +52,7 @@ const STRANGERS: &str = "[[vesw]]\nname = \"one\"\nid = 2\nmembers = [\"n*:1:0\"
 fn invade(world: &mut World, agents: u64, of_gid: u64) {
     for n in 0..agents {
         let info = vnic::attribute::NodeInfo {
-            guid: fabric::Guid((n << 8).to_be_bytes()),
+            guid: proto::Guid((n << 8).to_be_bytes()),
             incarnation: n,
             port: 1,
             payload_max: 4096,
@@ -63,7 +63,7 @@ fn invade(world: &mut World, agents: u64, of_gid: u64) {
         };
         let mut gid = world.nodes[0].at.gid;
         gid.0[8..].copy_from_slice(&(n / of_gid).to_be_bytes());
-        let qpn = fabric::Qpn::new(n as u32);
+        let qpn = proto::Qpn::new(n as u32);
         world.announce(Endpoint { gid, qpn }, &info);
     }
 }
@@ -91,7 +91,7 @@ fn a_stranger_that_has_many_ports_takes_no_place_of_others() {
     let gid = "fe80::bad".parse().unwrap();
     for n in 0..60 {
         let mut info = world.nodes[0].agent.node_info(0);
-        info.guid = fabric::Guid(u64::to_be_bytes(n));
+        info.guid = proto::Guid(u64::to_be_bytes(n));
         let port = info.ports[0].clone();
         info.ports = (0..96)
             .map(|index| WantedPort {
@@ -99,7 +99,7 @@ fn a_stranger_that_has_many_ports_takes_no_place_of_others() {
                 ..port.clone()
             })
             .collect();
-        let qpn = fabric::Qpn::new(n as u32);
+        let qpn = proto::Qpn::new(n as u32);
         world.announce(Endpoint { gid, qpn }, &info);
     }
     let agents = world.engine.agents.values();
@@ -110,10 +110,10 @@ fn a_stranger_that_has_many_ports_takes_no_place_of_others() {
     // One that is on a switch already is heard all the same.
     world.nodes[1]
         .agent
-        .set_qpn(world.now, 0, fabric::Qpn::new(77));
+        .set_qpn(world.now, 0, proto::Qpn::new(77));
     world.run(3_000);
     let member = &world.engine.state().members[&node_key(1, 0)];
-    assert_eq!(member.qpn, fabric::Qpn::new(77));
+    assert_eq!(member.qpn, proto::Qpn::new(77));
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod change;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fabric::{Gid, Guid, Qpn};
+use proto::{Gid, Guid, Mac, Qpn, Time};
 use vnic::agent::{self, Agent, Host, NewPort};
 use vnic::attribute::VeswPortInfo;
 use vnic::carriage::Address;
@@ -13,7 +13,6 @@ use vnic::counters::Counters;
 use vnic::directory::Directory;
 use vnic::mad::{Header, method};
 use vnic::table::MacTable;
-use vnic::{Mac, Time};
 use zerocopy::FromBytes as _;
 
 use super::super::Engine;

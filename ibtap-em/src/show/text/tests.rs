@@ -11,7 +11,7 @@ fn status_info(role: Role) -> StatusInfo {
         lease_ms: 15_000,
         port: Some("soft/eth0".into()),
         gid: Some(samples::gid(1)),
-        qpn: Some(fabric::Qpn::new(0x34)),
+        qpn: Some(proto::Qpn::new(0x34)),
         ibtapd: "/run/ibtap/ibtapd.sock".into(),
         detached: None,
         managers: vec![OtherManager {

@@ -1,9 +1,9 @@
 //! Connections that peers ask for, and what comes over any.
 
-use fabric::{ConnectionId, Gid, RejectReason, ServiceId};
+use proto::{ConnectionId, Gid, RejectReason, ServiceId, Time};
 
 use super::super::incoming::Arrived;
-use super::super::{ConnectionAction, Ended, Incoming, Ipoib, Meta, Role, Time};
+use super::super::{ConnectionAction, Ended, Incoming, Ipoib, Meta, Role};
 use crate::address::HardwareAddress;
 use crate::connections::Share;
 use crate::counters::DropReason;

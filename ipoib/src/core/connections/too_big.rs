@@ -1,6 +1,8 @@
 //! Packets that are larger than their way takes.
 
-use super::super::{Ipoib, Target, Time, TooBig};
+use proto::Time;
+
+use super::super::{Ipoib, Target, TooBig};
 use crate::connections::State;
 use crate::too_big::Offender;
 

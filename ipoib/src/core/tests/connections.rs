@@ -1,6 +1,6 @@
 //! Connected mode: connections that are asked for, taken, used and ended.
 
-use fabric::{
+use proto::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, RejectReason, ServiceId,
     WcStatus,
 };
@@ -569,7 +569,7 @@ const RFC4755: ServiceId = ServiceId(0x0100_0000_0000_004b);
 /// On a port whose communication management is the kernel's.
 fn over_rdma_cm() -> Ipoib {
     let mut c = Ipoib::new(Config {
-        services: fabric::Services::RdmaCm,
+        services: proto::Services::RdmaCm,
         ..connected().config
     });
     c.watch(true);

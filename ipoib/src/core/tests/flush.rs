@@ -1,6 +1,6 @@
 //! What an interface that goes down forgets.
 
-use fabric::{ConnectionEvent, ConnectionId, EndpointId};
+use proto::{ConnectionEvent, ConnectionId, EndpointId};
 
 use super::*;
 use crate::{Event, Mode, PrivateData};

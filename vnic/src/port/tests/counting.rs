@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proto::{Mac, Time};
 
 use crate::counters::Counters;
 use crate::port::testing::*;
 use crate::port::{Sizes, Unsent, VeswPort};
-use crate::{Mac, Time};
 
 /// Something that happens to a port.
 #[derive(Clone, Debug)]

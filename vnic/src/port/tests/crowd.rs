@@ -1,8 +1,10 @@
 //! More addresses behind an interface than are kept.
 
+use proto::{Mac, Time};
+
+use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Place, Settings, VeswPort};
-use crate::{Lid, Mac, Time};
 
 /// Addresses that are kept.
 const KEPT: usize = 256;

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use proto::{Mac, Time};
+
+use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Place, Settings, VeswPort};
-use crate::{Lid, Mac, Time};
 
 /// A virtual machine.
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
@@ -295,10 +297,10 @@ fn a_member_that_comes_back_with_another_queue_pair_is_followed() {
     };
     assert_eq!(place(&mut port), (address(7).gid, address(7).qpn));
     let mut meta = from(7, true);
-    meta.src_qpn = fabric::Qpn::new(0x999);
+    meta.src_qpn = proto::Qpn::new(0x999);
     let packet = packet_to(ALL, 7);
     assert!(port.from_fabric(Time(10), &meta, &packet).is_ok());
-    assert_eq!(place(&mut port), (address(7).gid, fabric::Qpn::new(0x999)));
+    assert_eq!(place(&mut port), (address(7).gid, proto::Qpn::new(0x999)));
     // Two members with one LID are held still, and told of once.
     for n in 0..50 {
         for meta in [from(7, true), meta] {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use fabric::PKey;
 use proptest::prelude::*;
+use proto::{PKey, Time};
 
+use crate::Lid;
 use crate::counters::Counters;
 use crate::directory::Directory;
 use crate::packet::{Header16B, Refusal};
 use crate::port::testing::*;
 use crate::port::{Event, Meta, Sizes, VeswPort};
-use crate::{Lid, Time};
 
 /// Port 5 of the switch, which a packet from port 7 reaches.
 fn take(port: &mut VeswPort, multicast: bool, packet: &[u8]) -> Result<Vec<u8>, Refusal> {

@@ -1,10 +1,10 @@
 //! Several replicas of one port.
 
-use fabric::AddressHandle;
+use proto::{AddressHandle, Mac, Time};
 
+use crate::Lid;
 use crate::port::testing::*;
 use crate::port::{Event, Forward, Meta, Place, Settings, Update, VeswPort};
-use crate::{Lid, Mac, Time};
 
 const GUEST: Mac = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
 
@@ -130,7 +130,7 @@ fn replicas_hold_a_lid_still_together() {
     let [mut one, mut two] = pair();
     let packet = packet_to(ALL, 7);
     let other = Meta {
-        src_qpn: fabric::Qpn::new(0x999),
+        src_qpn: proto::Qpn::new(0x999),
         ..from(7, true)
     };
     let mut moves = 0;
@@ -213,7 +213,7 @@ fn handles_come_back_once_nobody_names_them() {
     assert_eq!(port.pop_released_ah(), None);
     // The member is elsewhere now.
     let mut meta = from(7, true);
-    meta.src_qpn = fabric::Qpn::new(0x77);
+    meta.src_qpn = proto::Qpn::new(0x77);
     assert!(port.from_fabric(Time(1), &meta, &packet_to(ALL, 7)).is_ok());
     assert_eq!(port.pop_released_ah(), Some(AddressHandle(1)));
     set(mac(7), 3, &mut port);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use fabric::Qpn;
+use proto::{Mac, Qpn, Time};
 
+use crate::Lid;
 use crate::attribute::{ServiceClasses, VeswPortInfo};
 use crate::carriage::group_mgid;
 use crate::counters::Counters;
@@ -11,7 +12,6 @@ use crate::directory::Directory;
 use crate::port::testing::*;
 use crate::port::{Forward, Sizes, Target, Unsent, VeswPort};
 use crate::table::MacEntry;
-use crate::{Lid, Mac, Time};
 
 const GLOBAL: Mac = [0xa0, 0x36, 0x9f, 0x11, 0x22, 0x33];
 const GROUP: Mac = [0x01, 0x00, 0x5e, 0, 0, 1];

@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 
+use crate::Lid;
 use crate::packet::Refusal;
 use crate::port::testing::*;
 use crate::port::{Meta, Place, Settings, Update, VeswPort};
-use crate::{Lid, Mac, Time};
-use fabric::Qpn;
+use proto::{Mac, Qpn, Time};
 
 /// Worlds that one run of the tests makes, unless `VNIC_WORLDS` says how many.
 const WORLDS: u64 = 60;

@@ -1,8 +1,9 @@
 //! Datagram services of endpoints.
 
+use proto::QKey;
+
 use super::*;
 use crate::cm::{DatagramService, NoService};
-use crate::types::QKey;
 
 const DATAGRAMS: ServiceId = ServiceId::rdma_cm_datagrams(7174);
 

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use proto::{Instant, Psn, WcStatus};
+
 use super::super::RcCounts;
 use super::super::recovery::{Peer, Recovery};
 use super::super::window::Congestion;
 use super::Requester;
-use crate::connection::WcStatus;
 use crate::soft::wire::{Acknowledgement, Aeth};
-use crate::time::Instant;
-use crate::types::Psn;
 
 /// A second NAK of the same packet sooner than this is an echo of the first.
 const NAMED_AGAIN_AFTER: Duration = Duration::from_micros(200);

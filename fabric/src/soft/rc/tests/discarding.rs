@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use proto::{Psn, WcStatus};
+
 use super::loss::{Random, wire};
 use super::side::{A, B, Choices, Side, ack, message};
-use crate::connection::WcStatus;
 use crate::soft::rc::Room;
 use crate::soft::wire::Packet;
-use crate::types::Psn;
 
 struct Discarding {
     expected: Psn,

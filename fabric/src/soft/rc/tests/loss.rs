@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use proto::{IbMtu, WcStatus};
+
 use super::side::{Choices, Side, message, pair};
-use crate::connection::WcStatus;
 use crate::soft::rc::Room;
-use crate::types::IbMtu;
 
 /// A small generator (xorshift64*).
 pub struct Random(pub u64);

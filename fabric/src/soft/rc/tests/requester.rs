@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use proto::IbMtu;
+
 use super::side::{A, B, Choices, Side, ack, exchange, message, packet, pair, read_send};
-use crate::connection::WcStatus::*;
 use crate::soft::qp::State;
 use crate::soft::rc::{QpEvent, Room};
 use crate::soft::wire::opcode::*;
-use crate::types::IbMtu;
+use proto::WcStatus::*;
 
 const ACK: u8 = 0x1f;
 

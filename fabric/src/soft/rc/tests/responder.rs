@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use proto::{IbMtu, WcStatus};
+
 use super::side::{A, B, Choices, Side, packet, pair, read_ack};
-use crate::connection::WcStatus;
 use crate::soft::qp::State;
 use crate::soft::rc::QpEvent;
 use crate::soft::wire::opcode::*;
-use crate::types::IbMtu;
 
 const MTU: usize = 256;
 const ACK: u8 = 0x1f;

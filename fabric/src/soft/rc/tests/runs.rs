@@ -1,10 +1,11 @@
 //! How messages are cut, and which packets leave together.
 
+use proto::{IbMtu, PKey};
+
 use super::side::{A, B, Choices, Side, exchange, message, pair, read_send};
 use crate::soft::rc::{Layout, SendBuffer, SendRequest};
 use crate::soft::wire::opcode::*;
 use crate::soft::wire::{Bth, Packet};
-use crate::types::{IbMtu, PKey};
 
 fn sender(mtu: IbMtu) -> Side {
     let choices = Choices {

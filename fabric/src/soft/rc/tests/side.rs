@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use crate::connection::WcStatus;
+use proto::{Gid, IbMtu, Instant, PKey, Psn, Qpn, WcStatus};
+
 use crate::soft::qp::{Attributes, State};
 use crate::soft::rc::{
     Inbox, Layout, QpEvent, RcCounts, RcPacket, RcQp, SendBuffer, SendRequest, Shared, Srq,
 };
 use crate::soft::wire::{Packet, Repr};
-use crate::time::Instant;
-use crate::types::{Gid, IbMtu, PKey, Psn, Qpn};
 use crate::worker::{AhAttributes, Part};
 
 /// What a test chooses.

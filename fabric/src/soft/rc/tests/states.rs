@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use proto::IbMtu;
+
 use super::side::{A, B, Choices, Side, ack, exchange, message, packet, pair, read_ack, read_send};
-use crate::connection::WcStatus::*;
 use crate::soft::qp::{Attributes, State};
 use crate::soft::rc::{QpEvent, RcQp};
 use crate::soft::wire::opcode::*;
-use crate::types::IbMtu;
+use proto::WcStatus::*;
 
 fn none() -> Attributes {
     Attributes::default()

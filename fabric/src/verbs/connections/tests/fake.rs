@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
+use proto::{Gid, IbMtu, PKey, Qpn, ServiceId};
+
 use super::super::device::{Address, Device, Event, Path, Shape};
 use super::super::{Member, View};
 use super::{ME, MY_QPN, OTHER, OTHER_QPN};
 use crate::PKeyTable;
-use crate::connection::{ConnectRequest, ServiceId};
-use crate::types::{Gid, IbMtu, PKey, Qpn};
+use crate::connection::ConnectRequest;
 
 pub fn peer() -> Gid {
     "fe80::2".parse().unwrap()

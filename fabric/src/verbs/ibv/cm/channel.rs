@@ -7,9 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use proto::Qpn;
+
 use super::event::{CmEvent, CmEventKind, CmKey};
 use super::id::CmId;
-use crate::types::Qpn;
 use crate::verbs::ibv::call::{check, destroyed, lie, pointer, unless_empty};
 use crate::verbs::ibv::context::{borrow_fd, set_nonblocking};
 use crate::verbs::sys::*;

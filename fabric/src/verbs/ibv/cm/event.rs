@@ -1,7 +1,8 @@
 //! Events of communication management (rdma_get_cm_event(3)).
 
+use proto::Qpn;
+
 use super::id::CmId;
-use crate::types::Qpn;
 use crate::verbs::sys::*;
 
 /// Tells an identifier from the others of its channel.

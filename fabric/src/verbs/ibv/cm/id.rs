@@ -8,10 +8,11 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::{Gid, PKey, Qpn};
+
 use super::address::{self, RawAddress};
 use super::channel::EventChannel;
 use super::event::CmKey;
-use crate::types::{Gid, PKey, Qpn};
 use crate::verbs::ibv::call::{check, destroyed, lie, pointer};
 use crate::verbs::ibv::state_change::{QueuePairState, StateChange};
 use crate::verbs::sys::*;

@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Lid(u32);
+pub struct OpaLid(u32);
 
-impl Lid {
+impl OpaLid {
     /// None.
-    pub const NONE: Lid = Lid(0);
+    pub const NONE: OpaLid = OpaLid(0);
     /// The first multicast LID.
-    pub const MULTICAST: Lid = Lid(0xf0_0000);
+    pub const MULTICAST: OpaLid = OpaLid(0xf0_0000);
     /// The permissive LID, for management before there are LIDs.
-    pub const PERMISSIVE: Lid = Lid(0xff_ffff);
+    pub const PERMISSIVE: OpaLid = OpaLid(0xff_ffff);
 
     /// The LID of this number, of which 24 bits count.
     #[must_use]
-    pub const fn new(number: u32) -> Lid {
-        Lid(number & 0xff_ffff)
+    pub const fn new(number: u32) -> OpaLid {
+        OpaLid(number & 0xff_ffff)
     }
 
     /// The LID of this number in the 32-bit form that hosts have inside, where multicast are 0xf0000000
@@ -31,11 +31,11 @@ impl Lid {
     /// numbers of 24 bits are themselves. `None` if it is neither, which must not be cut to 24 bits:
     /// 0xf0000002 would become one node's.
     #[must_use]
-    pub const fn from_host(number: u32) -> Option<Lid> {
+    pub const fn from_host(number: u32) -> Option<OpaLid> {
         match number {
-            0..=0xff_ffff => Some(Lid(number)),
-            0xf000_0000..=0xf007_ffff => Some(Lid(Lid::MULTICAST.0 + (number - 0xf000_0000))),
-            u32::MAX => Some(Lid::PERMISSIVE),
+            0..=0xff_ffff => Some(OpaLid(number)),
+            0xf000_0000..=0xf007_ffff => Some(OpaLid(OpaLid::MULTICAST.0 + (number - 0xf000_0000))),
+            u32::MAX => Some(OpaLid::PERMISSIVE),
             _ => None,
         }
     }
@@ -59,7 +59,7 @@ impl Lid {
     }
 }
 
-impl fmt::Display for Lid {
+impl fmt::Display for OpaLid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:06x}", self.0)
     }
@@ -81,7 +81,7 @@ mod tests {
             (0xff_ffff, false, false),
         ];
         for (number, unicast, multicast) in kinds {
-            let lid = Lid::new(number);
+            let lid = OpaLid::new(number);
             assert_eq!(
                 (lid.is_unicast(), lid.is_multicast()),
                 (unicast, multicast),
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn c25_multicast_in_the_form_of_hosts_stays_multicast() {
-        let of = |number| Lid::from_host(number).map(Lid::get);
+        let of = |number| OpaLid::from_host(number).map(OpaLid::get);
         assert_eq!(of(0xf000_0000), Some(0xf0_0000));
         assert_eq!(of(0xf000_0002), Some(0xf0_0002));
         assert_eq!(of(0xf007_ffff), Some(0xf7_ffff));

@@ -1,0 +1,258 @@
+//! The vocabulary of reliable connections: what one is found by, and why one ends.
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::gid::Gid;
+use crate::port::EndpointId;
+
+/// What a listener is found by, 64 bits (IBA vol. 1, annex A3).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceId(pub u64);
+
+impl ServiceId {
+    /// The service of a port number in rdma_cm's port space RDMA_PS_TCP (include/rdma/rdma_cm.h,
+    /// `enum rdma_ucm_port_space`; kernel drivers/infiniband/core/cma.c, `rdma_get_service_id`).
+    ///
+    /// Requests for it carry rdma_cm's header of 36 bytes in front of at most 56 bytes of private
+    /// data; providers write and strip it. Several endpoints of a port may listen on one such service:
+    /// [`ConnectRequest::to`] says which of them is meant.
+    pub const fn rdma_cm(port: u16) -> ServiceId {
+        ServiceId(0x0106 << 16 | port as u64)
+    }
+
+    /// The datagram service of a port number in rdma_cm's port space RDMA_PS_UDP. Requests for it carry
+    /// the same header, in front of at most 180 bytes of private data.
+    pub const fn rdma_cm_datagrams(port: u16) -> ServiceId {
+        ServiceId(0x0111 << 16 | port as u64)
+    }
+
+    /// Whether requests for the service carry rdma_cm's header.
+    pub const fn is_rdma_cm(self) -> bool {
+        matches!(self.0 >> 16, 0x0106 | 0x0111)
+    }
+
+    /// The port number, if the service is one of [`ServiceId::rdma_cm`].
+    pub const fn rdma_cm_port(self) -> Option<u16> {
+        if self.0 >> 16 == 0x0106 {
+            Some(self.0 as u16)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for ServiceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#018x}", self.0)
+    }
+}
+
+/// Names a connection of one worker. Never reused while the worker lives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ConnectionId(pub u32);
+
+/// Why a request or a reply was rejected (IBA vol. 1, 12.6.7.2; include/rdma/ib_cm.h,
+/// `enum ib_cm_rej_reason`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RejectReason(pub u16);
+
+impl RejectReason {
+    /// No queue pair available.
+    pub const NO_QP: RejectReason = RejectReason(1);
+    /// No resources available.
+    pub const NO_RESOURCES: RejectReason = RejectReason(3);
+    /// The other side did not go on in time.
+    pub const TIMEOUT: RejectReason = RejectReason(4);
+    /// No connection has the communication ids.
+    pub const INVALID_COMM_ID: RejectReason = RejectReason(6);
+    /// Nobody listens on the service id.
+    pub const INVALID_SERVICE_ID: RejectReason = RejectReason(8);
+    /// The transport service type is not served.
+    pub const INVALID_TRANSPORT_TYPE: RejectReason = RejectReason(9);
+    /// The queue pair is known from an earlier connection.
+    pub const STALE_CONNECTION: RejectReason = RejectReason(10);
+    /// The GID, or the P_Key, is not this port's.
+    pub const INVALID_GID: RejectReason = RejectReason(12);
+    /// The path MTU cannot be had.
+    pub const INVALID_MTU: RejectReason = RejectReason(26);
+    /// The consumer does not want the connection.
+    pub const CONSUMER: RejectReason = RejectReason(28);
+    /// The communication id is in use.
+    pub const DUPLICATE_COMM_ID: RejectReason = RejectReason(30);
+
+    /// The reason in words (IBA vol. 1, 12.6.7.2, table 108).
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            1 => "no QP available",
+            2 => "no EEC available",
+            3 => "no resources available",
+            4 => "timeout",
+            5 => "unsupported request",
+            6 => "invalid communication ID",
+            7 => "invalid communication instance",
+            8 => "invalid service ID",
+            9 => "invalid transport service type",
+            10 => "stale connection",
+            11 => "RDC does not exist",
+            12 => "primary remote port GID rejected",
+            13 => "primary remote port LID rejected",
+            14 => "invalid primary SL",
+            15 => "invalid primary traffic class",
+            16 => "invalid primary hop limit",
+            17 => "invalid primary packet rate",
+            18 => "alternate remote port GID rejected",
+            19 => "alternate remote port LID rejected",
+            20 => "invalid alternate SL",
+            21 => "invalid alternate traffic class",
+            22 => "invalid alternate hop limit",
+            23 => "invalid alternate packet rate",
+            24 => "port and CM redirection",
+            25 => "port redirection",
+            26 => "invalid path MTU",
+            27 => "insufficient responder resources",
+            28 => "consumer reject",
+            29 => "RNR retry count reject",
+            30 => "duplicate local communication ID",
+            31 => "unsupported class version",
+            32 => "invalid primary flow label",
+            33 => "invalid alternate flow label",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for RejectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "reason {}", self.0),
+        }
+    }
+}
+
+/// The status of a work completion (IBA vol. 1, 11.6.2; include/rdma/ib_verbs.h,
+/// `enum ib_wc_status`, whose numbers these are).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+#[allow(missing_docs, reason = "the names are the field's")]
+pub enum WcStatus {
+    Success = 0,
+    LocLenErr = 1,
+    LocQpOpErr = 2,
+    LocProtErr = 4,
+    WrFlushErr = 5,
+    BadRespErr = 7,
+    LocAccessErr = 8,
+    RemInvReqErr = 9,
+    RemAccessErr = 10,
+    RemOpErr = 11,
+    RetryExcErr = 12,
+    RnrRetryExcErr = 13,
+    FatalErr = 19,
+    GeneralErr = 21,
+}
+
+impl WcStatus {
+    /// As in the header, without the prefix `IB_WC_`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WcStatus::Success => "SUCCESS",
+            WcStatus::LocLenErr => "LOC_LEN_ERR",
+            WcStatus::LocQpOpErr => "LOC_QP_OP_ERR",
+            WcStatus::LocProtErr => "LOC_PROT_ERR",
+            WcStatus::WrFlushErr => "WR_FLUSH_ERR",
+            WcStatus::BadRespErr => "BAD_RESP_ERR",
+            WcStatus::LocAccessErr => "LOC_ACCESS_ERR",
+            WcStatus::RemInvReqErr => "REM_INV_REQ_ERR",
+            WcStatus::RemAccessErr => "REM_ACCESS_ERR",
+            WcStatus::RemOpErr => "REM_OP_ERR",
+            WcStatus::RetryExcErr => "RETRY_EXC_ERR",
+            WcStatus::RnrRetryExcErr => "RNR_RETRY_EXC_ERR",
+            WcStatus::FatalErr => "FATAL_ERR",
+            WcStatus::GeneralErr => "GENERAL_ERR",
+        }
+    }
+}
+
+impl fmt::Display for WcStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CloseReason {
+    /// The peer asked for it (DREQ).
+    Disconnected,
+    /// The peer did not take the request, or took back its consent.
+    Rejected(RejectReason),
+    /// The peer did not answer in setting it up.
+    TimedOut,
+    /// The queue pair failed: what was posted and not acknowledged may or may not have arrived.
+    Failed(WcStatus),
+    /// The port lost the address that the connection stood on, or carries packets of its size no
+    /// more.
+    PortGone,
+    /// The network takes no packets of the connection's path MTU any more.
+    PathMtu,
+    /// The endpoint's entry of the P_Key table is another one now, or gone
+    /// (`set_pkeys` of the port).
+    PKeyChange,
+}
+
+/// What happens to connections.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConnectionEvent {
+    /// A peer asks for one: to be answered by `accept` or `reject`.
+    Requested {
+        /// Its name from now on.
+        connection: ConnectionId,
+        /// Who listens.
+        endpoint: EndpointId,
+        /// The service asked for.
+        service: ServiceId,
+        /// Who asks: the source of the packet, which its own GID must equal.
+        peer: Gid,
+        /// What it said, all 92 bytes; for a service of [`ServiceId::rdma_cm`] the 56 behind its header.
+        private_data: Box<[u8]>,
+    },
+    /// The listener consents: to be answered by `establish` or `reject`.
+    Replied {
+        /// The connection.
+        connection: ConnectionId,
+        /// What it said, all 196 bytes.
+        private_data: Box<[u8]>,
+    },
+    /// The connection is over, and its name with it.
+    Closed {
+        /// The connection.
+        connection: ConnectionId,
+        /// Why.
+        reason: CloseReason,
+    },
+}
+
+/// Why no connection was begun.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The provider's table is full.
+    #[error("there are as many connections as there may be")]
+    Full,
+    /// There is no address to connect from, or it is of another family than the peer's.
+    #[error("the port has no address to reach {0} from")]
+    Unreachable(Gid),
+    /// The endpoint is gone.
+    #[error("there is no endpoint {0:?}")]
+    NoSuchEndpoint(EndpointId),
+    /// The endpoint waits for its P_Key to come into the port's table.
+    #[error("the P_Key of endpoint {0:?} is not in the port's table")]
+    NoPKey(EndpointId),
+    /// The operating system refused.
+    #[error(transparent)]
+    Os(#[from] io::Error),
+}

@@ -1,0 +1,27 @@
+//! The vocabulary that all rooms of ibtap share: the fabric's numbers and ids, Ethernet addresses, time, and
+//! small tables that several rooms use.
+//!
+//! Everything here is sans-IO: nothing opens a socket, reads a clock or starts a thread. The crate depends on
+//! no other room.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod gid;
+pub mod lru;
+mod numbers;
+mod opa_lid;
+mod port;
+mod time;
+
+pub use connection::{
+    CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
+};
+pub use gid::{Gid, Guid, Lid};
+pub use numbers::{IbMtu, PKey, Psn, QKey, Qpn};
+pub use opa_lid::OpaLid;
+pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};
+pub use time::{Instant, Time};
+
+/// A 48-bit Ethernet address, in the order of transmission.
+pub type Mac = [u8; 6];
