@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::config::{ManagementSettings, PortName, VnicConfig};
+use control::config::{IpoibConfig, ManagementSettings, PortName, VnicConfig};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::{FabricError, PortState, ProviderConfig};
 use netdev::netns::{Namespace, NamespaceId};
@@ -34,7 +34,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use self::vnics::Vnics;
 use crate::datapath::{DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError, DeviceSpec};
+use crate::device::{Device, DeviceError};
 use crate::fdstore::{self, Inherited};
 use crate::pinger::Pingers;
 use crate::port::{PortId, PortSettings, Ports};
@@ -83,7 +83,7 @@ pub struct PortSpec {
     /// Who may manage its VNICs.
     pub management: ManagementSettings,
     /// Devices to make.
-    pub devices: Vec<DeviceSpec>,
+    pub devices: Vec<IpoibConfig>,
     /// VNICs to make.
     pub vnics: Vec<VnicConfig>,
 }
@@ -198,10 +198,10 @@ impl Daemon {
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
         for (_, device) in daemon.devices.values() {
-            fdstore::keep(&device.spec.tap(), &device.tap);
+            fdstore::keep(&device.spec.interface, &device.tap);
         }
         for vnic in daemon.vnics.values() {
-            fdstore::keep(&vnic.tap_spec(), &vnic.tap);
+            fdstore::keep(&vnic.spec.interface, &vnic.tap);
         }
         Ok(daemon)
     }

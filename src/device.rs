@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use control::config::QpnChoice;
+use control::config::{IpoibConfig, QpnChoice, SCOPE};
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
+use fabric::{FabricError, Gid, PKey, Port, Qpn, Services, UdInit};
 use ipoib::{HardwareAddress, Mode};
 use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue, is_gone};
@@ -22,7 +22,6 @@ use crate::fdstore;
 use crate::watch::Subject;
 pub use alias::Alias;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
-pub use opened::TapSpec;
 pub(crate) use opened::{Opened, TapSite, closed};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
@@ -30,68 +29,6 @@ pub const ENCAPSULATION: u32 = 4;
 
 /// The smallest MTU that the kernel's IPoIB accepts (`ipoib_change_mtu`).
 pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
-
-/// What is asked of a device.
-#[derive(Clone, Debug)]
-pub struct DeviceSpec {
-    /// Interface name.
-    pub name: String,
-    /// The configured name of the device that it is a child of.
-    pub parent: Option<String>,
-    /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
-    pub netns: Option<String>,
-    /// The network namespace that tells its MAC and its queue pair number from those of an interface
-    /// of the same name: the one that the configuration gives it or, if that does not know it, its
-    /// parent. Not where it is, since it may move.
-    pub origin: Option<String>,
-    /// 802.1Q tags on its frames select partitions.
-    pub vlan_pkey: bool,
-    /// How unicast IP packets travel at first.
-    pub mode: Mode,
-    /// How many connections it may have, asked for by us or by peers; 0: none.
-    pub connections: usize,
-    /// Partition.
-    pub pkey: PKey,
-    /// Q_Key of the link.
-    pub qkey: QKey,
-    /// Which queue pair number to wish for.
-    pub qpn: QpnChoice,
-    /// Scope nibble of the broadcast group.
-    pub scope: u8,
-    /// MTU asked for; the largest of the mode otherwise.
-    pub mtu: Option<u32>,
-    /// TAP queues.
-    pub queues: usize,
-    /// The TAP outlives the daemon.
-    pub persist: bool,
-    /// Bring it up at once.
-    pub up: bool,
-    /// What is done to DHCPv4.
-    pub dhcp: ipoib::DhcpMode,
-    /// Frames for guests and groups go back to the TAP, too (reflective relay).
-    pub reflect: bool,
-}
-
-impl DeviceSpec {
-    /// The TAP that it has.
-    pub fn tap(&self) -> TapSpec {
-        TapSpec {
-            name: self.name.clone(),
-            netns: self.netns.clone(),
-            persist: self.persist,
-        }
-    }
-
-    /// The name that its MAC and its queue pair number are made from: `NETNS/NAME`, or `NAME` without
-    /// an [`DeviceSpec::origin`].
-    pub fn identity(&self) -> String {
-        match &self.origin {
-            // No interface's name has a slash.
-            Some(netns) => format!("{netns}/{}", self.name),
-            None => self.name.clone(),
-        }
-    }
-}
 
 /// Why a device could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -140,7 +77,7 @@ pub struct Device {
     /// What that is called, for those who watch; as [`control::api::Event::netns`].
     pub netns: Option<String>,
     /// What was asked for.
-    pub spec: DeviceSpec,
+    pub spec: IpoibConfig,
     /// The interface's name now.
     pub name: String,
     /// Its interface index.
@@ -242,11 +179,11 @@ impl Device {
     /// [`DeviceError`]; nothing is left behind.
     pub fn create(
         id: DeviceId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         site: &mut Site<'_>,
     ) -> Result<Device, DeviceError> {
         let limits = MtuLimits::of(site.port);
-        let mtu = limits.wanted(spec, spec.mode)?;
+        let mtu = limits.wanted(spec, spec.mode.into())?;
         let endpoint = create_endpoint(spec, site.port)?;
         let made = Self::with_endpoint(id, spec, site, endpoint, mtu, limits);
         if made.is_err() {
@@ -258,15 +195,15 @@ impl Device {
 
     fn with_endpoint(
         id: DeviceId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         site: &mut Site<'_>,
         endpoint: UdEndpoint,
         mtu: u32,
         limits: MtuLimits,
     ) -> Result<Device, DeviceError> {
         let attributes = site.port.attributes();
-        let queues = spec.queues.clamp(1, site.threads.len().max(1));
-        let opened = Opened::find(&spec.tap(), queues, &mut site.tap)?;
+        let queues = spec.queue_count().clamp(1, site.threads.len().max(1));
+        let opened = Opened::find(&spec.interface, queues, &mut site.tap)?;
         let (tap, lanes) = (opened.tap, opened.queues);
         let connections = match limits.has_connections() {
             true => spec.connections,
@@ -274,7 +211,7 @@ impl Device {
         };
         let capabilities = site.port.capabilities();
         let offers = connections != 0 && site.takes_requests(capabilities.services);
-        let address = hardware_address(spec.mode, offers, endpoint.qpn, attributes.gid);
+        let address = hardware_address(spec.mode.into(), offers, endpoint.qpn, attributes.gid);
         let mac = ipoib::local_mac(attributes.gid, spec.pkey, &spec.identity());
         let mut device = Device {
             id,
@@ -289,7 +226,7 @@ impl Device {
             queues: lanes.len(),
             tap,
             endpoint,
-            mode: spec.mode,
+            mode: spec.mode.into(),
             connections,
             services: capabilities.services,
             offers,
@@ -336,14 +273,14 @@ impl Device {
             return Err(e);
         }
         device.hand_out(&lanes, site.threads);
-        fdstore::keep(&spec.tap(), &device.tap);
+        fdstore::keep(&spec.interface, &device.tap);
         Ok(device)
     }
 
     /// Attaches to the broadcast group, without which there is no link, unless it stays down.
     fn join_broadcast(&mut self, port: &mut dyn Port, up: bool) -> Result<(), FabricError> {
         if self.endpoint.pkey.is_some() && up {
-            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, self.spec.scope);
+            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, SCOPE);
             port.attach(self.endpoint.id, broadcast)?;
             self.joined.insert(broadcast);
         }
@@ -475,11 +412,11 @@ impl Device {
                 local: self.address,
                 mac: self.mac,
                 pkey: self.spec.pkey,
-                scope: self.spec.scope,
+                scope: SCOPE,
                 link_mtu: self.limits.datagram as usize,
                 mode: self.mode,
                 services: self.services,
-                dhcp: self.spec.dhcp,
+                dhcp: self.spec.dhcp.into(),
                 limits: ipoib::Limits {
                     connections: share(self.connections, threads.len()),
                     ..ipoib::Limits::default()
@@ -535,7 +472,7 @@ impl Device {
     /// True if there are more than it may have.
     pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
         let most = groups_with_behind_max(self.groups_max);
-        groups_of(self.spec.pkey, self.spec.scope, host, &self.behind, most)
+        groups_of(self.spec.pkey, SCOPE, host, &self.behind, most)
     }
 }
 
@@ -607,7 +544,7 @@ pub fn share(connections: usize, threads: usize) -> usize {
 /// tun_net_initialize: ETH_DATA_LEN).
 const TAP_MTU: u32 = 1500;
 
-fn create_endpoint(spec: &DeviceSpec, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
+fn create_endpoint(spec: &IpoibConfig, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
     let wish = match spec.qpn {
         QpnChoice::Stable => Some(ipoib::local_qpn(
             port.attributes().gid,
@@ -662,12 +599,12 @@ mod tests {
 
     #[test]
     fn equal_names_in_other_namespaces_are_other_interfaces() {
-        use crate::run::device_spec;
-        use control::config::{DeviceConfig, PortName};
-        let mut config = DeviceConfig::new("ib0", PortName::Underlay("eth0".into()));
-        let at_home = device_spec(&config).identity();
-        config.netns = Some("blue".into());
-        let in_blue = device_spec(&config).identity();
+        let configured = |netns: &str| {
+            let text = format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{netns}");
+            let config = control::config::Config::parse(&text, "t.toml").unwrap();
+            config.ipoib[0].identity()
+        };
+        let (at_home, in_blue) = (configured(""), configured("netns = \"blue\""));
         assert_eq!((&*at_home, &*in_blue), ("ib0", "blue/ib0"));
         let gid: Gid = "fe80::1".parse().unwrap();
         let mac = |identity: &str| ipoib::local_mac(gid, PKey::DEFAULT, identity);

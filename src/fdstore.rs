@@ -15,7 +15,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, interface_of, namespace_of};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::device::TapSpec;
+use control::config::InterfaceConfig;
 
 /// How the names begin that descriptors are stored under; the device's name follows.
 const PREFIX: &str = "ibtap-";
@@ -126,7 +126,7 @@ impl Inherited {
 }
 
 /// Has the service manager keep a device's queues, if it is one that does.
-pub fn keep(spec: &TapSpec, tap: &Tap) {
+pub fn keep(spec: &InterfaceConfig, tap: &Tap) {
     let fds: Vec<BorrowedFd<'_>> = tap.descriptors().collect();
     let message = format!("FDSTORE=1\nFDNAME={}\n", label(spec));
     if let Err(e) = notify_with(&message, &fds) {
@@ -136,7 +136,7 @@ pub fn keep(spec: &TapSpec, tap: &Tap) {
 }
 
 /// Has the service manager forget a device's queues: the interface is gone, or is to go.
-pub fn forget(spec: &TapSpec) {
+pub fn forget(spec: &InterfaceConfig) {
     remove(&label(spec));
 }
 
@@ -151,7 +151,7 @@ pub fn remove(label: &str) {
 /// The name to store a device's queues under. An interface name is a valid one but for `:`, which
 /// no device of ours has ([`control::config::values::parse_interface`]); devices in other network
 /// namespaces may have equal names.
-pub fn label(spec: &TapSpec) -> String {
+pub fn label(spec: &InterfaceConfig) -> String {
     let name = &spec.name;
     match &spec.netns {
         Some(netns) => format!("{PREFIX}{}/{name}", netns.replace([':', '\n'], "_")),

@@ -6,7 +6,7 @@ mod plan;
 mod vnics;
 
 use control::api::{ApiError, Happening, Reloaded};
-use control::config::{Config, DeviceKey, Source};
+use control::config::{Config, InterfaceKey, Source};
 
 use crate::daemon::Daemon;
 use crate::watch::Subject;
@@ -65,13 +65,13 @@ impl Daemon {
             return Reloaded::default();
         };
         // What was deleted by hand is made again.
-        let served = |key: DeviceKey| {
+        let served = |key: InterfaceKey| {
             let mut all = self.devices.values();
             all.any(|(_, d)| d.spec.name == key.name && d.spec.netns == key.netns)
         };
         let config = &mut running.config;
-        config.devices.retain(|d| served(d.key()));
-        let served = |key: DeviceKey| self.vnics.values().any(|v| v.spec.key() == key);
+        config.ipoib.retain(|d| served(d.key()));
+        let served = |key: InterfaceKey| self.vnics.values().any(|v| v.spec.key() == key);
         config.vnics.retain(|v| served(v.key()));
         let plan = Plan::new(config, new);
         let mut reloaded = Reloaded {

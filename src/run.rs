@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::ControlServer;
-use control::config::conversions::{SCOPE, gid_choice, link_mtu, rdma_port};
-use control::config::{self, Config, DeviceConfig, PortConfig, PortName, Source, VnicConfig};
+use control::config::conversions::{gid_choice, link_mtu, rdma_port};
+use control::config::{self, Config, IpoibConfig, PortConfig, PortName, Source, VnicConfig};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
 use fabric::soft::SoftConfig;
@@ -17,7 +17,6 @@ use fabric::{PKey, ProviderConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::daemon::{Daemon, DaemonError, PortSpec};
-use crate::device::DeviceSpec;
 use crate::port::PortSettings;
 use crate::reload::Running;
 use crate::starting;
@@ -131,7 +130,7 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
         .ports
         .iter()
         .map(|(name, port)| {
-            let devices = config.devices.iter().filter(|d| d.port == *name);
+            let devices = config.ipoib.iter().filter(|d| d.port == *name);
             let vnics = config.vnics.iter().filter(|v| v.port == *name);
             let on_it = (&*devices.collect::<Vec<_>>(), &*vnics.collect::<Vec<_>>());
             port_spec(name, port, on_it, Some(give_up))
@@ -144,19 +143,17 @@ fn port_specs(config: &Config, give_up: &Arc<OwnedFd>) -> Vec<PortSpec> {
 pub(crate) fn port_spec(
     name: &PortName,
     port: &PortConfig,
-    (devices, vnics): (&[&DeviceConfig], &[&VnicConfig]),
+    (devices, vnics): (&[&IpoibConfig], &[&VnicConfig]),
     give_up: Option<&Arc<OwnedFd>>,
 ) -> PortSpec {
     let pkeys: Vec<PKey> = port.pkeys.clone().unwrap_or_else(|| {
         let of_devices = devices.iter().map(|d| d.pkey);
         of_devices.chain(vnics.iter().map(|v| v.pkey())).collect()
     });
-    let devices: Vec<DeviceSpec> = devices.iter().map(|d| device_spec(d)).collect();
+    let devices: Vec<IpoibConfig> = devices.iter().map(|d| (*d).clone()).collect();
     let vnics: Vec<VnicConfig> = vnics.iter().map(|v| (*v).clone()).collect();
-    let queues = devices.iter().map(|d| d.queues);
-    let queues = queues
-        .chain(vnics.iter().map(VnicConfig::queue_count))
-        .max();
+    let queues = devices.iter().map(|d| d.queue_count());
+    let queues = queues.chain(vnics.iter().map(|v| v.queue_count())).max();
     // Those that a manager will make are to have as many as any.
     let workers = queues.unwrap_or_else(|| name.default_queues());
     let fabric = match name {
@@ -190,28 +187,5 @@ pub(crate) fn port_spec(
         management: port.management(),
         devices,
         vnics,
-    }
-}
-
-/// What a configuration asks of a device.
-pub(crate) fn device_spec(device: &DeviceConfig) -> DeviceSpec {
-    DeviceSpec {
-        name: device.name.clone(),
-        parent: device.parent.clone(),
-        netns: device.netns.clone(),
-        origin: device.netns.clone(),
-        vlan_pkey: device.vlan_pkey,
-        mode: device.mode.into(),
-        connections: device.connections,
-        pkey: device.pkey,
-        qkey: device.qkey,
-        qpn: device.qpn,
-        scope: SCOPE,
-        mtu: device.mtu,
-        queues: device.queue_count(),
-        persist: device.persist,
-        up: device.up,
-        dhcp: device.dhcp.into(),
-        reflect: device.reflect,
     }
 }

@@ -11,6 +11,7 @@ use control::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LinkInfo, LogLevel,
     NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
 };
+use control::config::SCOPE;
 use control::logging;
 use control::{Handler, StreamId, Streamed};
 use ipoib::NeighbourInfo;
@@ -133,12 +134,12 @@ impl Daemon {
             gid: d.address.gid(),
             address: LinkAddress(d.address.0),
             mac: LinkAddress(d.mac),
-            broadcast: ipoib::broadcast_mgid(d.spec.pkey, d.spec.scope),
+            broadcast: ipoib::broadcast_mgid(d.spec.pkey, SCOPE),
             mtu: d.mtu,
             link_mtu: port.ud_payload_max,
             queues: d.queues as u32,
             persist: d.spec.persist,
-            dhcp: d.spec.dhcp.into(),
+            dhcp: d.spec.dhcp,
             reflect: d.spec.reflect,
             umcast: d.umcast,
             vlan_pkey: d.spec.vlan_pkey,
@@ -249,7 +250,7 @@ impl Daemon {
             Some(vlan) => vlan,
             None => {
                 let (_, _, device) = self.named(name)?;
-                let (pkey, scope) = (device.spec.pkey, device.spec.scope);
+                let (pkey, scope) = (device.spec.pkey, SCOPE);
                 let broadcast = ipoib::broadcast_mgid(pkey, scope);
                 (broadcast, device.created, &device.joined)
             }

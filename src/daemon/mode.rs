@@ -2,11 +2,11 @@
 //! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_set_mode`). Carrier and groups stay as they are.
 
 use control::api::{ApiError, Happening, ModeRequest, Reply};
+use control::config::IpoibConfig;
 use ipoib::Mode;
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId};
-use crate::device::DeviceSpec;
 
 impl Daemon {
     /// Tells an interface's mode, after a change where one is asked for. A restart goes back to what
@@ -36,7 +36,7 @@ impl Daemon {
         &mut self,
         id: DeviceId,
         mode: Mode,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
     ) -> Result<(), String> {
         let Some((at, device)) = self.devices.get(&id) else {
             return Ok(());

@@ -11,12 +11,13 @@ mod names;
 
 use std::io;
 
+use control::config::IpoibConfig;
 use netdev::netns::{self, Namespace};
 use rtnl::Requests;
 
 use super::Daemon;
 use crate::datapath::DeviceId;
-use crate::device::{Device, DeviceError, DeviceSpec};
+use crate::device::{Device, DeviceError};
 pub(crate) use left::Left;
 pub(in crate::daemon) use moves::{Found, locate};
 pub(crate) use names::Names;
@@ -104,7 +105,7 @@ impl Daemon {
     /// [`DeviceError::Netns`].
     pub(super) fn namespace_for(
         &self,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         parent: Option<DeviceId>,
     ) -> Result<Option<Namespace>, DeviceError> {
         if spec.netns.is_some() {

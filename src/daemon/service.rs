@@ -1,10 +1,11 @@
 //! Ports and devices come into service, and go out of it.
 
 use control::api::Happening;
+use control::config::IpoibConfig;
 
 use super::{Daemon, DaemonError, Names, PortSpec};
 use crate::datapath::{Command, DeviceId};
-use crate::device::{Device, DeviceError, DeviceSpec, Site, Stray, TapSite};
+use crate::device::{Device, DeviceError, Site, Stray, TapSite};
 use crate::fdstore;
 use crate::port::{PortId, PortRuntime};
 
@@ -38,7 +39,7 @@ impl Daemon {
     }
 
     /// Makes a device on a port, as a child if its parent is named.
-    pub(crate) fn add_device(&mut self, at: PortId, spec: &DeviceSpec) -> Result<(), DaemonError> {
+    pub(crate) fn add_device(&mut self, at: PortId, spec: &IpoibConfig) -> Result<(), DaemonError> {
         let parent = match &spec.parent {
             Some(name) => Some(self.configured_parent(at, spec, name)?),
             None => None,
@@ -54,7 +55,7 @@ impl Daemon {
     fn configured_parent(
         &self,
         at: PortId,
-        child: &DeviceSpec,
+        child: &IpoibConfig,
         name: &str,
     ) -> Result<DeviceId, DaemonError> {
         let is_parent = |port: PortId, device: &Device| {
@@ -74,7 +75,7 @@ impl Daemon {
     pub(super) fn bring_in(
         &mut self,
         at: PortId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,
     ) -> Result<DeviceId, DaemonError> {
@@ -151,7 +152,7 @@ impl Daemon {
         &mut self,
         id: DeviceId,
         at: PortId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,
     ) -> Result<Device, DeviceError> {
@@ -186,7 +187,7 @@ impl Daemon {
         };
         let at = *at;
         log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec.tap());
+        fdstore::forget(&device.spec.interface);
         self.tell_child_removed(id);
         self.close(id);
         self.unfollow_pkeys(at);

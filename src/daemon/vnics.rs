@@ -104,7 +104,7 @@ impl Daemon {
         };
         vnic.undo();
         if !was_kept {
-            fdstore::forget(&vnic.tap_spec());
+            fdstore::forget(&vnic.spec.interface);
         }
         self.close_vnic(id);
     }
@@ -137,7 +137,7 @@ impl Daemon {
             return;
         };
         log::info!("{}: out of service, its endpoint is closed", vnic.name);
-        fdstore::forget(&vnic.tap_spec());
+        fdstore::forget(&vnic.spec.interface);
         let at = vnic.at;
         self.close_vnic(id);
         self.sync_vnic_siblings();

@@ -3,10 +3,11 @@
 
 use std::ops::RangeInclusive;
 
+use control::config::IpoibConfig;
 use fabric::Port;
 use ipoib::Mode;
 
-use super::{DeviceError, DeviceSpec, ENCAPSULATION, MTU_MIN};
+use super::{DeviceError, ENCAPSULATION, MTU_MIN};
 
 /// The largest MTU of connected mode in bytes (kernel drivers/infiniband/ulp/ipoib/ipoib.h,
 /// `IPOIB_CM_MTU`).
@@ -58,7 +59,7 @@ impl MtuLimits {
     /// # Errors
     /// [`DeviceError::Mode`] where there are no connections, [`DeviceError::Mtu`] where the MTU that
     /// is asked for is none of the mode's.
-    pub fn wanted(&self, spec: &DeviceSpec, mode: Mode) -> Result<u32, DeviceError> {
+    pub fn wanted(&self, spec: &IpoibConfig, mode: Mode) -> Result<u32, DeviceError> {
         let most = self.most(mode);
         if mode == Mode::Connected && !self.has_connections() {
             return Err(DeviceError::Mode(format!(
@@ -94,7 +95,7 @@ impl MtuLimits {
     ///
     /// # Errors
     /// As [`MtuLimits::wanted`].
-    pub fn after(&self, spec: &DeviceSpec, mode: Mode, current: u32) -> Result<u32, DeviceError> {
+    pub fn after(&self, spec: &IpoibConfig, mode: Mode, current: u32) -> Result<u32, DeviceError> {
         match mode {
             Mode::Datagram => Ok(current.min(self.datagram)),
             Mode::Connected => self.wanted(spec, mode),
@@ -117,19 +118,17 @@ impl MtuLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::device_spec;
-    use control::config::{DeviceConfig, PortName};
+    use control::config::PortName;
 
     const LIMITS: MtuLimits = MtuLimits {
         datagram: 4092,
         connected: CONNECTED_MTU,
     };
 
-    fn spec(mtu: Option<u32>) -> DeviceSpec {
-        DeviceSpec {
-            mtu,
-            ..device_spec(&DeviceConfig::new("ib0", PortName::Underlay("eth0".into())))
-        }
+    fn spec(mtu: Option<u32>) -> IpoibConfig {
+        let mut spec = IpoibConfig::new("ib0", PortName::Underlay("eth0".into()));
+        spec.mtu = mtu;
+        spec
     }
 
     #[test]

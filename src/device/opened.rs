@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use control::config::InterfaceConfig;
 use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
@@ -15,17 +16,6 @@ use crate::fdstore::{self, Inherited, Stored};
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
-
-/// Which TAP is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TapSpec {
-    /// The interface's name.
-    pub name: String,
-    /// The network namespace of `ip netns` that it goes to; else it stays in the daemon's.
-    pub netns: Option<String>,
-    /// It outlives the daemon.
-    pub persist: bool,
-}
 
 /// Where a TAP is made, or found.
 pub struct TapSite<'a> {
@@ -56,7 +46,7 @@ impl Opened {
     /// Takes over what a service manager has kept, or what a daemon has left behind; else opens the
     /// interface of that name, or makes it.
     pub fn find(
-        spec: &TapSpec,
+        spec: &InterfaceConfig,
         queues: usize,
         site: &mut TapSite<'_>,
     ) -> Result<Opened, DeviceError> {
@@ -92,7 +82,7 @@ impl Opened {
     }
 
     /// In the daemon's own namespace.
-    fn here(spec: &TapSpec, name: &str, queues: usize) -> Result<Opened, DeviceError> {
+    fn here(spec: &InterfaceConfig, name: &str, queues: usize) -> Result<Opened, DeviceError> {
         let (tap, queues) = patiently(|| Tap::open(&options(spec, name, queues)))?;
         Ok(Opened {
             tap,
@@ -106,7 +96,7 @@ impl Opened {
     /// A new one in another namespace. It is made at home and moved: the descriptor of one that was
     /// made elsewhere would keep that namespace alive.
     fn make_in(
-        spec: &TapSpec,
+        spec: &InterfaceConfig,
         queues: usize,
         netlink: &mut rtnl::Requests,
         there: Namespace,
@@ -139,7 +129,7 @@ impl Opened {
     /// Takes over what a daemon has left behind, wherever it is now. `None` if somebody else has it
     /// by now.
     fn adopt_left(
-        spec: &TapSpec,
+        spec: &InterfaceConfig,
         queues: usize,
         left: Left,
     ) -> Result<Option<Opened>, DeviceError> {
@@ -188,7 +178,7 @@ impl Opened {
     }
 
     fn adopt_in(
-        spec: &TapSpec,
+        spec: &InterfaceConfig,
         name: &str,
         queues: usize,
         there: Namespace,
@@ -205,7 +195,11 @@ impl Opened {
     }
 
     /// Goes on with the queues that the service manager has kept, `most` of them.
-    fn take_over(spec: &TapSpec, most: usize, stored: Stored) -> Result<Opened, DeviceError> {
+    fn take_over(
+        spec: &InterfaceConfig,
+        most: usize,
+        stored: Stored,
+    ) -> Result<Opened, DeviceError> {
         let (label, name) = (stored.label, stored.interface);
         let kept = stored.fds.len();
         // The label goes where it says something wrong from now on.
@@ -234,7 +228,7 @@ impl Opened {
     }
 }
 
-fn options(spec: &TapSpec, name: &str, queues: usize) -> TapOptions {
+fn options(spec: &InterfaceConfig, name: &str, queues: usize) -> TapOptions {
     TapOptions {
         name: name.to_owned(),
         queues,
@@ -242,7 +236,7 @@ fn options(spec: &TapSpec, name: &str, queues: usize) -> TapOptions {
     }
 }
 
-fn netlink_error(what: &str, spec: &TapSpec, e: rtnl::Error) -> DeviceError {
+fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> DeviceError {
     DeviceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use control::api::{Mode, PkeysRequest};
 use control::config::{
-    BusyPoll, Config, DeviceConfig, DeviceKey, PortConfig, PortName, VnicConfig,
+    BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName, VnicConfig,
 };
 use control::logging;
 use fabric::PKey;
@@ -34,7 +34,7 @@ impl Daemon {
                 Ok(format!("log_level {level}"))
             }
             Step::RemoveDevice(name) => {
-                running.devices.retain(|d| d.key() != *name);
+                running.ipoib.retain(|d| d.key() != *name);
                 self.remove_device(name)
             }
             Step::RemovePort(name) => {
@@ -48,7 +48,7 @@ impl Daemon {
             }
             Step::AddDevice(device) => {
                 let done = self.make_device(device)?;
-                running.devices.push(device.clone());
+                running.ipoib.push(device.clone());
                 Ok(done)
             }
             Step::RemoveVnic(key) => {
@@ -106,7 +106,7 @@ impl Daemon {
             }
             Step::Dhcp(name, dhcp) => {
                 let (id, at, device) = self.configured(name)?;
-                device.spec.dhcp = (*dhcp).into();
+                device.spec.dhcp = *dhcp;
                 self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
                 note_device(running, name, |d| d.dhcp = *dhcp);
                 Ok(format!("{name}: dhcp {dhcp}"))
@@ -129,7 +129,10 @@ impl Daemon {
     }
 
     /// The device that the configuration calls so, whatever its interface is called now.
-    fn configured(&mut self, key: &DeviceKey) -> Result<(DeviceId, PortId, &mut Device), String> {
+    fn configured(
+        &mut self,
+        key: &InterfaceKey,
+    ) -> Result<(DeviceId, PortId, &mut Device), String> {
         self.devices
             .iter_mut()
             .find(|(_, (_, d))| d.spec.name == key.name && d.spec.netns == key.netns)
@@ -143,7 +146,7 @@ impl Daemon {
             .ok_or_else(|| format!("{name}: there is no port on it"))
     }
 
-    fn remove_device(&mut self, name: &DeviceKey) -> Outcome {
+    fn remove_device(&mut self, name: &InterfaceKey) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         if device.spec.persist
             && let Err(e) = device.tap.set_persist(false)
@@ -176,10 +179,10 @@ impl Daemon {
         &mut self,
         name: &PortName,
         port: &PortConfig,
-        devices: &[DeviceConfig],
+        devices: &[IpoibConfig],
         vnics: &[VnicConfig],
     ) -> Outcome {
-        let devices: Vec<&DeviceConfig> = devices.iter().collect();
+        let devices: Vec<&IpoibConfig> = devices.iter().collect();
         let vnics: Vec<&VnicConfig> = vnics.iter().collect();
         let mut spec = run::port_spec(name, port, (&devices, &vnics), None);
         spec.fabric.set_gid_wait(GID_WAIT);
@@ -190,21 +193,21 @@ impl Daemon {
         Ok(format!("{name}: port opened"))
     }
 
-    fn make_device(&mut self, device: &DeviceConfig) -> Outcome {
+    fn make_device(&mut self, device: &IpoibConfig) -> Outcome {
         let name = &device.key();
         let at = self.port_at(&device.port)?;
         if let Some(done) = self.made_by_hand(device) {
             return done;
         }
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        let spec = run::device_spec(device);
-        self.add_device(at, &spec).map_err(|e| failed(&e))?;
+        self.add_device(at, device).map_err(|e| failed(&e))?;
         let (_, _, made) = self.configured(name)?;
-        Ok(if made.queues < spec.queues {
+        Ok(if made.queues < device.queue_count() {
             format!(
                 "{name}: created with {} of {} queues, as many as its port has threads; \
                  restart ibtapd for more",
-                made.queues, spec.queues
+                made.queues,
+                device.queue_count()
             )
         } else {
             format!("{name}: created")
@@ -212,7 +215,7 @@ impl Daemon {
     }
 
     /// What is configured now may have been made by hand before. It stays as it is.
-    fn made_by_hand(&mut self, device: &DeviceConfig) -> Option<Outcome> {
+    fn made_by_hand(&mut self, device: &IpoibConfig) -> Option<Outcome> {
         let name = &device.key();
         let parent = device.parent.clone();
         let (_, _, made) = self.configured(name).ok()?;
@@ -250,7 +253,7 @@ impl Daemon {
         Ok(format!("{name}: peers, {} of them", peers.len()))
     }
 
-    fn set_configured_mtu(&mut self, name: &DeviceKey, mtu: Option<u32>) -> Outcome {
+    fn set_configured_mtu(&mut self, name: &InterfaceKey, mtu: Option<u32>) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         let mut spec = device.spec.clone();
         spec.mtu = mtu;
@@ -264,16 +267,21 @@ impl Daemon {
         Ok(format!("{name}: mtu {bytes}"))
     }
 
-    fn set_configured_mode(&mut self, name: &DeviceKey, mode: Mode, mtu: Option<u32>) -> Outcome {
+    fn set_configured_mode(
+        &mut self,
+        name: &InterfaceKey,
+        mode: Mode,
+        mtu: Option<u32>,
+    ) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         let mut spec = device.spec.clone();
-        (spec.mode, spec.mtu) = (mode.into(), mtu);
+        (spec.mode, spec.mtu) = (mode, mtu);
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         // Else an MTU that the mode does not have would be noticed halfway.
-        let possible = device.limits.wanted(&spec, spec.mode);
+        let possible = device.limits.wanted(&spec, mode.into());
         possible.map_err(|e| failed(&e))?;
         let mtu_differs = device.spec.mtu != mtu;
-        self.change_mode(id, spec.mode, &spec)
+        self.change_mode(id, mode.into(), &spec)
             .map_err(|e| failed(&e))?;
         let (_, _, device) = self.configured(name)?;
         device.spec.mode = spec.mode;
@@ -284,7 +292,7 @@ impl Daemon {
         Ok(format!("{name}: mode {mode}, mtu {}", device.mtu))
     }
 
-    fn set_up(&mut self, name: &DeviceKey, up: bool) -> Outcome {
+    fn set_up(&mut self, name: &InterfaceKey, up: bool) -> Outcome {
         let (id, _, device) = self.configured(name)?;
         device.spec.up = up;
         if !up {
@@ -296,7 +304,7 @@ impl Daemon {
         Ok(format!("{name}: up true"))
     }
 
-    fn set_persist(&mut self, name: &DeviceKey, persist: bool) -> Outcome {
+    fn set_persist(&mut self, name: &InterfaceKey, persist: bool) -> Outcome {
         let (_, _, device) = self.configured(name)?;
         device
             .tap
@@ -307,8 +315,8 @@ impl Daemon {
     }
 }
 
-fn note_device(running: &mut Config, name: &DeviceKey, change: impl FnOnce(&mut DeviceConfig)) {
-    if let Some(device) = running.devices.iter_mut().find(|d| d.key() == *name) {
+fn note_device(running: &mut Config, name: &InterfaceKey, change: impl FnOnce(&mut IpoibConfig)) {
+    if let Some(device) = running.ipoib.iter_mut().find(|d| d.key() == *name) {
         change(device);
     }
 }

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 
 use control::api::{DhcpMode, LogLevel, Mode};
 use control::config::{
-    BusyPoll, Config, DeviceConfig, DeviceKey, ManagementSettings, PortConfig, PortName, VnicConfig,
+    BusyPoll, Config, InterfaceKey, IpoibConfig, ManagementSettings, PortConfig, PortName,
+    VnicConfig,
 };
 use fabric::PKey;
 
@@ -16,27 +17,27 @@ pub use vnics::VnicChange;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     LogLevel(LogLevel),
-    RemoveDevice(DeviceKey),
+    RemoveDevice(InterfaceKey),
     RemovePort(PortName),
     BusyPoll(PortName, BusyPoll),
     Peers(PortName, Vec<IpAddr>),
     /// The P_Key table; `None`: what the devices ask for.
     Pkeys(PortName, Option<Vec<PKey>>),
     /// With the MTU that is asked for in that mode.
-    Mode(DeviceKey, Mode, Option<u32>),
-    Mtu(DeviceKey, Option<u32>),
-    Up(DeviceKey, bool),
-    Persist(DeviceKey, bool),
-    Dhcp(DeviceKey, DhcpMode),
-    Reflect(DeviceKey, bool),
-    VlanPkey(DeviceKey, bool),
+    Mode(InterfaceKey, Mode, Option<u32>),
+    Mtu(InterfaceKey, Option<u32>),
+    Up(InterfaceKey, bool),
+    Persist(InterfaceKey, bool),
+    Dhcp(InterfaceKey, DhcpMode),
+    Reflect(InterfaceKey, bool),
+    VlanPkey(InterfaceKey, bool),
     /// Who may manage the VNICs of a port.
     Management(PortName, ManagementSettings),
-    RemoveVnic(DeviceKey),
-    Vnic(DeviceKey, VnicChange),
+    RemoveVnic(InterfaceKey),
+    Vnic(InterfaceKey, VnicChange),
     /// A port, and the devices and VNICs that will be made on it.
-    AddPort(PortName, PortConfig, Vec<DeviceConfig>, Vec<VnicConfig>),
-    AddDevice(DeviceConfig),
+    AddPort(PortName, PortConfig, Vec<IpoibConfig>, Vec<VnicConfig>),
+    AddDevice(IpoibConfig),
     AddVnic(VnicConfig),
 }
 
@@ -60,11 +61,11 @@ impl Plan {
             plan.steps.push(Step::LogLevel(new.log_level));
         }
         let (kept, gone): (Vec<_>, Vec<_>) = old
-            .devices
+            .ipoib
             .iter()
             .partition(|device| same(old, new, device).is_some());
         let added: Vec<_> = new
-            .devices
+            .ipoib
             .iter()
             .filter(|device| same(new, old, device).is_none())
             .collect();
@@ -97,7 +98,7 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, old: &Config, new: &Config, added: &[&DeviceConfig]) {
+    fn add(&mut self, old: &Config, new: &Config, added: &[&IpoibConfig]) {
         let added_vnics = vnics::without(new, old);
         for (name, port) in &new.ports {
             let devices = added.iter().filter(|d| d.port == *name);
@@ -140,9 +141,9 @@ impl Plan {
         self.refuse(name, "kernel_peers", kernel_peers);
     }
 
-    fn device(&mut self, old: &DeviceConfig, new: &DeviceConfig) {
+    fn device(&mut self, old: &IpoibConfig, new: &IpoibConfig) {
         let key = old.key();
-        let mut step = |differs: bool, step: fn(DeviceKey, &DeviceConfig) -> Step| {
+        let mut step = |differs: bool, step: fn(InterfaceKey, &IpoibConfig) -> Step| {
             if differs {
                 self.steps.push(step(key.clone(), new));
             }
@@ -193,16 +194,16 @@ impl Plan {
 
 /// The device of configuration `to` that `device` of configuration `from` is: the one of the same
 /// name and namespace, else the only one of that name, if it is so in both.
-fn same<'c>(from: &Config, to: &'c Config, device: &DeviceConfig) -> Option<&'c DeviceConfig> {
-    let by_key = to.devices.iter().find(|d| d.key() == device.key());
+fn same<'c>(from: &Config, to: &'c Config, device: &IpoibConfig) -> Option<&'c IpoibConfig> {
+    let by_key = to.ipoib.iter().find(|d| d.key() == device.key());
     by_key.or_else(|| {
         only(from, &device.name)?;
         only(to, &device.name)
     })
 }
 
-fn only<'c>(config: &'c Config, name: &str) -> Option<&'c DeviceConfig> {
-    let mut named = config.devices.iter().filter(|d| d.name == name);
+fn only<'c>(config: &'c Config, name: &str) -> Option<&'c IpoibConfig> {
+    let mut named = config.ipoib.iter().filter(|d| d.name == name);
     named.next().filter(|_| named.next().is_none())
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use control::config::vnic::{Learning, SwitchConfig};
-use control::config::{Config, DeviceKey, ManagementSettings, PortName, VnicConfig};
+use control::config::{Config, InterfaceKey, ManagementSettings, PortName, VnicConfig};
 
 use super::apply::Outcome;
 use super::plan::VnicChange;
@@ -16,7 +16,7 @@ impl Daemon {
     /// Makes one change, and notes it in the configuration that is in force.
     pub(super) fn apply_to_vnic(
         &mut self,
-        key: &DeviceKey,
+        key: &InterfaceKey,
         change: &VnicChange,
         running: &mut Config,
     ) -> Outcome {
@@ -34,18 +34,18 @@ impl Daemon {
     }
 
     /// The VNIC that the configuration calls so, whatever its interface is called now.
-    fn configured_vnic(&mut self, key: &DeviceKey) -> Result<&mut Vnic, String> {
+    fn configured_vnic(&mut self, key: &InterfaceKey) -> Result<&mut Vnic, String> {
         let mut all = self.vnics.values_mut();
         all.find(|v| !v.made_by_manager && v.spec.key() == *key)
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
-    fn configured_vnic_id(&mut self, key: &DeviceKey) -> Result<(DeviceId, PortId), String> {
+    fn configured_vnic_id(&mut self, key: &InterfaceKey) -> Result<(DeviceId, PortId), String> {
         let vnic = self.configured_vnic(key)?;
         Ok((vnic.id, vnic.at))
     }
 
-    pub(super) fn remove_vnic(&mut self, key: &DeviceKey) -> Outcome {
+    pub(super) fn remove_vnic(&mut self, key: &InterfaceKey) -> Outcome {
         let vnic = self.configured_vnic(key)?;
         if vnic.spec.persist
             && let Err(e) = vnic.tap.set_persist(false)
@@ -85,7 +85,7 @@ impl Daemon {
         })
     }
 
-    fn set_configured_vnic_mtu(&mut self, key: &DeviceKey, mtu: Option<u32>) -> Outcome {
+    fn set_configured_vnic_mtu(&mut self, key: &InterfaceKey, mtu: Option<u32>) -> Outcome {
         let vnic = self.configured_vnic(key)?;
         let most = *vnic.allowed_mtu().end();
         if let Some(mtu) = mtu.filter(|mtu| *mtu > most) {
@@ -99,7 +99,7 @@ impl Daemon {
         Ok(format!("{key}: mtu {bytes}"))
     }
 
-    fn set_vnic_up(&mut self, key: &DeviceKey, up: bool) -> Outcome {
+    fn set_vnic_up(&mut self, key: &InterfaceKey, up: bool) -> Outcome {
         let vnic = self.configured_vnic(key)?;
         vnic.spec.up = up;
         let id = vnic.id;
@@ -112,7 +112,7 @@ impl Daemon {
         Ok(format!("{key}: up true"))
     }
 
-    fn set_vnic_persist(&mut self, key: &DeviceKey, persist: bool) -> Outcome {
+    fn set_vnic_persist(&mut self, key: &InterfaceKey, persist: bool) -> Outcome {
         let vnic = self.configured_vnic(key)?;
         vnic.tap
             .set_persist(persist)
@@ -121,7 +121,7 @@ impl Daemon {
         Ok(format!("{key}: persist {persist}"))
     }
 
-    fn set_vnic_learning(&mut self, key: &DeviceKey, learning: Learning) -> Outcome {
+    fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
         let (id, at) = self.configured_vnic_id(key)?;
         let vnic = self.configured_vnic(key)?;
         vnic.spec.learning = learning;
@@ -136,7 +136,7 @@ impl Daemon {
         ))
     }
 
-    fn set_vnic_switch(&mut self, key: &DeviceKey, switch: &SwitchConfig) -> Outcome {
+    fn set_vnic_switch(&mut self, key: &InterfaceKey, switch: &SwitchConfig) -> Outcome {
         let (id, at) = self.configured_vnic_id(key)?;
         let port = self.ports[at].port.attributes();
         let vnic = self.configured_vnic(key)?;

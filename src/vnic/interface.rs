@@ -19,7 +19,7 @@ use super::mtu::{USUAL_MTU, carried_mtu, wanted_mtu};
 use super::{Alias, Ration, Refused, Tally, now};
 use crate::daemon::{Place, visit};
 use crate::datapath::{DeviceId, EthernetSibling};
-use crate::device::{self, DeviceError, Opened, TapSite, TapSpec};
+use crate::device::{self, DeviceError, Opened, TapSite};
 use crate::fdstore;
 use crate::port::PortId;
 use crate::watch::Subject;
@@ -133,7 +133,7 @@ impl Vnic {
         let carried_mtu = carried_mtu(port.ud_payload_max);
         let mtu = wanted_mtu(spec, carried_mtu)?;
         let queues = spec.queue_count().clamp(1, site.threads.max(1));
-        let opened = Opened::find(&tap_spec(spec), queues, &mut site.tap)?;
+        let opened = Opened::find(&spec.interface, queues, &mut site.tap)?;
         let mut vnic = Vnic {
             id,
             at,
@@ -189,7 +189,7 @@ impl Vnic {
             vnic.undo();
             return Err(e);
         }
-        fdstore::keep(&tap_spec(spec), &vnic.tap);
+        fdstore::keep(&spec.interface, &vnic.tap);
         Ok(vnic)
     }
 
@@ -257,11 +257,6 @@ impl Vnic {
     /// What events about it are about.
     pub fn subject(&self) -> Subject<'_> {
         Subject::Interface(&self.name, self.netns.as_deref())
-    }
-
-    /// How the service manager knows its TAP.
-    pub fn tap_spec(&self) -> TapSpec {
-        tap_spec(&self.spec)
     }
 
     /// TAP queues.
@@ -361,14 +356,6 @@ impl Vnic {
     pub fn identity(&self) -> String {
         // No interface's name has a space.
         format!("vnic {}", self.spec.index)
-    }
-}
-
-fn tap_spec(spec: &VnicConfig) -> TapSpec {
-    TapSpec {
-        name: spec.name.clone(),
-        netns: spec.netns.clone(),
-        persist: spec.persist,
     }
 }
 

@@ -27,7 +27,7 @@ use std::time::Duration;
 use clap::Args;
 use control::ClientError;
 use control::api::{InterfaceInfo, VnicInfo};
-use control::config::conversions::SCOPE;
+use control::config::SCOPE;
 use control::config::{Config, PortName, values::parse_interface};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use netdev::netns::Namespace;
@@ -333,7 +333,7 @@ fn config(file: &Path, findings: &mut Vec<Finding>) -> Option<Config> {
     let subject = file.display().to_string();
     match Config::from_file(file) {
         Ok(config) => {
-            let found = format!("{} interfaces are described", config.devices.len());
+            let found = format!("{} interfaces are described", config.ipoib.len());
             findings.push(Finding::new("config", Level::Ok, subject, found));
             Some(config)
         }

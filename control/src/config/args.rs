@@ -12,10 +12,10 @@ use crate::DEFAULT_SOCKET;
 use crate::api::{DhcpMode, LogLevel, Mode};
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
-    BusyPoll, Config, ConfigError, DeviceConfig, GidChoice, LinkMtu, PortConfig, PortName,
-    QpnChoice, Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
-    values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
-    values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
+    BusyPoll, Config, ConfigError, GidChoice, InterfaceConfig, IpoibConfig, LinkMtu, PortConfig,
+    PortName, QpnChoice, Source, values::CONNECTIONS, values::parse_connections,
+    values::parse_interface, values::parse_mtu, values::parse_netns, values::parse_peer,
+    values::parse_pkey, values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
 pub use fs::FsArgs;
 
@@ -269,28 +269,25 @@ impl Args {
             socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
             log_level: self.log_level.unwrap_or_default(),
             ports: [(name, port)].into(),
-            devices,
+            ipoib: devices,
             vnics,
         })
     }
 
     /// The device, and its children behind it.
-    fn devices(&self, port: &PortName) -> Result<Vec<DeviceConfig>, String> {
+    fn devices(&self, port: &PortName) -> Result<Vec<IpoibConfig>, String> {
         let name = self.name.as_deref().unwrap_or("ib0");
-        let device = DeviceConfig {
+        let device = IpoibConfig {
+            interface: self.interface(name, port),
+            origin: self.netns.clone(),
+            vlan_pkey: self.vlan_pkey,
             mode: self.mode,
             connections: self.connections,
             pkey: self.pkey,
             qpn: self.qpn,
-            mtu: self.mtu,
-            queues: self.queues,
-            persist: self.persist,
-            up: !self.down,
             dhcp: self.dhcp,
             reflect: self.reflect,
-            netns: self.netns.clone(),
-            vlan_pkey: self.vlan_pkey,
-            ..DeviceConfig::new(name, port.clone())
+            ..IpoibConfig::new(name, port.clone())
         };
         device
             .check_port()
@@ -299,8 +296,21 @@ impl Args {
         with_children(device, &self.child)
     }
 
+    /// What the options say of every interface.
+    fn interface(&self, name: &str, port: &PortName) -> InterfaceConfig {
+        InterfaceConfig {
+            name: name.to_owned(),
+            netns: self.netns.clone(),
+            port: port.clone(),
+            mtu: self.mtu,
+            queues: self.queues,
+            persist: self.persist,
+            up: !self.down,
+        }
+    }
+
     /// The VNICs, beside the devices.
-    fn vnics(&self, port: &PortName, devices: &[DeviceConfig]) -> Result<Vec<VnicConfig>, String> {
+    fn vnics(&self, port: &PortName, devices: &[IpoibConfig]) -> Result<Vec<VnicConfig>, String> {
         let mut vnics: Vec<VnicConfig> = Vec::new();
         for asked in &self.vnic {
             let index = VnicConfig::free_index(port, &vnics)?;
@@ -313,12 +323,8 @@ impl Args {
                 ..SwitchConfig::new(vesw)
             });
             let vnic = VnicConfig {
-                netns: self.netns.clone(),
+                interface: self.interface(&name, port),
                 switch,
-                mtu: self.mtu,
-                queues: self.queues,
-                persist: self.persist,
-                up: !self.down,
                 ..VnicConfig::new(&name, port.clone(), index)
             };
             vnic.check_name(devices, &vnics)?;
@@ -381,7 +387,7 @@ impl Args {
 }
 
 /// A device and its children behind it.
-fn with_children(parent: DeviceConfig, pkeys: &[PKey]) -> Result<Vec<DeviceConfig>, String> {
+fn with_children(parent: IpoibConfig, pkeys: &[PKey]) -> Result<Vec<IpoibConfig>, String> {
     let mut devices = vec![parent.clone()];
     for pkey in pkeys {
         let child = parent.child(*pkey);

@@ -5,10 +5,6 @@ use fabric::verbs::{self, VerbsConfig};
 
 use super::{GidChoice, LinkMtu, PortConfig};
 
-/// The scope nibble of the broadcast group: link-local, as the kernel has it
-/// (`ipoib_main.c ipv4_bcast_addr`).
-pub const SCOPE: u8 = 2;
-
 /// The choice of a GID in the software fabric's words.
 pub fn gid_choice(gid: GidChoice) -> soft::GidChoice {
     match gid {

@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
 use super::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
-use super::{Config, DeviceConfig, PortConfig, PortFault, PortName, VnicConfig};
+use super::{Config, IpoibConfig, PortConfig, PortFault, PortName, VnicConfig};
 use crate::DEFAULT_SOCKET;
 use crate::api::{DhcpMode, LogLevel, Mode};
 use children::Child;
@@ -143,14 +143,14 @@ pub(super) fn parse(text: &str) -> Result<Config, Fault> {
         socket: file.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
         log_level: file.log_level.unwrap_or_default(),
         ports,
-        devices,
+        ipoib: devices,
         vnics,
     })
 }
 
 /// The ports that interfaces are on.
 fn used_ports<'c>(
-    devices: &'c [DeviceConfig],
+    devices: &'c [IpoibConfig],
     vnics: &'c [VnicConfig],
 ) -> impl Iterator<Item = &'c PortName> {
     let of_vnics = vnics.iter().map(|vnic| &vnic.port);
@@ -240,8 +240,8 @@ fn check_lids(raw: &Port) -> Result<BTreeMap<Gid, Lid>, Fault> {
     Ok(lids)
 }
 
-fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<DeviceConfig>, Fault> {
-    let mut devices: Vec<DeviceConfig> = Vec::with_capacity(raw.len());
+fn check_devices(raw: &[Spanned<Device>]) -> Result<Vec<IpoibConfig>, Fault> {
+    let mut devices: Vec<IpoibConfig> = Vec::with_capacity(raw.len());
     for place in raw {
         let device = to_device(place.get_ref(), port_of(place)?);
         check_device(place.get_ref(), &device, &devices)?;
@@ -271,7 +271,7 @@ fn port_of(place: &Spanned<Device>) -> Result<PortName, Fault> {
 }
 
 /// What one value of a device alone cannot show.
-fn check_device(raw: &Device, device: &DeviceConfig, others: &[DeviceConfig]) -> Result<(), Fault> {
+fn check_device(raw: &Device, device: &IpoibConfig, others: &[IpoibConfig]) -> Result<(), Fault> {
     let at_name = |what| Fault::at(&raw.name, what);
     device.check_name(others).map_err(at_name)?;
     device.check_port().map_err(|what| match &raw.underlay {
@@ -291,7 +291,7 @@ fn check_device(raw: &Device, device: &DeviceConfig, others: &[DeviceConfig]) ->
 }
 
 /// Children find their parent by its name.
-fn check_parents(raw: &[Spanned<Device>], devices: &[DeviceConfig]) -> Result<(), Fault> {
+fn check_parents(raw: &[Spanned<Device>], devices: &[IpoibConfig]) -> Result<(), Fault> {
     for place in raw {
         let raw = place.get_ref();
         let name = &raw.name.get_ref().0.0;
@@ -308,8 +308,8 @@ fn check_parents(raw: &[Spanned<Device>], devices: &[DeviceConfig]) -> Result<()
     Ok(())
 }
 
-fn to_device(raw: &Device, port: PortName) -> DeviceConfig {
-    let mut device = DeviceConfig::new(&raw.name.get_ref().0.0, port);
+fn to_device(raw: &Device, port: PortName) -> IpoibConfig {
+    let mut device = IpoibConfig::new(&raw.name.get_ref().0.0, port);
     device.mode = raw.mode.unwrap_or_default();
     if let Some(connections) = &raw.connections {
         device.connections = connections.0.0;
@@ -331,7 +331,7 @@ fn to_device(raw: &Device, port: PortName) -> DeviceConfig {
     }
     device.dhcp = raw.dhcp.unwrap_or_default();
     device.reflect = raw.reflect;
-    device.netns = raw.netns.as_ref().map(|netns| netns.0.0.clone());
+    device.set_netns(raw.netns.as_ref().map(|netns| netns.0.0.clone()));
     device.vlan_pkey = raw.vlan_pkey;
     device
 }
@@ -339,8 +339,8 @@ fn to_device(raw: &Device, port: PortName) -> DeviceConfig {
 /// A queue pair number that the user chose belongs to one device of a port.
 fn check_qpn(
     written: &Spanned<Value<QpnChoice>>,
-    device: &DeviceConfig,
-    others: &[DeviceConfig],
+    device: &IpoibConfig,
+    others: &[IpoibConfig],
 ) -> Result<(), Fault> {
     let QpnChoice::Number(qpn) = device.qpn else {
         return Ok(());

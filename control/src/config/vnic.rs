@@ -1,9 +1,11 @@
 //! VNICs: virtual ports of virtual Ethernet switches.
 
+use std::ops::{Deref, DerefMut};
+
 use fabric::{Gid, PKey, Qpn};
 use vnic::{Lid, Mac};
 
-use super::{DeviceConfig, DeviceKey, PortName, values};
+use super::{InterfaceConfig, IpoibConfig, PortName, values};
 
 /// Virtual ports of one fabric port (kernel opa_vnic_vema.c: an attribute's modifier has 8 bits for
 /// them, and OPA_VNIC_MAX_NUM_VPORT says 255).
@@ -12,24 +14,12 @@ pub const VPORTS_MAX: usize = 255;
 /// One VNIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VnicConfig {
-    /// Name of the TAP interface.
-    pub name: String,
-    /// The network namespace of `ip netns` that it goes to; `None`: the daemon's.
-    pub netns: Option<String>,
-    /// The fabric port that it is on.
-    pub port: PortName,
+    /// What an IPoIB interface has, too.
+    pub interface: InterfaceConfig,
     /// Its number on that port, which tells it from the port's other VNICs.
     pub index: u8,
     /// The switch that it is on; `None`: an Ethernet Manager configures it.
     pub switch: Option<SwitchConfig>,
-    /// MTU in bytes; `None`: the largest that its port carries, or that the manager allows.
-    pub mtu: Option<u32>,
-    /// TAP queues; `None`: [`PortName::default_queues`].
-    pub queues: Option<usize>,
-    /// Whether the TAP stays when the daemon ends.
-    pub persist: bool,
-    /// Whether the daemon sets the interface up. False leaves it as it is: a new one is down.
-    pub up: bool,
     /// How addresses are learned from received frames.
     pub learning: Learning,
 }
@@ -106,26 +96,29 @@ impl SwitchConfig {
     }
 }
 
+impl Deref for VnicConfig {
+    type Target = InterfaceConfig;
+
+    fn deref(&self) -> &InterfaceConfig {
+        &self.interface
+    }
+}
+
+impl DerefMut for VnicConfig {
+    fn deref_mut(&mut self) -> &mut InterfaceConfig {
+        &mut self.interface
+    }
+}
+
 impl VnicConfig {
     /// A VNIC with the defaults, which a manager configures.
     pub fn new(name: &str, port: PortName, index: u8) -> VnicConfig {
         VnicConfig {
-            name: name.into(),
-            netns: None,
-            port,
+            interface: InterfaceConfig::new(name, port),
             index,
             switch: None,
-            mtu: None,
-            queues: None,
-            persist: false,
-            up: true,
             learning: Learning::default(),
         }
-    }
-
-    /// How many TAP queues it has.
-    pub fn queue_count(&self) -> usize {
-        self.queues.unwrap_or_else(|| self.port.default_queues())
     }
 
     /// The partition that it is in, or that of its management while its manager has not said.
@@ -133,19 +126,11 @@ impl VnicConfig {
         self.switch.as_ref().map_or(PKey::DEFAULT, |s| s.pkey)
     }
 
-    /// What tells it from the other interfaces.
-    pub fn key(&self) -> DeviceKey {
-        DeviceKey {
-            netns: self.netns.clone(),
-            name: self.name.clone(),
-        }
-    }
-
     /// The first number that is free on a port.
     ///
     /// # Errors
     /// A sentence if there is none.
-    pub(crate) fn free_index(port: &PortName, others: &[VnicConfig]) -> Result<u8, String> {
+    pub(super) fn free_index(port: &PortName, others: &[VnicConfig]) -> Result<u8, String> {
         let taken = |index: u8| others.iter().any(|o| o.port == *port && o.index == index);
         let all = 0..VPORTS_MAX as u8;
         all.into_iter()
@@ -154,52 +139,24 @@ impl VnicConfig {
     }
 
     /// A VNIC cannot carry its own packets.
-    pub(crate) fn check_port(&self) -> Result<(), String> {
-        match &self.port {
-            PortName::Underlay(underlay) if *underlay == self.name => Err(format!(
-                "the VNIC {:?} cannot be its own underlay",
-                self.name
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// A queue pair of an adapter has one receive queue.
-    pub(crate) fn check_queues(&self) -> Result<(), String> {
-        match (&self.port, self.queues) {
-            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(format!(
-                "{queues} queues: an interface on an RDMA device has one queue pair, and so one \
-                 queue; leave queues out"
-            )),
-            _ => Ok(()),
-        }
+    pub(super) fn check_port(&self) -> Result<(), String> {
+        self.interface.check_port("VNIC")
     }
 
     /// No two interfaces of a network namespace have one name.
-    pub(crate) fn check_name(
+    pub(super) fn check_name(
         &self,
-        devices: &[DeviceConfig],
+        ipoib: &[IpoibConfig],
         others: &[VnicConfig],
     ) -> Result<(), String> {
-        let key = self.key();
-        let kind = if devices.iter().any(|d| d.key() == key) {
-            "a device"
-        } else if others.iter().any(|o| o.key() == key) {
-            "another VNIC"
-        } else {
-            return Ok(());
-        };
-        Err(match &self.netns {
-            Some(netns) => format!(
-                "{kind} in the namespace {netns:?} is named {:?} already",
-                self.name
-            ),
-            None => format!("{kind} is named {:?} already", self.name),
-        })
+        let ipoib = ipoib.iter().map(|other| &other.interface);
+        self.interface.check_name("a device", ipoib)?;
+        let others = others.iter().map(|other| &other.interface);
+        self.interface.check_name("another VNIC", others)
     }
 
     /// A number on a port belongs to one VNIC.
-    pub(crate) fn check_index(&self, others: &[VnicConfig]) -> Result<(), String> {
+    pub(super) fn check_index(&self, others: &[VnicConfig]) -> Result<(), String> {
         let taken = |o: &&VnicConfig| o.port == self.port && o.index == self.index;
         match others.iter().find(taken) {
             Some(other) => Err(format!(
@@ -211,7 +168,7 @@ impl VnicConfig {
     }
 
     /// LIDs tell the members of a switch apart.
-    pub(crate) fn check_lid(&self, others: &[VnicConfig]) -> Result<(), String> {
+    pub(super) fn check_lid(&self, others: &[VnicConfig]) -> Result<(), String> {
         let own = |v: &VnicConfig| v.switch.as_ref().map(|s| (s.vesw, s.lid));
         let Some((vesw, Some(lid))) = own(self) else {
             return Ok(());
@@ -228,7 +185,7 @@ impl VnicConfig {
 
 impl VnicPeer {
     /// A LID is one member's.
-    pub(crate) fn check(&self, others: &[VnicPeer]) -> Result<(), String> {
+    pub(super) fn check(&self, others: &[VnicPeer]) -> Result<(), String> {
         match others.iter().any(|o| o.lid == self.lid) {
             true => Err(format!("the LID {} is listed twice", self.lid)),
             false => Ok(()),

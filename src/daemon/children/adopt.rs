@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use control::config::IpoibConfig;
 use netdev::tap::is_held as is_tap_held;
 
 use super::super::{Daemon, DaemonError, Place};
 use super::judge::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{DeviceError, DeviceSpec, Stray};
+use crate::device::{DeviceError, Stray};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -193,7 +194,7 @@ impl Daemon {
     fn adopt(
         &mut self,
         parent: DeviceId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         link: &rtnl::Link,
     ) -> Result<DeviceId, DaemonError> {
         let (at, _) = self.devices[&parent];

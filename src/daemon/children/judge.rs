@@ -1,5 +1,6 @@
 //! Which TAPs become children: what their aliases and names say.
 
+use control::config::IpoibConfig;
 use control::config::values::in_childs_name;
 use fabric::PKey;
 use ipoib::Mode;
@@ -7,7 +8,7 @@ use ipoib::Mode;
 use super::super::{Daemon, Place};
 use super::make::child_spec;
 use crate::datapath::DeviceId;
-use crate::device::{Alias, DeviceSpec};
+use crate::device::Alias;
 
 /// What is done with an interface that is none of ours.
 pub(in crate::daemon) enum Verdict {
@@ -16,7 +17,7 @@ pub(in crate::daemon) enum Verdict {
     /// It is left alone, although its name looks like a child's, for this reason.
     LeftAlone(String),
     /// It becomes a child.
-    Child(DeviceId, Box<DeviceSpec>),
+    Child(DeviceId, Box<IpoibConfig>),
     /// It would, but somebody holds it.
     Held,
 }
@@ -62,7 +63,7 @@ impl Daemon {
                 "its name is like a child's, but no interface {parent} is served here"
             ));
         };
-        let mode = self.devices[&id].1.spec.mode;
+        let mode = self.devices[&id].1.spec.mode.into();
         self.judge_child(id, pkey, mode, link)
     }
 
@@ -83,16 +84,14 @@ impl Daemon {
             return Verdict::Held;
         }
         let (at, parent) = &self.devices[&id];
-        let spec = DeviceSpec {
-            mode,
-            queues: match tun.multi_queue {
-                true => self.ports[*at].threads(),
-                false => 1,
-            },
-            persist: tun.persist,
-            netns: self.netns_of(id),
-            ..child_spec(parent, &link.name, pkey)
-        };
+        let mut spec = child_spec(parent, &link.name, pkey);
+        spec.mode = mode.into();
+        spec.queues = Some(match tun.multi_queue {
+            true => self.ports[*at].threads(),
+            false => 1,
+        });
+        spec.persist = tun.persist;
+        spec.netns = self.netns_of(id);
         Verdict::Child(id, Box::new(spec))
     }
 

@@ -1,7 +1,7 @@
 //! Making a child because somebody asks for it.
 
 use control::api::{ApiError, ChildAddRequest};
-use control::config::{QpnChoice, values};
+use control::config::{InterfaceConfig, IpoibConfig, values};
 use fabric::PKey;
 use netdev::tap::{TapError, is_held};
 use rustix::io::Errno;
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::super::{Daemon, DaemonError, visit};
 use super::{errno, not_16_bits};
 use crate::datapath::DeviceId;
-use crate::device::{Device, DeviceError, DeviceSpec};
+use crate::device::{Device, DeviceError};
 
 impl Daemon {
     /// Makes a child.
@@ -27,15 +27,13 @@ impl Daemon {
             Some(name) => name.clone(),
             None => values::child_name(&device.name, pkey),
         };
-        let spec = DeviceSpec {
-            mode: request.mode.map_or(device.spec.mode, Into::into),
-            mtu: request.mtu,
-            queues: values::queues_from_number(request.queues.unwrap_or(1).into())
-                .map_err(|e| errno(Errno::INVAL, e))?,
-            // Beside its parent, wherever that is.
-            netns: request.netns.clone().or_else(|| self.netns_of(parent)),
-            ..child_spec(device, &name, pkey)
-        };
+        let mut spec = child_spec(device, &name, pkey);
+        spec.mode = request.mode.unwrap_or(spec.mode);
+        spec.mtu = request.mtu;
+        let queues = values::queues_from_number(request.queues.unwrap_or(1).into());
+        spec.queues = Some(queues.map_err(|e| errno(Errno::INVAL, e))?);
+        // Beside its parent, wherever that is.
+        spec.netns = request.netns.clone().or_else(|| self.netns_of(parent));
         if let Some(fault) = rtnl::name_fault(&name) {
             let why = format!("{name:?} cannot be an interface name: {fault}");
             return Err(errno(Errno::INVAL, why));
@@ -75,7 +73,7 @@ impl Daemon {
 
     /// Whether an interface has the name where the child is to be: in the namespace that was asked
     /// for, else in the parent's. EBUSY for a TAP of another program's, EEXIST for any other.
-    fn refuse_taken(&mut self, parent: DeviceId, child: &DeviceSpec) -> Result<(), ApiError> {
+    fn refuse_taken(&mut self, parent: DeviceId, child: &IpoibConfig) -> Result<(), ApiError> {
         let name = &child.name;
         let refused = |e: DeviceError| ApiError::Refused {
             message: format!("cannot make {name}: {e}"),
@@ -117,30 +115,16 @@ fn asked_pkey(number: i64) -> Result<PKey, String> {
 }
 
 /// What a child is like that nobody has said more of.
-pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> DeviceSpec {
-    let own = &parent.spec;
-    DeviceSpec {
-        name: name.to_owned(),
-        parent: Some(own.name.clone()),
-        netns: None,
-        origin: own.origin.clone(),
-        vlan_pkey: false,
-        mode: own.mode,
-        connections: own.connections,
-        pkey: pkey.full(),
-        qkey: own.qkey,
-        // One number cannot be two queue pairs'.
-        qpn: match own.qpn {
-            QpnChoice::Number(_) => QpnChoice::Stable,
-            choice => choice,
+pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> IpoibConfig {
+    let child = parent.spec.child(pkey);
+    IpoibConfig {
+        interface: InterfaceConfig {
+            name: name.to_owned(),
+            netns: None,
+            up: false,
+            ..child.interface
         },
-        scope: own.scope,
-        mtu: None,
-        queues: 1,
-        persist: own.persist,
-        up: false,
-        dhcp: own.dhcp,
-        reflect: own.reflect,
+        ..child
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 
+use control::config::IpoibConfig;
 use fabric::{Gid, PortAttributes};
 use netdev::netns::{self, Namespace, NamespaceId};
 use rtnl::{Link, Requests};
@@ -13,7 +14,7 @@ use super::visit;
 use crate::daemon::Daemon;
 use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{Alias, Device, DeviceSpec, Stray};
+use crate::device::{Alias, Device, Stray};
 use crate::port::PortId;
 
 /// What a left interface has in common with one that is asked for, the surest last.
@@ -102,7 +103,7 @@ impl Left {
     /// namespace `wanted` (`None`: the daemon's), where it is to be.
     fn likeness(
         &self,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         parent: Option<&str>,
         wanted: Option<NamespaceId>,
         gid: Gid,
@@ -151,7 +152,7 @@ impl Daemon {
     pub(in crate::daemon) fn take_left(
         &mut self,
         at: PortId,
-        spec: &DeviceSpec,
+        spec: &IpoibConfig,
         parent: Option<DeviceId>,
         wanted: Option<&Namespace>,
     ) -> Option<Left> {

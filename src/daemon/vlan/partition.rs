@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use control::config::QpnChoice;
+use control::config::{QpnChoice, SCOPE};
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
@@ -47,7 +47,7 @@ impl Followed {
             mtu: device.mtu,
             coalesce: device.coalesce,
             reflect: device.spec.reflect,
-            dhcp: device.spec.dhcp,
+            dhcp: device.spec.dhcp.into(),
             up: device.up,
         }
     }
@@ -137,7 +137,7 @@ impl Partition {
             vid,
             pkey,
             qkey: spec.qkey,
-            scope: spec.scope,
+            scope: SCOPE,
             endpoint,
             address,
             followed,

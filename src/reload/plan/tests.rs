@@ -12,8 +12,8 @@ fn plan(old: &str, new: &str) -> Plan {
     Plan::new(&config(old), &config(new))
 }
 
-fn key(name: &str) -> DeviceKey {
-    DeviceKey {
+fn key(name: &str) -> InterfaceKey {
+    InterfaceKey {
         netns: None,
         name: name.into(),
     }
@@ -98,7 +98,7 @@ fn the_mode_changes_with_its_mtu() {
 #[test]
 fn ports_change_with_their_devices() {
     let added = plan(ONE, TWO);
-    let ib1 = DeviceConfig::new("ib1", on("eth1"));
+    let ib1 = IpoibConfig::new("ib1", on("eth1"));
     assert_eq!(
         added.steps,
         [
@@ -171,7 +171,7 @@ fn a_partition_goes_before_another_device_takes_it() {
         plan(ONE, &other).steps,
         [
             Step::RemoveDevice(key("ib0")),
-            Step::AddDevice(DeviceConfig::new("st0", on("eth0")))
+            Step::AddDevice(IpoibConfig::new("st0", on("eth0")))
         ]
     );
 }
@@ -179,7 +179,7 @@ fn a_partition_goes_before_another_device_takes_it() {
 #[test]
 fn children_come_and_go_like_devices() {
     let with = |children: &str| format!("{ONE}children = [{children}]\n");
-    let child = |pkey| DeviceConfig::new("ib0", on("eth0")).child(PKey::new(pkey));
+    let child = |pkey| IpoibConfig::new("ib0", on("eth0")).child(PKey::new(pkey));
     assert_eq!(
         plan(ONE, &with("1, 2")).steps,
         [Step::AddDevice(child(1)), Step::AddDevice(child(2))]
@@ -219,7 +219,7 @@ fn children_come_and_go_like_devices() {
 fn a_name_means_one_device_in_each_namespace() {
     let blue = ONE.to_owned() + "netns = \"blue\"\n";
     let both = ONE.to_owned() + &blue;
-    let in_blue = DeviceKey {
+    let in_blue = InterfaceKey {
         netns: Some("blue".into()),
         name: "ib0".into(),
     };

@@ -1,7 +1,7 @@
 //! What is to be done about VNICs.
 
 use control::config::vnic::{Learning, SwitchConfig};
-use control::config::{Config, DeviceKey, VnicConfig};
+use control::config::{Config, InterfaceKey, VnicConfig};
 
 use super::{Plan, Step};
 
@@ -48,7 +48,7 @@ impl Plan {
         }
     }
 
-    fn vnic(&mut self, key: DeviceKey, old: &VnicConfig, new: &VnicConfig) {
+    fn vnic(&mut self, key: InterfaceKey, old: &VnicConfig, new: &VnicConfig) {
         let mut step = |differs: bool, change: fn(&VnicConfig) -> Option<VnicChange>| {
             let change = change(new).filter(|_| differs);
             self.steps
@@ -84,8 +84,8 @@ mod tests {
         plan.steps
     }
 
-    fn key() -> DeviceKey {
-        DeviceKey {
+    fn key() -> InterfaceKey {
+        InterfaceKey {
             netns: None,
             name: "lan".into(),
         }

@@ -79,7 +79,7 @@ fn choice_of(gid: Gid) -> GidChoice {
 pub fn of_config(config: &Config, interface: Option<&str>) -> Vec<Target> {
     let wanted = |port: &PortName| {
         interface.is_none_or(|name| {
-            let mut devices = config.devices.iter();
+            let mut devices = config.ipoib.iter();
             let mut vnics = config.vnics.iter();
             devices.any(|d| d.name == name && d.port == *port)
                 || vnics.any(|v| v.name == name && v.port == *port)

@@ -40,7 +40,7 @@ fn an_underlay_alone_is_enough() {
     assert_eq!(config.socket, PathBuf::from(DEFAULT_SOCKET));
     assert_eq!(config.log_level, LogLevel::Info);
     assert_eq!(config.ports, [(eth0(), PortConfig::default())].into());
-    assert_eq!(config.devices, [DeviceConfig::new("ib0", eth0())]);
+    assert_eq!(config.ipoib, [IpoibConfig::new("ib0", eth0())]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn socket_and_level_go_before_the_file() {
     ));
     assert_eq!(config.log_level, LogLevel::Trace);
     assert_eq!(config.socket, PathBuf::from("/tmp/x"));
-    assert_eq!(config.devices[0].name, "ib1");
+    assert_eq!(config.ipoib[0].name, "ib1");
 
     let args = parse(&format!("--check-config {}", file.display())).unwrap();
     match args.action().unwrap() {
@@ -298,10 +298,7 @@ fn vnics_by_options() {
     };
     let one = run("--underlay eth0 --vnic 7");
     assert_eq!(names(&one), [("vnic0".into(), Some(7), 0)]);
-    assert!(
-        one.devices.is_empty(),
-        "it takes a name to have an ib0, too"
-    );
+    assert!(one.ipoib.is_empty(), "it takes a name to have an ib0, too");
     let managed = run("--underlay eth0 --vnic --pkey 0x8001 --down --mtu 1400");
     assert_eq!(names(&managed), [("vnic0".into(), None, 0)]);
     assert_eq!(
@@ -317,7 +314,7 @@ fn vnics_by_options() {
     assert_eq!(names(&several), expected);
     let pkeys: Vec<_> = several.vnics.iter().map(|v| v.pkey().get()).collect();
     assert_eq!(pkeys, [0x8001, 0x8001, 0xffff]);
-    assert_eq!(several.devices[0].name, "ib0");
+    assert_eq!(several.ipoib[0].name, "ib0");
     assert_eq!(
         refusal("-u eth0 --vnic lan=1 --vnic lan=2"),
         "another VNIC is named \"lan\" already"

@@ -10,7 +10,7 @@ use toml::Spanned;
 use super::Fault;
 use super::scalar::{Mtu, Name, Netns, Queues, Scalar, Value};
 use crate::api::Mode;
-use crate::config::DeviceConfig;
+use crate::config::IpoibConfig;
 
 /// A child as it is written.
 pub(super) struct Child(Written);
@@ -82,7 +82,7 @@ impl Child {
         })
     }
 
-    fn to_device(&self, parent: &DeviceConfig) -> DeviceConfig {
+    fn to_device(&self, parent: &IpoibConfig) -> IpoibConfig {
         let written = &self.0;
         let mut device = parent.child(written.pkey.0);
         if let Some(name) = &written.name {
@@ -90,7 +90,7 @@ impl Child {
         }
         device.mode = written.mode.unwrap_or(device.mode);
         if let Some(netns) = &written.netns {
-            device.netns = Some(netns.0.0.clone());
+            device.set_netns(Some(netns.0.0.clone()));
         }
         device.mtu = written.mtu.as_ref().map(|mtu| mtu.0.0);
         if let Some(queues) = &written.queues {
@@ -104,8 +104,8 @@ impl Child {
 /// Checks the children of `parent` and puts them behind it.
 pub(super) fn check(
     raw: &[Spanned<Child>],
-    parent: &DeviceConfig,
-    devices: &mut Vec<DeviceConfig>,
+    parent: &IpoibConfig,
+    devices: &mut Vec<IpoibConfig>,
 ) -> Result<(), Fault> {
     for place in raw {
         let written = &place.get_ref().0;

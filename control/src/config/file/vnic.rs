@@ -10,7 +10,7 @@ use crate::config::values::{self, QpnChoice};
 use crate::config::vnic::{
     self as own, ETH_MTU_MAX, ETH_MTU_MIN, Learning, SwitchConfig, VPORTS_MAX, VnicPeer,
 };
-use crate::config::{DeviceConfig, PortName, VnicConfig};
+use crate::config::{IpoibConfig, PortName, VnicConfig};
 
 /// A VNIC as it is written.
 #[derive(serde::Deserialize)]
@@ -196,7 +196,7 @@ impl Scalar for PeerQpn {
 /// Checks the VNICs, beside the devices.
 pub(super) fn check(
     raw: &[Spanned<Vnic>],
-    devices: &[DeviceConfig],
+    devices: &[IpoibConfig],
 ) -> Result<Vec<VnicConfig>, Fault> {
     let mut vnics: Vec<VnicConfig> = Vec::with_capacity(raw.len());
     // Numbers that somebody chose are not given away.
@@ -247,7 +247,7 @@ fn port_of(place: &Spanned<Vnic>) -> Result<PortName, Fault> {
 fn check_vnic(
     raw: &Vnic,
     vnic: &VnicConfig,
-    devices: &[DeviceConfig],
+    devices: &[IpoibConfig],
     others: &[VnicConfig],
 ) -> Result<(), Fault> {
     let at_name = |what| Fault::at(&raw.name, what);

@@ -17,7 +17,7 @@ fn fault(tail: &str) -> String {
 fn a_vnic_is_enough_and_has_defaults() {
     let config = parse(VNIC).unwrap();
     assert_eq!(config.vnics, [VnicConfig::new("lan0", on("eth0"), 0)]);
-    assert!(config.devices.is_empty());
+    assert!(config.ipoib.is_empty());
     assert_eq!(config.ports[&on("eth0")], PortConfig::default());
     assert_eq!(config.what_is_served(), "1 VNIC(s)");
     let config = parse(&format!("{VNIC}vesw = 7\n{DEVICE}")).unwrap();
@@ -39,7 +39,14 @@ fn all_keys_of_a_vnic() {
         qpn,
     };
     let expected = VnicConfig {
-        netns: Some("blue".into()),
+        interface: InterfaceConfig {
+            netns: Some("blue".into()),
+            mtu: Some(1500),
+            queues: Some(2),
+            persist: true,
+            up: false,
+            ..InterfaceConfig::new("lan0", on("eth0"))
+        },
         switch: Some(SwitchConfig {
             vesw: 7,
             fabric_id: 0x301,
@@ -51,10 +58,6 @@ fn all_keys_of_a_vnic() {
                 peer(9, "fe80::9", None),
             ]),
         }),
-        mtu: Some(1500),
-        queues: Some(2),
-        persist: true,
-        up: false,
         learning: Learning {
             on: false,
             ageing: 60,

@@ -1,0 +1,240 @@
+//! `[port.…]`, and what interfaces are on.
+
+use super::*;
+
+#[test]
+fn ports_fit_their_devices() {
+    assert_eq!(
+        parse(&format!("{DEVICE}[port.eth1]")).unwrap_err(),
+        "t.toml:4:7: no device has the underlay \"eth1\"; add one, or take [port.eth1] out"
+    );
+    assert_eq!(
+        port_fault("pkeys = []"),
+        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the devices ask for"
+    );
+    // A device whose partition the table lacks waits for it.
+    assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
+    assert_eq!(
+        parse("log_level = \"info\"").unwrap_err(),
+        "t.toml: there is neither a [[device]] nor a [[vnic]]; describe at least one with a name and an \
+         underlay"
+    );
+}
+
+#[test]
+fn gids_and_peers() {
+    assert_eq!(
+        port_fault("gid = \"ipv4\""),
+        "t.toml:2:7: an IPv4 GID needs peers, since IPoIB's multicast GIDs are IPv6 addresses; \
+         list the other hosts' addresses in peers, or use an IPv6 GID"
+    );
+    assert!(port_fault("gid = \"192.0.2.1\"").contains("needs peers"));
+    assert!(port_fault("gid = \"::ffff:192.0.2.1\"").contains("needs peers"));
+    assert_eq!(
+        port_fault("peers = [\"192.0.2.2\"]"),
+        "t.toml:2:9: peer 192.0.2.2 is an IPv4 address but the port's GID is an IPv6 one; use \
+         gid \"ipv4\", or the peer's IPv6 address"
+    );
+    assert_eq!(
+        port_fault("gid = \"ipv4\"\npeers = [\"fe80::1\"]"),
+        "t.toml:3:9: peer fe80::1 is an IPv6 address but the port's GID is an IPv4 one; use gid \
+         \"auto\", or the peer's IPv4 address"
+    );
+    assert_eq!(
+        port_fault("peers = [\"ff02::1\"]"),
+        "t.toml:2:10: peer ff02::1 is not a unicast address"
+    );
+    assert_eq!(
+        port_fault("peers = [\"host.example\"]"),
+        "t.toml:2:10: peer \"host.example\" is not an IPv6 or IPv4 address"
+    );
+    assert_eq!(
+        port_fault("gid = \"ff02::1\""),
+        "t.toml:2:7: ff02::1 is not a unicast address of one interface"
+    );
+    assert_eq!(
+        port_fault("gid = \"eui64\""),
+        "t.toml:2:7: \"eui64\" is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an \
+         index"
+    );
+}
+
+const RDMA: &str = "[[device]]\nname = \"ib0\"\nrdma = \"mlx5_0\"\n";
+
+fn rdma(device: &str, port: u8) -> PortName {
+    let device = device.into();
+    PortName::Rdma { device, port }
+}
+
+/// What a file with this `[port."mlx5_0/1"]` is refused for.
+fn rdma_fault(settings: &str) -> String {
+    parse(&format!("[port.\"mlx5_0/1\"]\n{settings}\n{RDMA}")).unwrap_err()
+}
+
+#[test]
+fn rdma_devices() {
+    let config = parse(&format!(
+        "[port.\"mlx5_0/1\"]\ngid = 3\nlink_mtu = 2048\nbusy_poll = 7\nkernel_peers = true\n\
+         [port.\"mlx5_0/1\".lids]\n\"fe80::2\" = 7\n\"ff12:401b:ffff::ffff:ffff\" = \"0xc000\"\n\
+         {RDMA}[[device]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
+    ))
+    .unwrap();
+    let gid = |text: &str| text.parse::<fabric::Gid>().unwrap();
+    let expected = PortConfig {
+        gid: GidChoice::Index(3),
+        link_mtu: LinkMtu::Bytes(2048),
+        busy_poll: BusyPoll::from_micros(7).unwrap(),
+        kernel_peers: true,
+        lids: [
+            (gid("fe80::2"), fabric::Lid(7)),
+            (gid("ff12:401b:ffff::ffff:ffff"), fabric::Lid(0xc000)),
+        ]
+        .into(),
+        ..PortConfig::default()
+    };
+    assert_eq!(config.ports[&rdma("mlx5_0", 1)], expected);
+    assert_eq!(config.ports[&rdma("mlx5_0", 2)], PortConfig::default());
+    let [ib0, ib1] = &config.ipoib[..] else {
+        panic!("{:?}", config.ipoib);
+    };
+    assert_eq!(*ib0, IpoibConfig::new("ib0", rdma("mlx5_0", 1)));
+    assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 1));
+    // A device of any name: the interface's own is another's.
+    assert!(parse("[[device]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
+}
+
+#[test]
+fn what_an_rdma_device_does_not_have() {
+    let fault = |tail: &str| parse(&format!("{RDMA}{tail}")).unwrap_err();
+    assert_eq!(
+        fault("queues = 2"),
+        "t.toml:4:10: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+         queue; leave queues out"
+    );
+    assert_eq!(
+        fault("children = [{ pkey = 1, queues = 2 }]"),
+        "t.toml:4:34: 2 queues: an interface on an RDMA device has one queue pair, and so one \
+         queue; leave queues out"
+    );
+    assert_eq!(
+        fault("qpn = 0x4a"),
+        "t.toml:4:7: an RDMA device draws queue pair numbers itself, and cannot be asked for \
+         0x00004a; leave qpn out"
+    );
+    assert_eq!(
+        fault("underlay = \"eth0\""),
+        "t.toml:3:8: a device is on an underlay or on an RDMA device, not on both; leave one out"
+    );
+    for (settings, expected) in [
+        (
+            "gid = \"ipv4\"",
+            "t.toml:2:7: an RDMA device cannot have an IPv4 GID here, since IPoIB's multicast GIDs \
+             are IPv6 addresses; use \"auto\", an IPv6 address or an index",
+        ),
+        (
+            "peers = [\"fe80::2\"]",
+            "t.toml:2:9: an RDMA device sends multicast to groups, and no copies to peers; leave \
+             peers out",
+        ),
+        (
+            "pkeys = [0xffff]",
+            "t.toml:2:9: the P_Key table of an RDMA device is its subnet manager's, or fixed; leave \
+             pkeys out",
+        ),
+        (
+            "link_mtu = \"exact\"",
+            "t.toml:2:12: the packets of an RDMA device have IB MTUs: use \"auto\" or a number of \
+             bytes",
+        ),
+        (
+            "link_mtu = 4097",
+            "t.toml:2:12: a link MTU of 4097 bytes is over the largest IB MTU; use 76 to 4096",
+        ),
+        (
+            "gid = 256",
+            "t.toml:2:7: the GID index 256 is out of range; use 0 to 255",
+        ),
+        (
+            "lids = { \"fe80::2\" = 0 }",
+            "t.toml:2:22: the LID 0x0 is out of range; use 0x0001 to 0xfffe",
+        ),
+        (
+            "lids = { \"fe80::2\" = 0xc000 }",
+            "t.toml:2:10: fe80::2 is the GID of a port, whose LID is 0x0001 to 0xbfff, not 0xc000",
+        ),
+        (
+            "lids = { \"ff12::1\" = 3 }",
+            "t.toml:2:10: ff12::1 is a multicast GID, whose LID is 0xc000 to 0xfffe, not 0x0003",
+        ),
+        (
+            "lids = { mlx5_1 = 3 }",
+            "t.toml:2:10: \"mlx5_1\" is not a GID, as IPv6 addresses are written",
+        ),
+    ] {
+        assert_eq!(rdma_fault(settings), expected, "{settings}");
+    }
+}
+
+#[test]
+fn what_an_underlay_does_not_have() {
+    assert_eq!(
+        port_fault("gid = 1"),
+        "t.toml:2:7: GID index 1: only the GID table of an RDMA device has indexes; name an address \
+         of the underlay"
+    );
+    assert_eq!(
+        port_fault("lids = { \"fe80::2\" = 3 }"),
+        "t.toml:2:8: there are LIDs on InfiniBand only; leave lids out for an underlay"
+    );
+    assert_eq!(
+        port_fault("kernel_peers = true"),
+        "t.toml:2:16: an underlay takes the kernel's requests for connections as any others; leave \
+         kernel_peers out"
+    );
+}
+
+#[test]
+fn names_of_rdma_devices() {
+    let fault =
+        |name: &str| parse(&format!("[[device]]\nname = \"ib0\"\nrdma = {name:?}\n")).unwrap_err();
+    let listed = "rdma link lists them";
+    assert_eq!(
+        fault(""),
+        format!("t.toml:3:8: the name of an RDMA device cannot be empty; {listed}")
+    );
+    assert_eq!(
+        fault("mlx5 0"),
+        format!(
+            "t.toml:3:8: \"mlx5 0\" cannot be the name of an RDMA device; {listed}, such as mlx5_0"
+        )
+    );
+    for port in ["0", "255", "one", "1/1", ""] {
+        assert_eq!(
+            fault(&format!("mlx5_0/{port}")),
+            format!(
+                "t.toml:3:8: {port:?} is not a port of an RDMA device; they are numbered from 1"
+            )
+        );
+    }
+    assert_eq!(
+        parse(&format!("[port.\"mlx5_0/2\"]\n{RDMA}")).unwrap_err(),
+        "t.toml:1:7: no device has the rdma \"mlx5_0/2\"; add one, or take [port.\"mlx5_0/2\"] out"
+    );
+    assert_eq!(
+        parse(&format!("[port.mlx5_0]\n{RDMA}")).unwrap_err(),
+        "t.toml:1:7: no device has the underlay \"mlx5_0\"; for the RDMA device of that name write \
+         [port.\"mlx5_0/1\"]"
+    );
+    assert_eq!(
+        parse(&format!(
+            "[port.\"mlx5_0/1\"]\n[port.\"mlx5_0/0x1\"]\n{RDMA}"
+        ))
+        .unwrap_err(),
+        "t.toml:1:7: [port.\"mlx5_0/1\"] is there twice"
+    );
+    for name in ["eth0", "mlx5_0/1"] {
+        assert_eq!(PortName::parse(name).unwrap().to_string(), name);
+    }
+    assert_eq!(PortName::of_running("soft/eth0"), Some(on("eth0")));
+    assert_eq!(PortName::of_running("rxe0/1"), Some(rdma("rxe0", 1)));
+}
