@@ -17,7 +17,7 @@ use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 
 use crate::behind::Behind;
 use crate::daemon::{Place, visit};
-use crate::datapath::{Command, DeviceId, Lane, Mailbox, Sibling, now};
+use crate::datapath::{Command, DeviceId, IpLane, LaneBase, LaneInit, Mailbox, Sibling, now};
 use crate::fdstore;
 use crate::watch::Subject;
 pub use alias::Alias;
@@ -422,19 +422,20 @@ impl Device {
                     ..ipoib::Limits::default()
                 },
             });
-            thread.send(Command::AddLane(Box::new(Lane {
+            let init = LaneInit {
                 id: self.id,
                 endpoint: self.endpoint.id,
                 qkey: self.spec.qkey,
-                tap: queue.share(),
-                reads: i < queues.len(),
+                uso: self.tap.offloads().uso,
+            };
+            let mut base = LaneBase::new(&init, queue.share(), i < queues.len());
+            base.set_coalesce(self.coalesce);
+            thread.send(Command::AddLane(Box::new(IpLane {
+                base,
                 core,
                 link_mtu: self.limits.datagram as usize,
-                coalesce: self.coalesce,
                 reflect: self.spec.reflect,
                 vlan: None,
-                priorities: Default::default(),
-                uso: self.tap.offloads().uso,
                 stats: Default::default(),
             })));
         }

@@ -185,10 +185,7 @@ impl Daemon {
     }
 
     /// The device's parts of all data threads, tables included.
-    pub(crate) fn tables(
-        &self,
-        name: &str,
-    ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
+    pub(crate) fn tables(&self, name: &str) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
         let (id, at) = match self.vlan_named(name) {
             Some(found) => found,
             None => self.named(name).map(|(id, at, _)| (id, at))?,
@@ -201,11 +198,11 @@ impl Daemon {
         &self,
         id: DeviceId,
         at: PortId,
-    ) -> Result<Vec<crate::datapath::DeviceSnapshot>, ApiError> {
+    ) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
         let parts: Vec<_> = self.ports[at]
             .snapshots_of(id)
             .into_iter()
-            .flat_map(|s| s.devices)
+            .flat_map(|s| s.ip)
             .filter(|d| d.id == id)
             .collect();
         if parts.is_empty() {
@@ -326,8 +323,8 @@ fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) ->
         ..InterfaceStats::default()
     };
     for snapshot in snapshots {
-        for device in snapshot.devices.iter().filter(|d| d.id == id) {
-            stats.add(device.stats.named());
+        for device in snapshot.ip.iter().filter(|d| d.id == id) {
+            stats.add(device.stats.named(&device.tap));
             stats.protocol.add(device.core.iter().copied());
         }
     }

@@ -7,71 +7,68 @@ use crossbeam_channel::Sender;
 use fabric::{EndpointId, Gid};
 use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
 
-use super::ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSnapshot, Place};
-use super::lane::Lane;
-use super::stats::{DeviceSnapshot, WorkerSnapshot};
+use super::ethernet::{Datagram, EthernetCommand, EthernetLane, Place};
+use super::ip::IpLane;
+use super::lane::{LaneInit, LinkId};
+use super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
 
-/// Names a device of this daemon; never reused while it runs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct DeviceId(pub u32);
-
-/// From the control thread, or from a sibling data thread ([`Command::Update`]).
+/// From the control thread, or from another data thread of the port ([`Command::Update`]).
 pub enum Command {
-    /// Serve a device's queue from now on.
-    AddLane(Box<Lane>),
-    /// Serve a VNIC's queue from now on.
+    /// Serve an IP link from now on.
+    AddLane(Box<IpLane>),
+    /// Serve a VNIC's link from now on.
     AddEthernet(Box<EthernetLane>),
     /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
     /// Every thread is to be told, since datagrams arrive at any.
-    AddManagement(DeviceId, fabric::EndpointId, fabric::QKey),
+    AddManagement(LinkId, fabric::EndpointId, fabric::QKey),
     /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender, which
     /// gets what was counted of a VNIC, is dropped when that is done.
-    RemoveLane(DeviceId, Sender<EthernetSnapshot>),
-    /// A sibling's core learned something.
-    Update(DeviceId, Update),
+    RemoveLane(LinkId, Sender<EthernetSnapshot>),
+    /// Another thread's replica learned something.
+    Update(LinkId, Update),
     /// The device's own address changed.
-    SetLocal(DeviceId, HardwareAddress),
+    SetLocal(LinkId, HardwareAddress),
     /// The devices of this daemon that are reached without the wire: of the same partition on the
     /// same port, limited members only by full ones.
-    SetSiblings(DeviceId, std::sync::Arc<[Sibling]>),
+    SetSiblings(LinkId, std::sync::Arc<[Sibling]>),
     /// Forget neighbours, paths and connections: the interface went down, or its partition changed
     /// (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`, normal and heavy).
-    Flush(DeviceId),
+    Flush(LinkId),
     /// Whether 802.1Q tags on the TAP select a partition: then the lane of a tag's partition, whose
-    /// [`Lane::vlan`] it is, sends the frame, and writes what comes there to this TAP with the tag.
+    /// [`IpLane::vlan`] it is, sends the frame, and writes what comes there to this TAP with the tag.
     /// A tag that was reported and still has none is reported anew.
-    SetVlans(DeviceId, bool),
+    SetVlans(LinkId, bool),
     /// Serve a partition that a tag selects, from now on. [`Command::RemoveLane`] ends it.
     AddVlan(Box<VlanLane>),
     /// How unicast IP packets travel from now on.
-    SetMode(DeviceId, ipoib::Mode),
+    SetMode(LinkId, ipoib::Mode),
     /// The TAP's MAC was changed.
-    SetMac(DeviceId, [u8; 6]),
+    SetMac(LinkId, [u8; 6]),
     /// The largest UD payload in bytes changed.
-    SetPayloadMax(DeviceId, usize),
+    SetPayloadMax(LinkId, usize),
     /// About a VNIC.
-    Ethernet(DeviceId, EthernetCommand),
+    Ethernet(LinkId, EthernetCommand),
     /// Send a datagram from an endpoint of management, to a queue pair of a port, or to a group
     /// ([`fabric::Qpn::MULTICAST`]). It is lost if the fabric has no room.
-    SendManagement(DeviceId, Gid, fabric::Qpn, Box<[u8]>),
+    SendManagement(LinkId, Gid, fabric::Qpn, Box<[u8]>),
     /// Receive coalescing was switched, for TCP and for UDP.
-    SetCoalesce(DeviceId, bool),
+    SetCoalesce(LinkId, bool),
     /// Groups that the device is attached to, for the tables that people see.
-    SetJoined(DeviceId, Vec<Gid>),
+    SetJoined(LinkId, Vec<Gid>),
     /// Tell the link about an address of the host.
-    Announce(DeviceId, IpAddr),
+    Announce(LinkId, IpAddr),
     /// Tell the link no more about an address, which the host no longer has.
-    Withdraw(DeviceId, IpAddr),
+    Withdraw(LinkId, IpAddr),
     /// The host itself has an address on the TAP; told when something is stacked on it.
-    HostHas(DeviceId, IpAddr),
+    HostHas(LinkId, IpAddr),
     /// Whether something is stacked on the TAP: a bridge, macvlans.
-    SetStacked(DeviceId, bool),
+    SetStacked(LinkId, bool),
     /// Whether the host routes multicast.
-    RouteMulticast(DeviceId, bool),
+    RouteMulticast(LinkId, bool),
     /// What is done to DHCPv4.
-    SetDhcp(DeviceId, DhcpMode),
+    SetDhcp(LinkId, DhcpMode),
     /// Whether frames for guests and groups go back to the TAP, too.
-    SetReflect(DeviceId, bool),
+    SetReflect(LinkId, bool),
     /// How long to look for the next packet before sleeping.
     SetBusyPoll(Duration),
     /// Completion moderation of this thread's part of the port.
@@ -79,9 +76,9 @@ pub enum Command {
     /// Whether somebody wants to hear about neighbours, of any device.
     Watch(bool),
     /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.
-    Echo(DeviceId, EchoRequest),
+    Echo(LinkId, EchoRequest),
     /// Write an Ethernet frame to the TAP.
-    ToTap(DeviceId, Box<[u8]>),
+    ToTap(LinkId, Box<[u8]>),
     /// Copy the counters of all devices, and the neighbour and group tables of some.
     Snapshot {
         /// Of which.
@@ -93,35 +90,29 @@ pub enum Command {
     Stop,
 }
 
-/// A [`Lane`] for a partition that a tag on another device's TAP selects.
+/// An [`IpLane`] for a partition that a tag on another link's TAP selects.
 pub struct VlanLane {
-    /// The device whose TAP it is.
-    pub trunk: DeviceId,
+    /// The link whose TAP it is.
+    pub trunk: LinkId,
     /// The tag's VLAN id.
     pub vid: u16,
-    /// What [`Lane`] says of the same name.
-    pub id: DeviceId,
-    /// Likewise.
-    pub endpoint: fabric::EndpointId,
-    /// Likewise.
-    pub qkey: fabric::QKey,
-    /// Likewise.
+    /// What the lane is.
+    pub init: LaneInit,
+    /// What [`IpLane`] says of the same name.
     pub core: ipoib::Ipoib,
     /// Likewise.
     pub link_mtu: usize,
-    /// Likewise.
+    /// Whether received segments are merged.
     pub coalesce: bool,
-    /// Likewise.
+    /// As in [`IpLane`].
     pub reflect: bool,
-    /// Likewise.
-    pub uso: bool,
 }
 
-/// A device of the same port in the same daemon.
+/// An interface that is reached without the fabric: of the same port and partition, in this daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sibling {
     /// Its name here.
-    pub device: DeviceId,
+    pub device: LinkId,
     /// Its UD queue pair, which with the port's GID is its address.
     pub qpn: fabric::Qpn,
     /// The largest IP packet that it takes, in bytes.
@@ -134,14 +125,14 @@ pub enum Tables {
     /// Nobody's.
     None,
     /// Those of one device.
-    Of(DeviceId),
+    Of(LinkId),
     /// Everybody's.
     All,
 }
 
 impl Tables {
     /// Whether those of a device are.
-    pub fn has(self, id: DeviceId) -> bool {
+    pub fn has(self, id: LinkId) -> bool {
         match self {
             Tables::None => false,
             Tables::Of(one) => one == id,
@@ -154,8 +145,8 @@ impl Tables {
 pub struct Snapshot {
     /// The thread's own counters.
     pub worker: WorkerSnapshot,
-    /// One for each device that it serves.
-    pub devices: Vec<DeviceSnapshot>,
+    /// One for each IP link.
+    pub ip: Vec<IpSnapshot>,
     /// One for each VNIC.
     pub ethernet: Vec<EthernetSnapshot>,
 }
@@ -164,18 +155,18 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub enum Report {
     /// The TAP went away under us.
-    TapGone(DeviceId),
+    TapGone(LinkId),
     /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
-    Event(DeviceId, Event, u64),
+    Event(LinkId, Event, u64),
     /// A VNIC's core has news, of the switch that it had this endpoint for.
-    Ethernet(DeviceId, EndpointId, vnic::port::Event),
+    Ethernet(LinkId, EndpointId, vnic::port::Event),
     /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
     Management(Box<Datagram>, Place),
     /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
     /// thread, until [`Command::SetVlans`].
-    Vlan(DeviceId, u16),
+    Vlan(LinkId, u16),
     /// An echo request could not be sent: id and sequence.
-    EchoRefused(DeviceId, u16, u32),
+    EchoRefused(LinkId, u16, u32),
     /// The data thread cannot go on; the text says why.
     Failed(String),
 }

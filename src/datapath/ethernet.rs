@@ -8,17 +8,25 @@ mod lane;
 mod management;
 mod packets;
 mod receive;
-mod stats;
+mod serve;
 #[cfg(test)]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod transmit;
 
+use super::lanes::Lanes;
 pub use command::{EthernetCommand, EthernetSibling};
-pub use handover::Handover;
 pub use lane::EthernetLane;
 pub use management::{Datagram, Management, Place};
 pub use receive::datagrams;
-pub use stats::{EthernetSnapshot, TapStats};
-pub use transmit::{Fate, frame};
+#[cfg(test)]
+pub use transmit::frame;
+
+/// What a data thread has of VNICs.
+#[derive(Default)]
+pub struct Ethernet {
+    pub(super) lanes: Lanes<EthernetLane>,
+    /// Endpoints of management.
+    pub(super) management: Management,
+}

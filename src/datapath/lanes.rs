@@ -1,31 +1,19 @@
-//! The lanes of one data thread. A port may have a hundred devices of which one is busy: what a round
+//! The lanes of one data thread. A port may have a hundred links of which one is busy: what a round
 //! costs follows from the lanes that are used in it, not from how many there are.
 
 use std::collections::{BTreeSet, HashMap};
 
-use fabric::{EndpointId, Qpn};
+use fabric::{EndpointId, Qpn, Worker};
 use foldhash::fast::RandomState;
 use ipoib::Time;
 
-use super::command::DeviceId;
-use super::lane::Lane;
+use super::lane::{LinkId, Served};
+use super::train::OpenTrain;
 
-/// What [`Lanes`] asks of a lane.
-pub trait Served {
-    /// Its device.
-    fn id(&self) -> DeviceId;
-    /// Its UD endpoint.
-    fn endpoint(&self) -> EndpointId;
-    /// The queue pair that frames for it are handed over by, if they are so.
-    fn qpn(&self) -> Option<Qpn>;
-    /// When its core wants to be woken.
-    fn next_deadline(&self) -> Option<Time>;
-}
-
-/// Lanes by their place, which they keep, and by the names that devices have.
-pub struct Lanes<L = Lane> {
+/// Lanes by their place, which they keep, and by the names that links have.
+pub struct Lanes<L> {
     slots: Vec<Option<Slot<L>>>,
-    by_device: HashMap<DeviceId, usize, RandomState>,
+    by_link: HashMap<LinkId, usize, RandomState>,
     by_endpoint: HashMap<EndpointId, usize, RandomState>,
     by_qpn: HashMap<Qpn, usize, RandomState>,
     /// Places of lanes that were lent since [`Lanes::settle`]: only these may have something to do, or
@@ -49,7 +37,7 @@ impl<L> Default for Lanes<L> {
     fn default() -> Lanes<L> {
         Lanes {
             slots: Vec::new(),
-            by_device: HashMap::default(),
+            by_link: HashMap::default(),
             by_endpoint: HashMap::default(),
             by_qpn: HashMap::default(),
             used: Vec::new(),
@@ -67,8 +55,8 @@ impl<L: Served> Lanes<L> {
             self.slots.len() - 1
         });
         let qpn = lane.qpn();
-        self.by_device.insert(lane.id(), at);
-        self.by_endpoint.insert(lane.endpoint(), at);
+        self.by_link.insert(lane.base().id, at);
+        self.by_endpoint.insert(lane.base().endpoint, at);
         self.by_qpn.extend(qpn.map(|qpn| (qpn, at)));
         self.slots[at] = Some(Slot {
             lane,
@@ -83,8 +71,8 @@ impl<L: Served> Lanes<L> {
     /// Lets a lane go.
     pub fn remove(&mut self, at: usize) -> Option<L> {
         let slot = self.slots.get_mut(at)?.take()?;
-        self.by_device.remove(&slot.lane.id());
-        self.by_endpoint.remove(&slot.lane.endpoint());
+        self.by_link.remove(&slot.lane.base().id);
+        self.by_endpoint.remove(&slot.lane.base().endpoint);
         if let Some(qpn) = slot.qpn {
             self.by_qpn.remove(&qpn);
         }
@@ -133,9 +121,9 @@ impl<L: Served> Lanes<L> {
         Some((&mut one.as_mut()?.lane, &mut other.as_mut()?.lane))
     }
 
-    /// Where a device's lane is.
-    pub fn of_device(&self, id: DeviceId) -> Option<usize> {
-        self.by_device.get(&id).copied()
+    /// Where a link's lane is.
+    pub fn of_link(&self, id: LinkId) -> Option<usize> {
+        self.by_link.get(&id).copied()
     }
 
     /// Where an endpoint's lane is.
@@ -177,6 +165,16 @@ impl<L: Served> Lanes<L> {
         Some(at)
     }
 
+    /// Destroys address handles of the lanes that were used. Frames that all find their way call for no
+    /// service, and yet may have pushed groups and members out of a core's table.
+    pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        for at in &self.used {
+            if let Some(Some(slot)) = self.slots.get_mut(*at) {
+                slot.lane.release_ahs(fabric, train);
+            }
+        }
+    }
+
     /// Notes when the lanes that were used want to be woken; gives the first time of all lanes.
     pub fn settle(&mut self) -> Option<Time> {
         for at in self.used.drain(..) {
@@ -199,10 +197,11 @@ impl<L: Served> Lanes<L> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ip::IpLane;
     use super::super::testing::{address, lane_of};
     use super::*;
 
-    fn lanes(count: u32) -> Lanes {
+    fn lanes(count: u32) -> Lanes<IpLane> {
         let mut lanes = Lanes::default();
         for n in 0..count {
             assert_eq!(lanes.insert(lane_of(n, 0).0), n as usize);
@@ -210,25 +209,28 @@ mod tests {
         lanes
     }
 
-    fn used(lanes: &Lanes) -> Vec<usize> {
+    fn used(lanes: &Lanes<IpLane>) -> Vec<usize> {
         (0..).map_while(|n| lanes.used(n)).collect()
     }
 
     #[test]
     fn a_lane_is_found_by_each_name_until_it_goes_and_its_place_is_taken_again() {
         let mut lanes = lanes(3);
-        let names = |lanes: &Lanes, n: u32| {
+        let names = |lanes: &Lanes<IpLane>, n: u32| {
             let lane = lane_of(n, 0).0;
             [
-                lanes.of_device(lane.id),
-                lanes.of_endpoint(lane.endpoint),
+                lanes.of_link(lane.base.id),
+                lanes.of_endpoint(lane.base.endpoint),
                 lanes.of_qpn(lane.core.local().qpn()),
             ]
         };
         for n in 0..3 {
             assert_eq!(names(&lanes, n), [Some(n as usize); 3]);
         }
-        assert_eq!(lanes.remove(1).map(|l| l.id), Some(lane_of(1, 0).0.id));
+        assert_eq!(
+            lanes.remove(1).map(|l| l.base.id),
+            Some(lane_of(1, 0).0.base.id)
+        );
         assert!(lanes.remove(1).is_none() && lanes.get_mut(1).is_none());
         assert_eq!(names(&lanes, 1), [None; 3]);
         assert_eq!(lanes.insert(lane_of(7, 0).0), 1);
@@ -253,7 +255,7 @@ mod tests {
         let mut lanes = lanes(2);
         lanes.settle();
         let (one, other) = lanes.two(1, 0).unwrap();
-        assert_ne!(one.id, other.id);
+        assert_ne!(one.base.id, other.base.id);
         assert_eq!(used(&lanes), [1, 0]);
         assert!(lanes.two(0, 0).is_none() && lanes.two(0, 2).is_none());
     }
@@ -263,7 +265,7 @@ mod tests {
         let mut lanes = lanes(100);
         assert_eq!(lanes.settle(), None, "idle lanes sleep for ever");
         assert!(used(&lanes).is_empty());
-        let announce = |lanes: &mut Lanes, at| {
+        let announce = |lanes: &mut Lanes<IpLane>, at| {
             let lane = lanes.get_mut(at).unwrap();
             lane.core.announce([10, 0, 0, 1].into());
             while lane.core.poll_transmit(Time(500)).is_some() {}

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
+use crossbeam_channel::unbounded;
 use fabric::worker::Counters;
 use fabric::{
     AddressHandle, AhAttributes, Batch, ConnectError, ConnectRequest, ConnectionEvent,
@@ -15,9 +17,12 @@ use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
 use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::command::DeviceId;
-use super::lane::Lane;
-use super::stats::LaneStats;
+use super::command::{Command, Report, Tables};
+use super::handle::{Mailbox, mailbox};
+use super::ip::IpLane;
+use super::lane::{LaneBase, LaneInit, LinkId};
+use super::stats::{IpSnapshot, IpStats};
+use super::thread::{DataThread, Parts, now};
 
 /// Bytes before and behind a payload.
 const HEAD: usize = 4;
@@ -282,7 +287,7 @@ impl Connections for FakeFabric {
 }
 
 /// The device that [`lane`] is of.
-pub const DEVICE: DeviceId = DeviceId(1);
+pub const DEVICE: LinkId = LinkId(1);
 /// Its endpoint.
 pub const ENDPOINT: EndpointId = EndpointId(5);
 
@@ -295,15 +300,15 @@ pub fn address(qpn: u32) -> HardwareAddress {
 }
 
 /// A device with at most so many connections, and the host's end of its TAP.
-pub fn lane(connections: usize) -> (Lane, OwnedFd) {
+pub fn lane(connections: usize) -> (IpLane, OwnedFd) {
     let (mut lane, host) = lane_of(0, connections);
-    (lane.id, lane.endpoint) = (DEVICE, ENDPOINT);
+    (lane.base.id, lane.base.endpoint) = (DEVICE, ENDPOINT);
     (lane, host)
 }
 
 /// As [`lane`], one of several devices of a port: its queue pair is 0x17 + `n`, and its Ethernet
 /// address ends in 1 + `n`.
-pub fn lane_of(n: u32, connections: usize) -> (Lane, OwnedFd) {
+pub fn lane_of(n: u32, connections: usize) -> (IpLane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     let core = Ipoib::new(Config {
@@ -320,20 +325,21 @@ pub fn lane_of(n: u32, connections: usize) -> (Lane, OwnedFd) {
             ..Limits::default()
         },
     });
-    let lane = Lane {
-        id: DeviceId(100 + n),
+    let init = LaneInit {
+        id: LinkId(100 + n),
         endpoint: EndpointId(200 + n),
         qkey: QKey::IPOIB_DEFAULT,
-        tap: TapQueue::over(tap),
-        reads: true,
+        uso: false,
+    };
+    let mut base = LaneBase::new(&init, TapQueue::over(tap), true);
+    base.set_coalesce(true);
+    let lane = IpLane {
+        base,
         core,
         link_mtu: 2044,
-        coalesce: true,
         reflect: false,
         vlan: None,
-        priorities: Default::default(),
-        uso: false,
-        stats: LaneStats::default(),
+        stats: IpStats::default(),
     };
     (lane, host)
 }
@@ -358,4 +364,66 @@ pub fn peer(qpn: u32) -> UdDestination {
         qpn: Qpn::new(qpn),
         qkey: QKey::IPOIB_DEFAULT,
     }
+}
+
+/// A data thread with a [`FakeFabric`].
+pub struct Rig {
+    pub thread: DataThread,
+    pub commands: Mailbox,
+    pub state: Arc<Mutex<State>>,
+    pub reports: crossbeam_channel::Receiver<Report>,
+}
+
+impl Rig {
+    pub fn new() -> Rig {
+        let fabric = FakeFabric::new(16);
+        let state = fabric.shared();
+        let (commands, inbox) = mailbox().unwrap();
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let (sender, reports) = unbounded();
+        let thread = DataThread::new(Parts {
+            index: 0,
+            fabric: Box::new(fabric),
+            busy_poll: Duration::ZERO,
+            inbox,
+            replicas: Vec::new(),
+            reports: sender,
+            reports_wake: Arc::new(wake),
+        });
+        Rig {
+            thread: thread.unwrap(),
+            commands,
+            state,
+            reports,
+        }
+    }
+
+    /// What the thread tells of its first device.
+    pub fn snapshot(&mut self, tables: bool) -> IpSnapshot {
+        let (reply, snapshot) = unbounded();
+        let tables = if tables { Tables::All } else { Tables::None };
+        self.commands.send(Command::Snapshot { tables, reply });
+        self.thread.commands(now());
+        snapshot.try_recv().unwrap().ip.remove(0)
+    }
+
+    /// Runs until all these commands are done; then the thread has ended.
+    pub fn run(self, commands: impl IntoIterator<Item = Command>) -> Vec<Call> {
+        for command in commands {
+            self.commands.send(command);
+        }
+        self.commands.send(Command::Stop);
+        self.thread.run();
+        std::mem::take(&mut self.state.lock().unwrap().calls)
+    }
+}
+
+/// The bytes that were posted or sent, call by call.
+pub fn lengths(calls: &[Call]) -> Vec<(bool, usize)> {
+    let length = |call: &Call| match call {
+        Call::Post(_, packets) => Some((true, packets.concat().len())),
+        Call::Send(_, packets) => Some((false, packets.concat().len())),
+        _ => None,
+    };
+    calls.iter().filter_map(length).collect()
 }

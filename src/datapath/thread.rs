@@ -1,22 +1,17 @@
 //! One data thread.
 
 mod commands;
-mod connections;
-mod ethernet;
-mod management;
 mod moderation;
-mod outgoing;
 mod pause;
+mod receive;
 mod reports;
-mod vlans;
 
-use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use fabric::{ConnectionId, TOKEN, Worker};
+use fabric::{TOKEN, Worker};
 use ipoib::Time;
 use netdev::coalesce::{CoalesceConfig, Coalescer};
 use netdev::tap::READ_MAX;
@@ -24,15 +19,17 @@ use rustix::event::epoll;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use super::command::Report;
-use super::ethernet::{EthernetLane, Management};
+use super::ethernet::Ethernet;
 use super::handle::{Inbox, Mailbox};
-use super::lanes::Lanes;
-use super::receive;
+use super::ip::Ip;
 use super::train::OpenTrain;
 use super::wait::Waiter;
 use moderation::Moderated;
-use outgoing::Frame;
-use vlans::Trunk;
+#[cfg(test)]
+pub(super) use receive::Receiver;
+pub(super) use reports::Control;
+#[cfg(test)]
+pub(super) use reports::{REPORTS_MAX, may_wait};
 
 /// Epoll data words.
 const WAKE: u64 = 0;
@@ -41,17 +38,17 @@ const LANES: u64 = 2;
 const ETHERNET_LANES: u64 = 1 << 32;
 
 /// Frames read from one TAP queue before others get their turn.
-const BURST: usize = 64;
+pub(super) const BURST: usize = 64;
 
 /// Arrivals taken from the fabric before others get their turn.
 const DEPTH: usize = 8;
 
 /// Which lane of the thread a TAP is of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
-    /// One of [`DataThread::lanes`].
+pub(super) enum At {
+    /// One of an IP link.
     Ip(usize),
-    /// One of [`DataThread::ethernet`].
+    /// One of a VNIC.
     Ethernet(usize),
 }
 
@@ -75,48 +72,66 @@ impl At {
 
 /// A data thread before and while it runs.
 pub struct DataThread {
-    index: usize,
-    fabric: Box<dyn Worker>,
-    lanes: Lanes,
-    /// Those of VNICs.
-    ethernet: Lanes<EthernetLane>,
-    /// Endpoints of management.
-    management: Management,
-    /// Lanes whose cores have news of their siblings.
-    owed: Vec<usize>,
-    waiter: Waiter,
-    inbox: Inbox,
-    siblings: Vec<Mailbox>,
-    reports: Sender<Report>,
-    reports_wake: std::sync::Arc<OwnedFd>,
-    train: OpenTrain,
-    buffer: Box<[u8]>,
-    translated: Vec<u8>,
-    linear: Vec<u8>,
-    coalescer: Coalescer,
+    pub(super) io: Io,
+    pub(super) ip: Ip,
+    pub(super) ethernet: Ethernet,
+    pub(super) scratch: Scratch,
+    pub(super) control: Control,
+    pub(super) pace: Pace,
+}
+
+/// The fabric, and what is on its way there.
+pub(super) struct Io {
+    pub fabric: Box<dyn Worker>,
+    pub train: OpenTrain,
     /// The provider has connections.
-    has_connections: bool,
-    /// Which lane a connection is of.
-    connections: HashMap<ConnectionId, usize>,
-    /// What tags on lanes' TAPs select, where they do.
-    trunks: BTreeMap<usize, Trunk>,
-    /// The TAPs are not read while the fabric has no room.
-    paused: bool,
-    /// How arrivals are gathered, where they are.
-    moderation: Option<Moderated>,
-    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
-    muted: Vec<At>,
+    pub has_connections: bool,
+    /// Datagrams and messages for endpoints that have no lane here.
+    pub unserved: u64,
+}
+
+impl Io {
+    /// Sends the open train.
+    pub fn flush_train(&mut self) {
+        self.train.flush(&mut *self.fabric);
+    }
+}
+
+/// Memory for one packet or batch at a time.
+pub(super) struct Scratch {
+    /// What a TAP gives.
+    pub buffer: Box<[u8]>,
+    /// A frame of a core's making.
+    pub translated: Vec<u8>,
+    /// A message in one piece.
+    pub linear: Vec<u8>,
+    pub coalescer: Coalescer,
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch {
+            buffer: vec![0; READ_MAX].into_boxed_slice(),
+            translated: Vec::with_capacity(2048),
+            linear: Vec::new(),
+            coalescer: Coalescer::new(CoalesceConfig::default()),
+        }
+    }
+}
+
+/// When the thread looks at what.
+pub(super) struct Pace {
+    pub waiter: Waiter,
     /// More was waiting when the last round ended. Then rounds take all that is there; else one
     /// piece, so that a lone request is answered without a look for a second.
-    busy: bool,
-    stop: bool,
-    /// Somebody wants to hear about neighbours.
-    watched: bool,
+    pub busy: bool,
+    /// The TAPs are not read while the fabric has no room.
+    pub paused: bool,
+    /// Lanes whose TAPs are not waited for meanwhile: those that had something.
+    pub muted: Vec<At>,
+    /// How arrivals are gathered, where they are.
+    moderation: Option<Moderated>,
     wakeups: u64,
-    /// Datagrams and messages for endpoints that have no lane here.
-    unserved: u64,
-    /// Events that the control thread was not told of.
-    reports_lost: u64,
 }
 
 /// What a data thread is made from.
@@ -130,7 +145,7 @@ pub struct Parts {
     /// Its commands.
     pub inbox: Inbox,
     /// The other threads of the port.
-    pub siblings: Vec<Mailbox>,
+    pub replicas: Vec<Mailbox>,
     /// Where reports go.
     pub reports: Sender<Report>,
     /// Woken after a report.
@@ -154,69 +169,68 @@ impl DataThread {
             epoll::EventFlags::IN,
         )?;
         Ok(DataThread {
-            index: parts.index,
-            fabric,
-            lanes: Lanes::default(),
-            ethernet: Lanes::default(),
-            management: Management::default(),
-            owed: Vec::new(),
-            waiter: Waiter::new(epoll, parts.busy_poll),
-            inbox: parts.inbox,
-            siblings: parts.siblings,
-            reports: parts.reports,
-            reports_wake: parts.reports_wake,
-            train: OpenTrain::default(),
-            buffer: vec![0; READ_MAX].into_boxed_slice(),
-            translated: Vec::with_capacity(2048),
-            linear: Vec::new(),
-            coalescer: Coalescer::new(CoalesceConfig::default()),
-            has_connections,
-            connections: HashMap::new(),
-            trunks: BTreeMap::new(),
-            moderation: None,
-            paused: false,
-            muted: Vec::new(),
-            busy: false,
-            stop: false,
-            watched: false,
-            wakeups: 0,
-            unserved: 0,
-            reports_lost: 0,
+            io: Io {
+                fabric,
+                train: OpenTrain::default(),
+                has_connections,
+                unserved: 0,
+            },
+            ip: Ip::default(),
+            ethernet: Ethernet::default(),
+            scratch: Scratch::default(),
+            control: Control {
+                index: parts.index,
+                inbox: parts.inbox,
+                replicas: parts.replicas,
+                reports: parts.reports,
+                reports_wake: parts.reports_wake,
+                reports_lost: 0,
+                watched: false,
+                stop: false,
+            },
+            pace: Pace {
+                waiter: Waiter::new(epoll, parts.busy_poll),
+                busy: false,
+                paused: false,
+                muted: Vec::new(),
+                moderation: None,
+                wakeups: 0,
+            },
         })
     }
 
     /// Runs until [`super::Command::Stop`].
     pub fn run(mut self) {
         if let Err(e) = self.serve() {
-            self.report(Report::Failed(format!(
+            self.control.report(Report::Failed(format!(
                 "data thread {} cannot go on: {e}",
-                self.index
+                self.control.index
             )));
         }
     }
 
     fn serve(&mut self) -> io::Result<()> {
         let mut events = Vec::with_capacity(32);
-        while !self.stop {
+        while !self.control.stop {
             self.round(&mut events)?;
         }
         // Else peers would find out by timeouts.
-        let all = self.lanes.places();
+        let all = self.ip.lanes.places();
         all.into_iter().for_each(|i| self.close_all(i));
         Ok(())
     }
 
     /// Waits for events and handles them. `events` is only memory.
-    fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+    pub(super) fn round(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let ready = self.arm()?;
         let timeout = if ready {
             Some(Timespec::default())
         } else {
             self.timeout()
         };
-        self.busy = self.waiter.wait(events, timeout.as_ref())?;
-        self.train.expect_more(self.busy);
-        self.wakeups += 1;
+        self.pace.busy = self.pace.waiter.wait(events, timeout.as_ref())?;
+        self.io.train.expect_more(self.pace.busy);
+        self.pace.wakeups += 1;
         let at = nanoseconds();
         let now = milliseconds(at);
         if self.hear_fabric(events) || ready {
@@ -225,7 +239,7 @@ impl DataThread {
         for event in &*events {
             match event.data.u64() {
                 WAKE => {
-                    self.inbox.drain_wake();
+                    self.control.inbox.drain_wake();
                     self.commands(now);
                 }
                 word if word & TOKEN == FABRIC => {}
@@ -234,7 +248,7 @@ impl DataThread {
                     let flags = event.flags;
                     if flags.contains(epoll::EventFlags::ERR) {
                         self.probe(at);
-                    } else if self.paused && !self.fabric.has_room() {
+                    } else if self.pace.paused && !self.io.fabric.has_room() {
                         self.mute(at)?;
                     } else {
                         match at {
@@ -247,17 +261,17 @@ impl DataThread {
         }
         self.timers(at);
         self.serve_owed(now);
-        self.train.flush(&mut *self.fabric);
-        if self.has_connections {
+        self.io.flush_train();
+        if self.io.has_connections {
             self.serve_connections(now);
             self.serve_owed(now);
-            self.train.flush(&mut *self.fabric);
+            self.io.flush_train();
         }
-        self.fabric.flush();
-        let has_room = self.fabric.has_room();
+        self.io.fabric.flush();
+        let has_room = self.io.fabric.has_room();
         if !has_room {
             // What makes room comes from there.
-            self.waiter.release();
+            self.pace.waiter.release();
         }
         self.pause(!has_room)
     }
@@ -265,7 +279,7 @@ impl DataThread {
     /// Has the fabric wake this thread, unless moderation leaves it alone for a while. True if something
     /// is there already.
     fn arm(&mut self) -> io::Result<bool> {
-        Ok(!self.waiter.is_held() && self.fabric.arm()?)
+        Ok(!self.pace.waiter.is_held() && self.io.fabric.arm()?)
     }
 
     /// Tells the fabric which of its descriptors are readable; whether there are any. It is polled once
@@ -274,7 +288,7 @@ impl DataThread {
         let mut any = false;
         for word in events.iter().map(|event| event.data.u64()) {
             if word & TOKEN == FABRIC {
-                self.fabric.woken(word);
+                self.io.fabric.woken(word);
                 any = true;
             }
         }
@@ -282,10 +296,10 @@ impl DataThread {
     }
 
     /// How long to sleep: until the first core, or the fabric, wants to be woken.
-    fn timeout(&mut self) -> Option<Timespec> {
-        let cores = [self.lanes.settle(), self.ethernet.settle()];
+    pub(super) fn timeout(&mut self) -> Option<Timespec> {
+        let cores = [self.ip.lanes.settle(), self.ethernet.lanes.settle()];
         let cores = cores.into_iter().flatten();
-        let fabric = self.fabric.next_deadline().map(|t| t.0);
+        let fabric = self.io.fabric.next_deadline().map(|t| t.0);
         let first = cores
             .map(|t| t.0.saturating_mul(1_000_000))
             .chain(fabric)
@@ -294,111 +308,22 @@ impl DataThread {
         Timespec::try_from(Duration::from_nanos(left)).ok()
     }
 
-    /// Takes what the fabric has, as much as moderation says.
-    fn receive(&mut self, now: Time) -> io::Result<()> {
-        if self.moderation.is_some() {
-            return self.receive_moderated(now);
-        }
-        let depth = if self.busy { DEPTH } else { 1 };
-        self.receive_batch(now, depth).map(drop)
-    }
-
-    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
-    fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
-        let batch = self.fabric.poll(depth)?;
-        let arrived = match self.moderation {
-            Some(_) => batch.datagrams().count() + batch.messages().count(),
-            None => 0,
-        };
-        let mut receiver = receive::Receiver {
-            lanes: &mut self.lanes,
-            ethernet: &mut self.ethernet,
-            management: &mut self.management,
-            coalescer: &mut self.coalescer,
-            translated: &mut self.translated,
-            linear: &mut self.linear,
-            siblings: &self.siblings,
-            now,
-            unserved: &mut self.unserved,
-        };
-        let news = receiver.batch(&batch);
-        if news {
-            // A guest that a packet waits for may be known to a sibling whose news wait in the inbox.
-            self.commands(now);
-            let mut n = 0;
-            while let Some(i) = self.lanes.used(n) {
-                self.service(i, now);
-                n += 1;
-            }
-            let mut n = 0;
-            while let Some(i) = self.ethernet.used(n) {
-                self.service_ethernet(i);
-                n += 1;
-            }
-            self.report_management();
-        }
-        Ok(arrived)
-    }
-
-    /// Serves the lanes that heard of their siblings. Not at once: two that wait for each other would
-    /// be served within each other.
-    fn serve_owed(&mut self, now: Time) {
-        while let Some(i) = self.owed.pop() {
-            self.service(i, now);
-        }
-    }
-
-    /// Sends what a core wants sent, and frames that it no longer holds.
-    fn service(&mut self, i: usize, now: Time) {
-        let Some(lane) = self.lanes.get_mut(i) else {
-            return;
-        };
-        lane.publish(&self.siblings);
-        self.send_own(i, now);
-        let Some(lane) = self.lanes.get_mut(i) else {
-            return;
-        };
-        while let Some(frame) = lane.core.poll_tap(now) {
-            self.translated.clear();
-            self.translated.extend_from_slice(frame);
-            receive::write_frame(lane, &self.translated);
-        }
-        loop {
-            // A connection is established before what waited for it goes over it.
-            let acted = self.has_connections && self.act(i, now);
-            self.send_released(i, now);
-            if !acted {
-                break;
-            }
-        }
-        if let Some(lane) = self.lanes.get_mut(i) {
-            lane.release_ahs(&mut *self.fabric, &mut self.train);
-        }
-        self.tell_events(i);
-    }
-
     /// Lets time pass, up to `at` nanoseconds.
     fn timers(&mut self, at: u64) {
-        if self.fabric.next_deadline().is_some_and(|t| t.0 <= at) {
-            self.fabric.handle_timeout();
+        if self.io.fabric.next_deadline().is_some_and(|t| t.0 <= at) {
+            self.io.fabric.handle_timeout();
         }
         let now = milliseconds(at);
-        while let Some(i) = self.lanes.pop_due(now) {
-            if let Some(lane) = self.lanes.get_mut(i) {
+        while let Some(i) = self.ip.lanes.pop_due(now) {
+            if let Some(lane) = self.ip.lanes.get_mut(i) {
                 lane.core.handle_timeout(now);
                 self.service(i, now);
             }
         }
         self.ethernet_timers(now);
-        let mut n = 0;
-        while let Some(i) = self.lanes.used(n) {
-            // Frames that all find their way call for no service, and yet may have pushed groups out
-            // of the core's table.
-            if let Some(lane) = self.lanes.get_mut(i) {
-                lane.release_ahs(&mut *self.fabric, &mut self.train);
-            }
-            n += 1;
-        }
+        let Io { fabric, train, .. } = &mut self.io;
+        self.ip.lanes.release_ahs(&mut **fabric, train);
+        self.ethernet.lanes.release_ahs(&mut **fabric, train);
     }
 }
 
@@ -411,7 +336,7 @@ fn lane_interest(paused: bool) -> epoll::EventFlags {
 }
 
 /// The monotonic clock in nanoseconds.
-fn nanoseconds() -> u64 {
+pub(super) fn nanoseconds() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }

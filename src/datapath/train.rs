@@ -208,5 +208,4 @@ impl Packets for Single<'_> {
 }
 
 #[cfg(test)]
-#[path = "train_tests.rs"]
 mod tests;

@@ -70,7 +70,7 @@ impl PortRuntime {
         let mailboxes: Vec<Mailbox> = boxes.iter().map(|(m, _)| m.clone()).collect();
         let mut threads = Vec::with_capacity(workers.len());
         for (index, (fabric, (own, inbox))) in workers.into_iter().zip(boxes).enumerate() {
-            let siblings = mailboxes
+            let replicas = mailboxes
                 .iter()
                 .enumerate()
                 .filter(|(i, _)| *i != index)
@@ -81,7 +81,7 @@ impl PortRuntime {
                 fabric,
                 busy_poll: settings.busy_poll,
                 inbox,
-                siblings,
+                replicas,
                 reports: reports.clone(),
                 reports_wake: reports_wake.clone(),
             })?;

@@ -62,7 +62,7 @@ impl Daemon {
             .into_iter()
             .flat_map(|at| self.ports[at].snapshots(false))
         {
-            for device in snapshot.devices {
+            for device in snapshot.ip {
                 *counts.entry(device.id).or_default() += device.connection_count as u32;
             }
         }
@@ -72,11 +72,7 @@ impl Daemon {
     /// Adds the queue pairs of a port's connections to what the provider says of the port.
     pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
-        for device in self.ports[at]
-            .snapshots(true)
-            .iter()
-            .flat_map(|s| &s.devices)
-        {
+        for device in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
             let interface = self.devices.get(&device.id).map(|(_, d)| d.name.clone());
             let new = device.connections.iter();
             let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
@@ -128,7 +124,7 @@ fn of_device(
 ) -> Vec<ConnectionInfo> {
     let parts = || {
         snapshots.iter().flat_map(|s| {
-            let of_device = s.devices.iter().filter(|d| d.id == id);
+            let of_device = s.ip.iter().filter(|d| d.id == id);
             of_device.map(|d| (s.worker.worker, d))
         })
     };

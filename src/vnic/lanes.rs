@@ -4,7 +4,7 @@ use fabric::{EndpointId, PortAttributes};
 use vnic::port::{Settings, VeswPort};
 
 use super::{Vnic, mtu_of};
-use crate::datapath::{Command, EthernetCommand, EthernetLane, Mailbox, TapStats};
+use crate::datapath::{Command, EthernetCommand, EthernetLane, LaneBase, LaneInit, Mailbox};
 
 impl Vnic {
     /// Hands a lane to each data thread.
@@ -28,19 +28,19 @@ impl Vnic {
             core.set_directory(&self.directory);
             core.set_siblings(self.siblings.iter().map(|sibling| sibling.lid));
             core.set_up(self.up && self.carrier);
-            thread.send(Command::AddEthernet(Box::new(EthernetLane {
+            let init = LaneInit {
                 id: self.id,
                 endpoint,
                 qkey: self.qkey(),
-                tap: queue.share(),
-                reads: i < self.queues.len(),
+                uso: self.tap.offloads().uso,
+            };
+            let mut base = LaneBase::new(&init, queue.share(), i < self.queues.len());
+            base.set_coalesce(self.coalesce);
+            thread.send(Command::AddEthernet(Box::new(EthernetLane {
+                base,
                 core,
                 payload_max: port.ud_payload_max as usize,
-                coalesce: self.coalesce,
-                uso: self.tap.offloads().uso,
                 siblings: self.siblings.clone(),
-                priorities: Default::default(),
-                stats: TapStats::default(),
             })));
         }
     }

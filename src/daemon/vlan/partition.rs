@@ -12,7 +12,7 @@ use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 use super::pkey_of;
 use crate::behind::Behind;
 use crate::daemon::siblings::Link;
-use crate::datapath::{Command, DeviceId, Mailbox, Sibling, VlanLane, now};
+use crate::datapath::{Command, DeviceId, LaneInit, Mailbox, Sibling, VlanLane, now};
 use crate::device::{self, Device};
 use crate::port::PortId;
 
@@ -197,14 +197,16 @@ impl Partition {
             thread.send(Command::AddVlan(Box::new(VlanLane {
                 trunk: self.trunk,
                 vid: self.vid,
-                id: self.id,
-                endpoint: self.endpoint.id,
-                qkey: trunk.spec.qkey,
+                init: LaneInit {
+                    id: self.id,
+                    endpoint: self.endpoint.id,
+                    qkey: trunk.spec.qkey,
+                    uso: trunk.tap.offloads().uso,
+                },
                 core,
                 link_mtu: followed.link_mtu as usize,
                 coalesce: followed.coalesce,
                 reflect: followed.reflect,
-                uso: trunk.tap.offloads().uso,
             })));
         }
     }

@@ -8,7 +8,7 @@ use vnic::directory::{Directory, NodeAddress};
 use vnic::port::Update;
 use vnic::table::MacTable;
 
-use super::super::command::DeviceId;
+use super::super::lane::LinkId;
 
 /// About one VNIC.
 pub enum EthernetCommand {
@@ -45,7 +45,7 @@ pub enum EthernetCommand {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EthernetSibling {
     /// Its name here.
-    pub device: DeviceId,
+    pub device: LinkId,
     /// Its LID.
     pub lid: Lid,
 }

@@ -9,8 +9,8 @@ use vnic::Lid;
 use vnic::port::{Class, Sizes, Unsent};
 use zerocopy::little_endian::U16;
 
+use super::super::ETHERNET_LEN;
 use super::super::lanes::Lanes;
-use super::super::transmit::ETHERNET_LEN;
 use super::lane::EthernetLane;
 use super::{receive, transmit};
 

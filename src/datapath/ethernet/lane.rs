@@ -2,57 +2,36 @@
 
 use std::sync::Arc;
 
-use fabric::{AhAttributes, EndpointId, QKey, Qpn, UdDestination, Worker};
+use fabric::{Qpn, UdDestination, Worker};
 use ipoib::Time;
-use netdev::tap::TapQueue;
 use vnic::Lid;
 use vnic::carriage::data_qkey;
 use vnic::packet::{FRAME_MAX, frame_max};
 use vnic::port::{Target, VeswPort};
 
-use super::super::command::{Command, DeviceId};
+use super::super::command::Command;
 use super::super::handle::Mailbox;
-use super::super::lanes::Served;
-use super::super::priority::Priorities;
+use super::super::lane::{LaneBase, LinkId, Served};
+use super::super::stats::EthernetSnapshot;
 use super::super::train::OpenTrain;
 use super::command::{EthernetCommand, EthernetSibling};
-use super::stats::{EthernetSnapshot, TapStats};
 
 /// What a data thread serves of one VNIC.
 pub struct EthernetLane {
-    /// The VNIC, named as devices are.
-    pub id: DeviceId,
-    /// Its UD endpoint.
-    pub endpoint: EndpointId,
-    /// The Q_Key of its switch's data.
-    pub qkey: QKey,
-    /// Its TAP queue.
-    pub tap: TapQueue,
-    /// Whether this thread reads that queue.
-    pub reads: bool,
+    /// What all lanes have. Priorities are service classes here, and the Q_Key is that of the switch's
+    /// data.
+    pub base: LaneBase,
     /// This thread's replica of the virtual port.
     pub core: VeswPort,
     /// The largest UD payload of the fabric, in bytes.
     pub payload_max: usize,
-    /// Whether received segments are coalesced, as `ethtool -K gro` says.
-    pub coalesce: bool,
-    /// Whether the kernel takes coalesced UDP from us.
-    pub uso: bool,
     /// The VNICs of this daemon on the same switch.
     pub siblings: Arc<[EthernetSibling]>,
-    /// Address handles of packets in a service class other than 0.
-    pub priorities: Priorities,
-    /// Counters of the TAP.
-    pub stats: TapStats,
 }
 
 impl Served for EthernetLane {
-    fn id(&self) -> DeviceId {
-        self.id
-    }
-
-    fn endpoint(&self) -> EndpointId {
-        self.endpoint
+    fn base(&self) -> &LaneBase {
+        &self.base
     }
 
     fn qpn(&self) -> Option<Qpn> {
@@ -61,6 +40,17 @@ impl Served for EthernetLane {
 
     fn next_deadline(&self) -> Option<Time> {
         self.core.next_deadline().map(|at| Time(at.0))
+    }
+
+    fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        let EthernetLane { base, core, .. } = self;
+        base.release_ahs(fabric, train, || core.pop_released_ah());
+    }
+
+    fn release_all(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
+        self.base.priorities.release_all();
+        self.core.release_all();
+        self.release_ahs(fabric, train);
     }
 }
 
@@ -73,22 +63,10 @@ impl EthernetLane {
         to: Target,
         sc: u8,
     ) -> Option<UdDestination> {
-        let (gid, qpn) = self.core.address(to);
-        self.priorities.set(sc);
-        let ah = if self.priorities.is_raised() {
-            self.priorities.handle(fabric, gid)?
-        } else {
-            match self.core.ah(to) {
-                Some(ah) => ah,
-                None => {
-                    let ah = fabric.create_ah(&AhAttributes::to(gid)).ok()?;
-                    self.core.set_ah(to, ah);
-                    ah
-                }
-            }
-        };
-        let qkey = self.qkey;
-        Some(UdDestination { ah, qpn, qkey })
+        let EthernetLane { base, core, .. } = self;
+        base.priorities.set(sc);
+        let known = core.ah(to);
+        base.destination(fabric, core.address(to), known, |ah| core.set_ah(to, ah))
     }
 
     /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, the
@@ -104,30 +82,17 @@ impl EthernetLane {
     }
 
     /// Sends what the core learned to the other threads.
-    pub fn publish(&mut self, siblings: &[Mailbox]) {
-        publish(self.id, &mut self.core, siblings);
-    }
-
-    /// Gives back the address handles that the core no longer names, after the last send that
-    /// names them.
-    pub fn release_ahs(&mut self, fabric: &mut dyn Worker, train: &mut OpenTrain) {
-        for ah in self.priorities.released() {
-            train.flush(fabric);
-            fabric.destroy_ah(ah);
-        }
-        while let Some(ah) = self.core.pop_released_ah() {
-            train.flush(fabric);
-            fabric.destroy_ah(ah);
-        }
+    pub fn publish(&mut self, replicas: &[Mailbox]) {
+        publish(self.base.id, &mut self.core, replicas);
     }
 }
 
 /// As [`EthernetLane::publish`], of a lane's core alone.
-pub fn publish(id: DeviceId, core: &mut VeswPort, siblings: &[Mailbox]) {
+pub fn publish(id: LinkId, core: &mut VeswPort, replicas: &[Mailbox]) {
     for update in core.drain_updates() {
-        for sibling in siblings {
+        for replica in replicas {
             let command = EthernetCommand::Update(update);
-            sibling.send(Command::Ethernet(id, command));
+            replica.send(Command::Ethernet(id, command));
         }
     }
 }
@@ -141,7 +106,7 @@ impl EthernetLane {
             EthernetCommand::Update(update) => core.apply(now, &update),
             EthernetCommand::Configure(info) => {
                 core.configure(&info);
-                self.qkey = data_qkey(info.vesw_id);
+                self.base.qkey = data_qkey(info.vesw_id);
             }
             EthernetCommand::SetTable(table) => core.set_table(table),
             EthernetCommand::SetDirectory(directory) => core.set_directory(&directory),
@@ -156,12 +121,12 @@ impl EthernetLane {
                 self.siblings = siblings;
             }
             EthernetCommand::SetPayloadMax(bytes) => self.payload_max = bytes,
-            EthernetCommand::SetCoalesce(on) => self.coalesce = on,
+            EthernetCommand::SetCoalesce(on) => self.base.set_coalesce(on),
         }
     }
 
     /// Which VNIC of this daemon and this switch has a LID.
-    pub fn sibling(&self, lid: Lid) -> Option<DeviceId> {
+    pub fn sibling(&self, lid: Lid) -> Option<LinkId> {
         let sibling = self.siblings.iter().find(|sibling| sibling.lid == lid)?;
         Some(sibling.device)
     }
@@ -169,9 +134,9 @@ impl EthernetLane {
     /// A copy of its state in a data thread of this number; with `tables` also of what was learned.
     pub fn snapshot(&self, worker: usize, now: vnic::Time, tables: bool) -> EthernetSnapshot {
         EthernetSnapshot {
-            id: self.id,
+            id: self.base.id,
             worker,
-            tap: self.stats,
+            tap: self.base.stats,
             counters: *self.core.counters(),
             macs: match tables {
                 true => self.core.learned(now).collect(),

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabric::{EndpointId, Gid, QKey, Qpn, UdDestination, UdReceived, Worker};
 use foldhash::fast::RandomState;
 
-use super::super::command::DeviceId;
+use super::super::command::Report;
+use super::super::lane::LinkId;
 use super::super::priority::Priorities;
+use super::super::thread::Control;
 use super::super::train::{OpenTrain, Pushed, Single, To};
 
 /// Datagrams of one batch that are kept; more are lost and counted.
@@ -33,7 +35,7 @@ impl Drop for Place {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Datagram {
     /// The endpoint, by the name that [`super::super::Command::AddManagement`] gave it.
-    pub at: DeviceId,
+    pub at: LinkId,
     /// The sender's port.
     pub gid: Gid,
     /// The sender's queue pair.
@@ -47,8 +49,8 @@ pub struct Datagram {
 /// The management endpoints of one data thread.
 #[derive(Default)]
 pub struct Management {
-    by_endpoint: HashMap<EndpointId, DeviceId, RandomState>,
-    endpoints: HashMap<DeviceId, Endpoint, RandomState>,
+    by_endpoint: HashMap<EndpointId, LinkId, RandomState>,
+    endpoints: HashMap<LinkId, Endpoint, RandomState>,
     arrived: Vec<Datagram>,
     /// How many wait for the control thread.
     waiting: Arc<AtomicUsize>,
@@ -65,7 +67,7 @@ struct Endpoint {
 
 impl Management {
     /// Serves an endpoint from now on.
-    pub fn add(&mut self, name: DeviceId, id: EndpointId, qkey: QKey) {
+    pub fn add(&mut self, name: LinkId, id: EndpointId, qkey: QKey) {
         let endpoint = Endpoint {
             id,
             qkey,
@@ -76,12 +78,7 @@ impl Management {
     }
 
     /// Serves an endpoint no more; false if there is none of this name.
-    pub fn remove(
-        &mut self,
-        name: DeviceId,
-        fabric: &mut dyn Worker,
-        train: &mut OpenTrain,
-    ) -> bool {
+    pub fn remove(&mut self, name: LinkId, fabric: &mut dyn Worker, train: &mut OpenTrain) -> bool {
         let Some(mut endpoint) = self.endpoints.remove(&name) else {
             return false;
         };
@@ -93,7 +90,7 @@ impl Management {
     }
 
     /// The name of an endpoint of management.
-    pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<DeviceId> {
+    pub fn of_endpoint(&self, endpoint: EndpointId) -> Option<LinkId> {
         self.by_endpoint.get(&endpoint).copied()
     }
 
@@ -101,7 +98,7 @@ impl Management {
     #[cold]
     pub fn keep<'b>(
         &mut self,
-        at: DeviceId,
+        at: LinkId,
         datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
     ) {
         for (received, payload) in datagrams {
@@ -119,13 +116,18 @@ impl Management {
         }
     }
 
-    /// What was kept.
-    pub fn take(&mut self) -> Vec<Datagram> {
-        std::mem::take(&mut self.arrived)
+    /// Reports what was kept.
+    pub fn report(&mut self, control: &Control) {
+        for datagram in std::mem::take(&mut self.arrived) {
+            match self.wait() {
+                Some(place) => control.report(Report::Management(Box::new(datagram), place)),
+                None => self.lost += 1,
+            }
+        }
     }
 
     /// A place for a datagram to wait for the control thread, if there is one.
-    pub fn wait(&self) -> Option<Place> {
+    fn wait(&self) -> Option<Place> {
         // Nobody else adds to it.
         if self.waiting.load(Ordering::Relaxed) >= WAITING_MAX {
             return None;
@@ -139,7 +141,7 @@ impl Management {
         &mut self,
         fabric: &mut dyn Worker,
         train: &mut OpenTrain,
-        from: DeviceId,
+        from: LinkId,
         (gid, qpn): (Gid, Qpn),
         payload: &[u8],
     ) {
@@ -148,11 +150,6 @@ impl Management {
         };
         let sent = fabric.has_room() && endpoint.send(fabric, train, gid, qpn, payload);
         self.lost += u64::from(!sent);
-    }
-
-    /// Counts a datagram that nobody was told of.
-    pub fn count_lost(&mut self) {
-        self.lost += 1;
     }
 
     /// Datagrams that were lost here.

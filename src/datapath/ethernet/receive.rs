@@ -4,25 +4,23 @@ use std::io::IoSlice;
 
 use fabric::UdReceived;
 use ipoib::Time;
-use netdev::coalesce::{CoalesceConfig, Coalescer, Coalescing, FrameSink};
-use netdev::tap::TapQueue;
+use netdev::coalesce::{Coalescer, Coalescing, FrameSink};
 use netdev::vlan::{self, TAG_LEN};
 use netdev::vnet::VnetHeader;
 use vnic::port::Meta;
 use zerocopy::IntoBytes;
 
+use super::super::ETHERNET_LEN;
 use super::super::handle::Mailbox;
-use super::super::transmit::ETHERNET_LEN;
+use super::super::lane::LaneBase;
 use super::lane::{EthernetLane, publish};
-use super::stats::TapStats;
 
 /// Bytes of the two addresses that a tag stands behind.
 const ADDRESSES_LEN: usize = 12;
 
 /// Writes frames to one TAP queue.
 struct Sink<'l> {
-    tap: &'l TapQueue,
-    stats: &'l mut TapStats,
+    base: &'l mut LaneBase,
     /// What frames get between their addresses and their type.
     tag: Option<[u8; TAG_LEN]>,
     /// Frames that the TAP did not take, as they were on the fabric.
@@ -30,34 +28,33 @@ struct Sink<'l> {
 }
 
 impl<'l> Sink<'l> {
-    fn new(tap: &'l TapQueue, stats: &'l mut TapStats) -> Sink<'l> {
+    fn new(base: &'l mut LaneBase) -> Sink<'l> {
         Sink {
-            tap,
-            stats,
+            base,
             tag: None,
             refused: 0,
         }
     }
 
-    fn write(&self, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> bool {
         let Some(tag) = self.tag else {
-            return self.tap.write_vectored(parts);
+            return self.base.write(parts);
         };
         let mut head = vlan::Head::default();
-        let tagged = vlan::insert(tag, parts, &mut head);
-        let tagged = tagged.ok_or(std::io::ErrorKind::InvalidInput)?;
-        self.tap.write_vectored(&tagged)
+        match vlan::insert(tag, parts, &mut head) {
+            Some(tagged) => self.base.write(&tagged),
+            None => {
+                self.base.stats.tap_write_errors += 1;
+                false
+            }
+        }
     }
 }
 
 impl FrameSink for Sink<'_> {
     fn frame(&mut self, packets: usize, parts: &[IoSlice<'_>]) {
-        match self.write(parts) {
-            Ok(()) => self.stats.tap_writes += 1,
-            Err(_) => {
-                self.stats.tap_write_errors += 1;
-                self.refused += packets as u64;
-            }
+        if !self.write(parts) {
+            self.refused += packets as u64;
         }
     }
 }
@@ -67,17 +64,14 @@ impl FrameSink for Sink<'_> {
 pub fn datagrams<'b>(
     lane: &mut EthernetLane,
     coalescer: &mut Coalescer,
-    siblings: &[Mailbox],
+    replicas: &[Mailbox],
     now: Time,
     datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
 ) -> bool {
-    coalescer.configure(CoalesceConfig {
-        tcp: lane.coalesce,
-        udp: lane.coalesce && lane.uso,
-        ..CoalesceConfig::default()
-    });
+    coalescer.configure(lane.base.coalescing);
     let mut coalescing = coalescer.batch();
-    let mut sink = Sink::new(&lane.tap, &mut lane.stats);
+    let id = lane.base.id;
+    let mut sink = Sink::new(&mut lane.base);
     for (received, payload) in datagrams {
         let meta = Meta {
             src_gid: received.src_gid,
@@ -89,7 +83,7 @@ pub fn datagrams<'b>(
             if lane.core.has_updates() {
                 // Before the host sees the frame, because its answer may go to another thread, which
                 // would send it to all.
-                publish(lane.id, &mut lane.core, siblings);
+                publish(id, &mut lane.core, replicas);
             }
             push(&mut coalescing, frame, &mut sink);
         }
@@ -133,7 +127,6 @@ fn split(frame: &[u8]) -> Option<Split<'_>> {
 
 /// Writes one frame that lies in memory whole; false if the TAP did not take it.
 pub fn write_frame(lane: &mut EthernetLane, vnet: &VnetHeader, frame: &[u8]) -> bool {
-    let mut sink = Sink::new(&lane.tap, &mut lane.stats);
-    sink.frame(1, &[IoSlice::new(vnet.as_bytes()), IoSlice::new(frame)]);
-    sink.refused == 0
+    let parts = [IoSlice::new(vnet.as_bytes()), IoSlice::new(frame)];
+    lane.base.write(&parts)
 }

@@ -12,8 +12,8 @@ use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
 use vnic::port::{Settings, VeswPort};
 
-use super::super::command::DeviceId;
-use super::{EthernetLane, TapStats};
+use super::super::lane::{LaneBase, LaneInit, LinkId};
+use super::EthernetLane;
 
 /// The switch of all VNICs here.
 pub const VESW: u16 = 2;
@@ -40,8 +40,8 @@ fn place(n: u8) -> NodeAddress {
 }
 
 /// The name of the `n`th VNIC.
-pub fn vnic_id(n: u8) -> DeviceId {
-    DeviceId(300 + u32::from(n))
+pub fn vnic_id(n: u8) -> LinkId {
+    LinkId(300 + u32::from(n))
 }
 
 /// Its endpoint.
@@ -92,19 +92,19 @@ pub fn vnic_lane(n: u8, eth_mtu: u16) -> (EthernetLane, OwnedFd) {
         closed: false,
     });
     core.set_up(true);
-    let lane = EthernetLane {
+    let init = LaneInit {
         id: vnic_id(n),
         endpoint: vnic_endpoint(n),
         qkey: data_qkey(VESW),
-        tap: TapQueue::over(tap),
-        reads: true,
+        uso: true,
+    };
+    let mut base = LaneBase::new(&init, TapQueue::over(tap), true);
+    base.set_coalesce(true);
+    let lane = EthernetLane {
+        base,
         core,
         payload_max: PAYLOAD_MAX,
-        coalesce: true,
-        uso: true,
         siblings: Arc::new([]),
-        priorities: Default::default(),
-        stats: TapStats::default(),
     };
     (lane, host)
 }

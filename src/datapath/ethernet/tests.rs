@@ -118,9 +118,9 @@ proptest! {
         while rustix::io::read(&host, &mut frame).is_ok() {
             written += 1;
         }
-        prop_assert_eq!(lane.stats.tap_writes, written);
+        prop_assert_eq!(lane.base.stats.tap_writes, written);
         let c = lane.core.counters();
-        prop_assert_eq!(lane.stats.tap_write_errors, 0);
+        prop_assert_eq!(lane.base.stats.tap_write_errors, 0);
         let taken = c.rx_unicast + c.rx_mcastbcast;
         prop_assert!(taken >= written && c.rx_packets >= taken && taken <= all.len() as u64);
     }

@@ -29,7 +29,7 @@ pub fn frame(
     now: Time,
     raw: &[u8],
 ) -> Fate {
-    lane.stats.tap_reads += 1;
+    lane.base.stats.tap_reads += 1;
     let Some((prefix, ethernet)) = raw.split_first_chunk::<VNET_HEADER_LEN>() else {
         // The TAP gives no less than its header.
         return Fate::Done;
@@ -62,7 +62,7 @@ fn send(
         return lane.core.count_unsent(Unsent::Refused, sizes);
     };
     let mut packets = Encapsulated::new(frames, prefix);
-    let to = To::Datagrams(lane.endpoint, destination);
+    let to = To::Datagrams(lane.base.endpoint, destination);
     match train.push(fabric, &to, &mut packets) {
         Pushed::All => lane.core.count_sent(class, sizes),
         Pushed::NoRoom => lane.core.count_unsent(Unsent::NoRoom, sizes),

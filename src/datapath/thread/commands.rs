@@ -7,19 +7,18 @@ use crossbeam_channel::Sender;
 use ipoib::{HardwareAddress, Time};
 use netdev::tap::is_gone;
 
-use super::super::command::{Command, DeviceId, Report, Snapshot, Tables};
-use super::super::ethernet::EthernetSnapshot;
-use super::super::lane::Lane;
-use super::super::receive;
-use super::super::stats::{DeviceSnapshot, WorkerSnapshot};
-use super::{At, DataThread, lane_interest, nanoseconds};
+use super::super::command::{Command, Report, Snapshot, Tables};
+use super::super::ip::{IpLane, receive};
+use super::super::lane::{LinkId, Served};
+use super::super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
+use super::{At, DataThread, Io, lane_interest, nanoseconds};
 
 impl DataThread {
-    pub(super) fn commands(&mut self, now: Time) {
+    pub(in crate::datapath) fn commands(&mut self, now: Time) {
         // What comes meanwhile wakes us again: siblings that learn from a flood must not keep this
         // thread from its own packets.
-        for _ in 0..self.inbox.receiver.len() {
-            let Ok(command) = self.inbox.receiver.try_recv() else {
+        for _ in 0..self.control.inbox.receiver.len() {
+            let Ok(command) = self.control.inbox.receiver.try_recv() else {
                 return;
             };
             self.command(command, now);
@@ -32,13 +31,13 @@ impl DataThread {
             Command::RemoveLane(id, counted) => self.remove(id, now, &counted),
             Command::AddEthernet(lane) => self.add_ethernet(*lane),
             Command::AddManagement(name, endpoint, qkey) => {
-                self.management.add(name, endpoint, qkey);
+                self.ethernet.management.add(name, endpoint, qkey);
             }
             Command::Ethernet(id, command) => self.ethernet_command(id, command, now),
             Command::SendManagement(from, gid, qpn, payload) => {
-                let (fabric, train) = (&mut *self.fabric, &mut self.train);
-                self.management
-                    .send(fabric, train, from, (gid, qpn), &payload);
+                let Io { fabric, train, .. } = &mut self.io;
+                let management = &mut self.ethernet.management;
+                management.send(&mut **fabric, train, from, (gid, qpn), &payload);
             }
             Command::Update(id, update) => {
                 if let Some((i, lane)) = self.lane(id) {
@@ -85,7 +84,7 @@ impl DataThread {
             }
             Command::SetCoalesce(id, on) => {
                 if let Some((_, lane)) = self.lane(id) {
-                    lane.coalesce = on;
+                    lane.base.set_coalesce(on);
                 }
             }
             Command::SetJoined(id, groups) => {
@@ -111,11 +110,11 @@ impl DataThread {
                     lane.reflect = on;
                 }
             }
-            Command::SetBusyPoll(longest) => self.waiter.set_longest(longest),
+            Command::SetBusyPoll(longest) => self.pace.waiter.set_longest(longest),
             Command::Watch(on) => {
-                self.watched = on;
-                for i in self.lanes.places() {
-                    if let Some(lane) = self.lanes.get_mut(i) {
+                self.control.watched = on;
+                for i in self.ip.lanes.places() {
+                    if let Some(lane) = self.ip.lanes.get_mut(i) {
                         lane.core.watch(on);
                     }
                 }
@@ -127,7 +126,8 @@ impl DataThread {
                 {
                     self.service(i, now);
                 } else {
-                    self.report(Report::EchoRefused(id, request.id, request.sequence));
+                    self.control
+                        .report(Report::EchoRefused(id, request.id, request.sequence));
                 }
             }
             Command::ToTap(id, frame) => {
@@ -139,78 +139,78 @@ impl DataThread {
                 // The asker may have given up waiting.
                 let _ = reply.send(self.snapshot(now, tables));
             }
-            Command::Stop => self.stop = true,
+            Command::Stop => self.control.stop = true,
         }
     }
 
     /// The device's own address changed. With another queue pair it is another listener to peers,
     /// whatever the service ids; the core has ended the connections.
     fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
-        let Some(lane) = self.lanes.get_mut(i) else {
+        let Some(lane) = self.ip.lanes.get_mut(i) else {
             return;
         };
         let before = lane.core.local().qpn();
         lane.core.set_local(address);
         if address.qpn() != before {
-            self.lanes.readdress(i);
+            self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);
         }
         self.service(i, now);
     }
 
-    fn on_core(&mut self, id: DeviceId, change: impl FnOnce(&mut ipoib::Ipoib)) {
+    fn on_core(&mut self, id: LinkId, change: impl FnOnce(&mut ipoib::Ipoib)) {
         if let Some((_, lane)) = self.lane(id) {
             change(&mut lane.core);
         }
     }
 
-    pub(super) fn lane(&mut self, id: DeviceId) -> Option<(usize, &mut Lane)> {
-        let i = self.lanes.of_device(id)?;
-        Some((i, self.lanes.get_mut(i)?))
+    pub(in crate::datapath) fn lane(&mut self, id: LinkId) -> Option<(usize, &mut IpLane)> {
+        let i = self.ip.lanes.of_link(id)?;
+        Some((i, self.ip.lanes.get_mut(i)?))
     }
 
     /// Serves a lane from now on: its place.
-    pub(super) fn add(&mut self, mut lane: Lane) -> Option<usize> {
-        let id = lane.id;
-        lane.core.watch(self.watched);
-        let i = self.lanes.insert(lane);
+    pub(in crate::datapath) fn add(&mut self, mut lane: IpLane) -> Option<usize> {
+        let id = lane.base.id;
+        lane.core.watch(self.control.watched);
+        let i = self.ip.lanes.insert(lane);
         match self.watch_tap(At::Ip(i)) {
             Ok(()) => {
                 self.listen(i);
                 Some(i)
             }
             Err(e) => {
-                self.lanes.remove(i);
+                self.ip.lanes.remove(i);
                 self.unwatchable(id, &e);
                 None
             }
         }
     }
 
-    pub(super) fn watch_tap(&mut self, at: At) -> io::Result<()> {
+    pub(in crate::datapath) fn watch_tap(&mut self, at: At) -> io::Result<()> {
         let Some((tap, reads)) = self.tap(at) else {
             return Ok(());
         };
-        let interest = lane_interest(self.paused || !reads);
-        self.waiter.add(tap.as_fd(), at.token(), interest)?;
-        if self.paused {
-            self.muted.push(at);
+        let interest = lane_interest(self.pace.paused || !reads);
+        self.pace.waiter.add(tap.as_fd(), at.token(), interest)?;
+        if self.pace.paused {
+            self.pace.muted.push(at);
         }
         Ok(())
     }
 
     /// A TAP that cannot be waited for is as good as gone.
-    pub(super) fn unwatchable(&self, id: DeviceId, error: &io::Error) {
+    pub(in crate::datapath) fn unwatchable(&self, id: LinkId, error: &io::Error) {
         log::error!(
             "data thread {}: cannot watch a TAP queue: {error}",
-            self.index
+            self.control.index
         );
-        self.report(Report::TapGone(id));
+        self.control.report(Report::TapGone(id));
     }
 
-    fn remove(&mut self, id: DeviceId, now: Time, counted: &Sender<EthernetSnapshot>) {
-        if let Some(i) = self.lanes.of_device(id) {
+    fn remove(&mut self, id: LinkId, now: Time, counted: &Sender<EthernetSnapshot>) {
+        if let Some(i) = self.ip.lanes.of_link(id) {
             self.drop_lane(i);
         } else {
             self.remove_ethernet(id, now, counted);
@@ -220,81 +220,69 @@ impl DataThread {
     fn drop_lane(&mut self, i: usize) {
         self.close_all(i);
         self.forget_vlans(i);
-        self.muted.retain(|muted| *muted != At::Ip(i));
-        self.owed.retain(|owed| *owed != i);
-        if let Some(mut lane) = self.lanes.remove(i) {
+        self.pace.muted.retain(|muted| *muted != At::Ip(i));
+        self.ip.owed.retain(|owed| *owed != i);
+        if let Some(mut lane) = self.ip.lanes.remove(i) {
             if lane.vlan.is_none() {
-                self.waiter.delete(lane.tap.as_fd());
+                self.pace.waiter.delete(lane.base.tap.as_fd());
             }
-            lane.priorities.release_all();
-            lane.core.release_all();
-            lane.release_ahs(&mut *self.fabric, &mut self.train);
+            lane.release_all(&mut *self.io.fabric, &mut self.io.train);
         }
     }
 
-    pub(super) fn tap_failed(&mut self, at: At, error: &io::Error) {
+    pub(in crate::datapath) fn tap_failed(&mut self, at: At, error: &io::Error) {
         if !is_gone(error) {
-            log::debug!("data thread {}: TAP read: {error}", self.index);
+            log::debug!("data thread {}: TAP read: {error}", self.control.index);
             return;
         }
         let id = match at {
-            At::Ip(i) => self.lanes.get(i).map(|lane| lane.id),
-            At::Ethernet(i) => self.ethernet.get(i).map(|lane| lane.id),
+            At::Ip(i) => self.ip.lanes.get(i).map(|lane| lane.base.id),
+            At::Ethernet(i) => self.ethernet.lanes.get(i).map(|lane| lane.base.id),
         };
         match at {
             At::Ip(i) => self.drop_lane(i),
             At::Ethernet(i) => drop(self.drop_ethernet(i)),
         }
         if let Some(id) = id {
-            self.report(Report::TapGone(id));
+            self.control.report(Report::TapGone(id));
         }
     }
 
     fn snapshot(&mut self, now: Time, tables: Tables) -> Snapshot {
-        let connections = match self.fabric.connections() {
+        let connections = match self.io.fabric.connections() {
             Some(connections) if tables != Tables::None => connections.list(),
             _ => Vec::new(),
         };
-        let devices = self.lanes.iter().map(|(i, lane)| DeviceSnapshot {
-            id: lane.id,
-            stats: lane.stats,
-            core: lane.core.counters().named(),
-            neighbours: if tables.has(lane.id) {
-                lane.core.neighbours().collect()
-            } else {
-                Vec::new()
-            },
-            guests: if tables.has(lane.id) {
-                lane.core.guests().collect()
-            } else {
-                Vec::new()
-            },
-            groups: if tables.has(lane.id) {
-                lane.core.groups().collect()
-            } else {
-                Vec::new()
-            },
-            connection_count: self.connections.values().filter(|of| **of == i).count(),
-            connections: connections
-                .iter()
-                .filter(|c| c.endpoint == lane.endpoint)
-                .cloned()
-                .collect(),
-            peers: if tables.has(lane.id) {
-                lane.core.connections().collect()
-            } else {
-                Vec::new()
-            },
+        let ip = self.ip.lanes.iter().map(|(i, lane)| {
+            let of = self.ip.connections.values();
+            let mut snapshot = IpSnapshot {
+                id: lane.base.id,
+                stats: lane.stats,
+                tap: lane.base.stats,
+                core: lane.core.counters().named(),
+                connection_count: of.filter(|of| **of == i).count(),
+                ..IpSnapshot::default()
+            };
+            if tables.has(lane.base.id) {
+                let of = connections.iter();
+                let of = of.filter(|c| c.endpoint == lane.base.endpoint);
+                snapshot.neighbours = lane.core.neighbours().collect();
+                snapshot.guests = lane.core.guests().collect();
+                snapshot.groups = lane.core.groups().collect();
+                snapshot.connections = of.cloned().collect();
+                snapshot.peers = lane.core.connections().collect();
+            }
+            snapshot
         });
         Snapshot {
             worker: WorkerSnapshot {
-                worker: self.index,
-                wakeups: self.wakeups,
-                unserved: self.unserved,
-                reports_lost: self.reports_lost + self.management.lost(),
-                fabric: self.fabric.counters(),
+                worker: self.control.index,
+                wakeups: self.pace.wakeups,
+                unserved: self.io.unserved,
+                reports_lost: self.control.reports_lost + self.ethernet.management.lost(),
+                fabric: self.io.fabric.counters(),
             },
-            devices: devices.collect(),
+            ip: ip.collect(),
             ethernet: self.ethernet_snapshots(vnic::Time(now.0), tables),
         }
     }

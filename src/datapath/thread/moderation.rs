@@ -27,29 +27,29 @@ pub(super) struct Moderated {
 
 impl DataThread {
     pub(super) fn set_moderation(&mut self, wanted: Moderation) {
-        self.moderation = None;
-        self.waiter.release();
+        self.pace.moderation = None;
+        self.pace.waiter.release();
         // The device's, too, is to end when it ends.
-        let of_device = self.fabric.moderate(
+        let of_link = self.io.fabric.moderate(
             u16::try_from(wanted.rx_frames).unwrap_or(u16::MAX),
             u16::try_from(wanted.rx_usecs).unwrap_or(u16::MAX),
         );
-        if of_device || wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
+        if of_link || wanted.rx_usecs == 0 || wanted.rx_frames == 0 {
             return;
         }
         match self.prepare_holds() {
             Ok(()) => {
-                self.moderation = Some(Moderated {
+                self.pace.moderation = Some(Moderated {
                     frames: wanted.rx_frames as usize,
                     time: Duration::from_micros(wanted.rx_usecs.into()),
                 });
             }
             // Without it packets are taken as they come, which is no reason to end.
             Err(e) => {
-                self.waiter.forget_rest();
+                self.pace.waiter.forget_rest();
                 log::warn!(
                     "data thread {}: completion moderation stays off: {e}",
-                    self.index
+                    self.control.index
                 );
             }
         }
@@ -57,16 +57,21 @@ impl DataThread {
 
     /// Tells the waiter all that goes on while the fabric is left alone.
     fn prepare_holds(&mut self) -> io::Result<()> {
-        if !self.waiter.prepare_holds()? {
+        if !self.pace.waiter.prepare_holds()? {
             return Ok(());
         }
-        self.waiter
-            .add_rest(&*self.inbox.wake, EventData::new_u64(WAKE), EventFlags::IN)?;
-        let ip = self.lanes.iter().map(|(i, _)| At::Ip(i));
-        for at in ip.chain(self.ethernet.iter().map(|(i, _)| At::Ethernet(i))) {
+        self.pace.waiter.add_rest(
+            &*self.control.inbox.wake,
+            EventData::new_u64(WAKE),
+            EventFlags::IN,
+        )?;
+        let ip = self.ip.lanes.iter().map(|(i, _)| At::Ip(i));
+        for at in ip.chain(self.ethernet.lanes.iter().map(|(i, _)| At::Ethernet(i))) {
             if let Some((tap, reads)) = self.tap(at) {
-                let interest = lane_interest(self.muted.contains(&at) || !reads);
-                self.waiter.add_rest(tap.as_fd(), at.token(), interest)?;
+                let interest = lane_interest(self.pace.muted.contains(&at) || !reads);
+                self.pace
+                    .waiter
+                    .add_rest(tap.as_fd(), at.token(), interest)?;
             }
         }
         Ok(())
@@ -74,7 +79,7 @@ impl DataThread {
 
     /// Takes what is there. If it was little, the next look is later.
     pub(super) fn receive_moderated(&mut self, now: Time) -> io::Result<()> {
-        let Some(Moderated { frames, time }) = self.moderation else {
+        let Some(Moderated { frames, time }) = self.pace.moderation else {
             return Ok(());
         };
         let mut taken = 0;
@@ -83,7 +88,7 @@ impl DataThread {
                 // The provider has no more.
                 0 => {
                     if taken < frames {
-                        self.waiter.hold(time);
+                        self.pace.waiter.hold(time);
                     }
                     return Ok(());
                 }

@@ -11,24 +11,24 @@ impl DataThread {
     /// Stops or resumes reading the TAPs. While the fabric has no room the kernel's ring
     /// drops and counts; nothing is queued here. Idle TAPs are not touched: one that gets something
     /// meanwhile is muted then.
-    pub(super) fn pause(&mut self, pause: bool) -> io::Result<()> {
-        if pause == self.paused {
+    pub(in crate::datapath) fn pause(&mut self, pause: bool) -> io::Result<()> {
+        if pause == self.pace.paused {
             return Ok(());
         }
-        self.paused = pause;
+        self.pace.paused = pause;
         if pause {
             let mut n = 0;
-            while let Some(i) = self.lanes.used(n) {
+            while let Some(i) = self.ip.lanes.used(n) {
                 self.mute(At::Ip(i))?;
                 n += 1;
             }
             let mut n = 0;
-            while let Some(i) = self.ethernet.used(n) {
+            while let Some(i) = self.ethernet.lanes.used(n) {
                 self.mute(At::Ethernet(i))?;
                 n += 1;
             }
         } else {
-            for at in std::mem::take(&mut self.muted) {
+            for at in std::mem::take(&mut self.pace.muted) {
                 self.set_interest(at, true)?;
             }
         }
@@ -37,8 +37,8 @@ impl DataThread {
 
     /// Waits for nothing from a TAP until the pause is over.
     pub(super) fn mute(&mut self, at: At) -> io::Result<()> {
-        if !self.muted.contains(&at) {
-            self.muted.push(at);
+        if !self.pace.muted.contains(&at) {
+            self.pace.muted.push(at);
             self.set_interest(at, false)?;
         }
         Ok(())
@@ -46,7 +46,8 @@ impl DataThread {
 
     pub(super) fn set_interest(&self, at: At, on: bool) -> io::Result<()> {
         if let Some((tap, true)) = self.tap(at) {
-            self.waiter
+            self.pace
+                .waiter
                 .modify(tap.as_fd(), at.token(), lane_interest(!on))?;
         }
         Ok(())
@@ -54,15 +55,22 @@ impl DataThread {
 
     /// The TAP queue of a lane, and whether this thread reads it. A VLAN's is another lane's.
     pub(super) fn tap(&self, at: At) -> Option<(&TapQueue, bool)> {
-        match at {
-            At::Ip(i) => {
-                let lane = self.lanes.get(i).filter(|lane| lane.vlan.is_none())?;
-                Some((&lane.tap, lane.reads))
-            }
-            At::Ethernet(i) => {
-                let lane = self.ethernet.get(i)?;
-                Some((&lane.tap, lane.reads))
-            }
+        let base = match at {
+            At::Ip(i) => &self.ip.lanes.get(i).filter(|l| l.vlan.is_none())?.base,
+            At::Ethernet(i) => &self.ethernet.lanes.get(i)?.base,
+        };
+        Some((&base.tap, base.reads))
+    }
+
+    /// A TAP is in error, which does not wait for room: it is gone if a read says so.
+    pub(super) fn probe(&mut self, at: At) {
+        let mut buffer = std::mem::take(&mut self.scratch.buffer);
+        let failed = self
+            .tap(at)
+            .and_then(|(tap, _)| tap.read(&mut buffer).err());
+        self.scratch.buffer = buffer;
+        if let Some(e) = failed {
+            self.tap_failed(at, &e);
         }
     }
 }

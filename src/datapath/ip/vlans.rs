@@ -6,11 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use ipoib::Time;
 use netdev::vlan::{self, Tag, VID_MAX};
 
-use super::super::command::{DeviceId, Report, VlanLane};
-use super::super::lane::Lane;
-use super::super::receive;
-use super::super::transmit::{self, Fate};
-use super::{DataThread, Frame};
+use super::super::command::{Report, VlanLane};
+use super::super::lane::{LaneBase, LinkId};
+use super::super::stats::IpStats;
+use super::super::thread::{DataThread, Io};
+use super::lane::IpLane;
+use super::receive;
+use super::serve::Frame;
+use super::transmit::{self, Fate};
 
 /// What a tag on a lane's TAP selects.
 #[derive(Debug, Default)]
@@ -18,66 +21,61 @@ pub(super) struct Trunk {
     /// The lanes by VLAN id.
     lanes: BTreeMap<u16, usize>,
     /// VLAN ids that were reported.
-    told: BTreeSet<u16>,
+    reported: BTreeSet<u16>,
 }
 
 impl DataThread {
-    pub(super) fn set_vlans(&mut self, id: DeviceId, on: bool) {
+    pub(in crate::datapath) fn set_vlans(&mut self, id: LinkId, on: bool) {
         let Some((i, lane)) = self.lane(id) else {
             return;
         };
         lane.core.set_vlans(on);
         if on {
-            self.trunks.entry(i).or_default().told.clear();
+            self.ip.trunks.entry(i).or_default().reported.clear();
         } else {
-            self.trunks.remove(&i);
+            self.ip.trunks.remove(&i);
         }
     }
 
     /// Takes a partition on. Without the lane whose TAP it is, there is nothing to serve.
-    pub(super) fn add_vlan(&mut self, vlan: VlanLane) {
-        let VlanLane { trunk, vid, id, .. } = vlan;
+    pub(in crate::datapath) fn add_vlan(&mut self, vlan: VlanLane) {
+        let VlanLane { trunk, vid, .. } = vlan;
         let Some((of, lane)) = self.lane(trunk) else {
             return;
         };
         let tag = Tag { vid, priority: 0 };
-        let lane = Lane {
-            id,
-            endpoint: vlan.endpoint,
-            qkey: vlan.qkey,
-            tap: lane.tap.share_tagged(tag),
-            reads: false,
+        let mut base = LaneBase::new(&vlan.init, lane.base.tap.share_tagged(tag), false);
+        base.set_coalesce(vlan.coalesce);
+        let lane = IpLane {
+            base,
             core: vlan.core,
             link_mtu: vlan.link_mtu,
-            coalesce: vlan.coalesce,
             reflect: vlan.reflect,
-            uso: vlan.uso,
             vlan: Some(vid),
-            priorities: Default::default(),
-            stats: Default::default(),
+            stats: IpStats::default(),
         };
         if let Some(i) = self.add(lane) {
-            self.trunks.entry(of).or_default().lanes.insert(vid, i);
+            self.ip.trunks.entry(of).or_default().lanes.insert(vid, i);
         }
     }
 
     /// A lane goes: no tag selects it any more, and none on its TAP anything else.
-    pub(super) fn forget_vlans(&mut self, i: usize) {
-        self.trunks.remove(&i);
-        for trunk in self.trunks.values_mut() {
+    pub(in crate::datapath) fn forget_vlans(&mut self, i: usize) {
+        self.ip.trunks.remove(&i);
+        for trunk in self.ip.trunks.values_mut() {
             trunk.lanes.retain(|_, lane| *lane != i);
         }
     }
 
     /// A frame of `len` bytes in the buffer, read from the TAP of lane `i`, has a tag.
     #[cold]
-    pub(super) fn tagged(&mut self, i: usize, now: Time, len: usize) {
-        let mut buffer = std::mem::take(&mut self.buffer);
+    pub(in crate::datapath) fn tagged(&mut self, i: usize, now: Time, len: usize) {
+        let mut buffer = std::mem::take(&mut self.scratch.buffer);
         match buffer.get_mut(..len).and_then(vlan::take) {
             Some((tag, frame)) => self.untagged(i, now, tag, frame),
             None => self.count_tagged(i, |stats| stats.tx_bad_frame += 1),
         }
-        self.buffer = buffer;
+        self.scratch.buffer = buffer;
     }
 
     /// Sends a frame by the lane that its tag selects; without a VLAN id it is the TAP's own, and has
@@ -85,30 +83,29 @@ impl DataThread {
     fn untagged(&mut self, i: usize, now: Time, tag: Tag, frame: &[u8]) {
         let to = match tag.vid {
             0 => Some(i),
-            vid => self.trunks.get(&i).and_then(|t| t.lanes.get(&vid).copied()),
+            vid => self
+                .ip
+                .trunks
+                .get(&i)
+                .and_then(|t| t.lanes.get(&vid).copied()),
         };
         let Some(to) = to else {
             return self.unserved_vlan(i, tag.vid);
         };
-        let Some(lane) = self.lanes.get_mut(to) else {
+        let Some(lane) = self.ip.lanes.get_mut(to) else {
             return;
         };
-        lane.priorities.set(tag.priority);
-        let fate = transmit::frame(
-            lane,
-            &mut *self.fabric,
-            &mut self.train,
-            now,
-            frame,
-            &mut self.translated,
-        );
-        lane.priorities.set(0);
+        lane.base.priorities.set(tag.priority);
+        let Io { fabric, train, .. } = &mut self.io;
+        let translated = &mut self.scratch.translated;
+        let fate = transmit::frame(lane, &mut **fabric, train, now, frame, translated);
+        lane.base.priorities.set(0);
         if fate == Fate::Tagged {
             // A tag behind one without a VLAN id.
             return self.count_tagged(to, |stats| stats.tx_bad_frame += 1);
         }
         receive::reflect(lane, frame);
-        let news = lane.core.has_updates() || lane.core.has_events();
+        let news = lane.has_news();
         let fate = match fate {
             Fate::Sibling(handover) => self.hand_over(to, now, &handover, Frame::Untagged(frame)),
             fate => fate,
@@ -122,19 +119,21 @@ impl DataThread {
 
     fn unserved_vlan(&mut self, i: usize, vid: u16) {
         self.count_tagged(i, |stats| stats.tx_vlan_unserved += 1);
-        if let (Some(lane), Some(trunk)) = (self.lanes.get(i), self.trunks.get_mut(&i))
+        if let (Some(lane), Some(trunk)) = (self.ip.lanes.get(i), self.ip.trunks.get_mut(&i))
             && vid <= VID_MAX
-            && trunk.told.insert(vid)
+            && trunk.reported.insert(vid)
         {
-            let report = Report::Vlan(lane.id, vid);
-            self.report(report);
+            self.control.report(Report::Vlan(lane.base.id, vid));
         }
     }
 
-    fn count_tagged(&mut self, i: usize, why: impl FnOnce(&mut super::super::stats::LaneStats)) {
-        if let Some(lane) = self.lanes.get_mut(i) {
+    fn count_tagged(&mut self, i: usize, why: impl FnOnce(&mut IpStats)) {
+        if let Some(lane) = self.ip.lanes.get_mut(i) {
             why(&mut lane.stats);
             lane.stats.tx_dropped += 1;
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

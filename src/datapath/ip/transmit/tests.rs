@@ -2,7 +2,7 @@ use netdev::vnet::GSO_UDP_L4;
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
-use super::super::testing::{Call, FakeFabric, lane, udp_frame};
+use super::super::super::testing::{Call, FakeFabric, lane, udp_frame};
 use super::*;
 
 const CONNECTION: ConnectionId = ConnectionId(3);
@@ -18,7 +18,7 @@ fn over(mtu: usize) -> Way {
 }
 
 struct Rig {
-    lane: Lane,
+    lane: IpLane,
     fabric: FakeFabric,
     train: OpenTrain,
 }

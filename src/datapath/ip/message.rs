@@ -71,7 +71,7 @@ mod tests {
     use netdev::vnet::{GSO_UDP_L4, VnetHeader};
     use zerocopy::little_endian::U16;
 
-    use super::super::testing::{Call, FakeFabric, udp_frame as frame};
+    use super::super::super::testing::{Call, FakeFabric, udp_frame as frame};
     use super::*;
 
     const CONNECTION: ConnectionId = ConnectionId(3);

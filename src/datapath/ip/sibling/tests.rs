@@ -2,19 +2,27 @@
 //! a host behind each.
 
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use ipoib::peer_mac;
+use crossbeam_channel::unbounded;
+use fabric::Qpn;
+use ipoib::{Update, peer_mac};
 use netdev::segment::{LinkHeader, Segmenter};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, VnetHeader};
+use rustix::event::epoll;
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::super::command::{DeviceId, Sibling};
-use super::super::super::testing::lane_of;
+use super::super::super::command::{Command, Sibling};
+use super::super::super::lane::LinkId;
+use super::super::super::stats::{IpStats, TapStats};
+use super::super::super::testing::{Call, Rig, address, lane_of, lengths, udp_frame};
+use super::super::super::thread::At;
 use super::*;
 
-const A: DeviceId = DeviceId(100);
-const B: DeviceId = DeviceId(101);
+const A: LinkId = LinkId(100);
+const B: LinkId = LinkId(101);
 const MAC_A: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const MAC_B: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const IP_A: [u8; 4] = [10, 0, 0, 1];
@@ -37,7 +45,7 @@ impl Two {
             hosts.push(host);
         }
         let near = |n: u32| Sibling {
-            device: DeviceId(100 + n),
+            device: LinkId(100 + n),
             qpn: Qpn::new(0x17 + n),
             mtu,
         };
@@ -94,8 +102,12 @@ impl Two {
         Some((vnet, frame[VNET_HEADER_LEN..len].to_vec()))
     }
 
-    fn stats(&mut self, device: usize) -> super::super::super::stats::LaneStats {
-        self.rig.thread.lanes.get(device).unwrap().stats
+    fn stats(&mut self, device: usize) -> IpStats {
+        self.rig.thread.ip.lanes.get(device).unwrap().stats
+    }
+
+    fn tap_stats(&self, device: usize) -> TapStats {
+        self.rig.thread.ip.lanes.get(device).unwrap().base.stats
     }
 }
 
@@ -314,8 +326,8 @@ fn a_sibling_that_does_not_take_a_frame_counts_it() {
     let [_, host] = &two.hosts;
     rustix::net::shutdown(host, rustix::net::Shutdown::Read).unwrap();
     two.send(&unfinished(GSO_TCPV4, 1000), &to_b(tcp_frame(4000)));
-    let stats = two.stats(1);
-    let counted = (stats.rx_packets, stats.rx_dropped, stats.tap_write_errors);
+    let (stats, tap) = (two.stats(1), two.tap_stats(1));
+    let counted = (stats.rx_packets, stats.rx_dropped, tap.tap_write_errors);
     assert_eq!(counted, (0, 4, 1));
     assert_eq!(two.stats(0).tx_packets, 4);
 }
@@ -349,7 +361,9 @@ fn a_round_looks_at_the_lanes_that_it_used() {
     let mut two = Two::with(126, 60_000);
     two.rig.thread.timeout();
     two.send(&VnetHeader::default(), &to_b(udp_frame(100)));
-    let used: Vec<usize> = (0..).map_while(|n| two.rig.thread.lanes.used(n)).collect();
+    let used: Vec<usize> = (0..)
+        .map_while(|n| two.rig.thread.ip.lanes.used(n))
+        .collect();
     assert_eq!(used, [0, 1]);
     assert_eq!(two.rig.thread.timeout(), None);
 }
@@ -364,11 +378,11 @@ fn a_pause_touches_the_taps_that_have_something() {
     rustix::io::write(&two.hosts[0], &raw).unwrap();
     two.rig.state.lock().unwrap().full = true;
     two.round();
-    assert_eq!(two.rig.thread.muted, [At::Ip(0)]);
+    assert_eq!(two.rig.thread.pace.muted, [At::Ip(0)]);
     assert_eq!(two.read(1), None);
     two.rig.state.lock().unwrap().full = false;
     two.rig.thread.pause(false).unwrap();
-    assert!(two.rig.thread.muted.is_empty());
+    assert!(two.rig.thread.pace.muted.is_empty());
     two.round();
     assert!(two.read(1).is_some());
 }

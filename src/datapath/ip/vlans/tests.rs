@@ -1,12 +1,19 @@
 //! Tags that select partitions, in a data thread with a TAP and a VLAN on it.
 
-use ipoib::{Config, DhcpMode, Ipoib, Limits, Mode};
+use std::os::fd::OwnedFd;
 
-use super::super::super::command::{DeviceId, VlanLane};
-use super::super::super::stats::LaneStats;
+use crossbeam_channel::unbounded;
+use fabric::EndpointId;
+use ipoib::{Config, DhcpMode, Ipoib, Limits, Mode};
+use netdev::vnet::VNET_HEADER_LEN;
+use rustix::event::epoll;
+
+use super::super::super::command::{Command, Tables};
+use super::super::super::lane::LaneInit;
+use super::super::super::testing::{Call, DEVICE, ENDPOINT, Rig, address, lane, udp_frame};
 use super::*;
 
-const VLAN: DeviceId = DeviceId(9);
+const VLAN: LinkId = LinkId(9);
 const VLAN_ENDPOINT: EndpointId = EndpointId(90);
 const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -33,14 +40,16 @@ fn vlan(vid: u16) -> VlanLane {
     VlanLane {
         trunk: DEVICE,
         vid,
-        id: VLAN,
-        endpoint: VLAN_ENDPOINT,
-        qkey: fabric::QKey::IPOIB_DEFAULT,
+        init: LaneInit {
+            id: VLAN,
+            endpoint: VLAN_ENDPOINT,
+            qkey: fabric::QKey::IPOIB_DEFAULT,
+            uso: false,
+        },
         core,
         link_mtu: 2044,
         coalesce: true,
         reflect: false,
-        uso: false,
     }
 }
 
@@ -105,14 +114,14 @@ impl Trunk {
         self.rig.reports.try_iter().filter_map(vid).collect()
     }
 
-    fn stats(&mut self, id: DeviceId) -> LaneStats {
+    fn stats(&mut self, id: LinkId) -> IpStats {
         let (reply, snapshot) = unbounded();
         self.rig.commands.send(Command::Snapshot {
             tables: Tables::None,
             reply,
         });
         self.round();
-        let devices = snapshot.try_recv().unwrap().devices;
+        let devices = snapshot.try_recv().unwrap().ip;
         devices.into_iter().find(|d| d.id == id).unwrap().stats
     }
 }
@@ -216,5 +225,5 @@ fn a_vlan_without_its_interface_is_not_served() {
     let (done, _) = unbounded();
     trunk.command(Command::RemoveLane(DEVICE, done));
     trunk.command(Command::AddVlan(Box::new(vlan(5))));
-    assert!(trunk.rig.thread.lanes.places().is_empty());
+    assert!(trunk.rig.thread.ip.lanes.places().is_empty());
 }

@@ -1,11 +1,14 @@
 use std::os::fd::OwnedFd;
 
 use fabric::worker::Part;
-use fabric::{ConnectionEvent, ConnectionId, Qpn, ServiceId};
+use fabric::{Batch, ConnectionEvent, ConnectionId, Qpn, ServiceId};
 use ipoib::ConnectionAction;
 use netdev::vnet::VNET_HEADER_LEN;
 
-use super::super::testing::{ENDPOINT, address, lane, udp_frame};
+use super::super::super::ethernet::Ethernet;
+use super::super::super::lanes::Lanes;
+use super::super::super::testing::{ENDPOINT, address, lane, udp_frame};
+use super::super::super::thread::Receiver;
 use super::*;
 
 const NOW: Time = Time(1000);
@@ -78,9 +81,9 @@ impl Arrivals {
 }
 
 struct Rig {
-    lanes: Lanes,
+    lanes: Lanes<IpLane>,
     host: OwnedFd,
-    coalescer: Coalescer,
+    scratch: Scratch,
     unserved: u64,
 }
 
@@ -103,7 +106,7 @@ impl Rig {
         Rig {
             lanes: lanes_with(lane),
             host,
-            coalescer: Coalescer::new(CoalesceConfig::default()),
+            scratch: Scratch::default(),
             unserved: 0,
         }
     }
@@ -115,13 +118,10 @@ impl Rig {
             &arrivals.parts,
         );
         Receiver {
-            lanes: &mut self.lanes,
-            ethernet: &mut Lanes::default(),
-            management: &mut Management::default(),
-            coalescer: &mut self.coalescer,
-            translated: &mut Vec::new(),
-            linear: &mut Vec::new(),
-            siblings: &[],
+            ip: &mut self.lanes,
+            ethernet: &mut Ethernet::default(),
+            scratch: &mut self.scratch,
+            replicas: &[],
             now: NOW,
             unserved: &mut self.unserved,
         }
@@ -135,12 +135,12 @@ impl Rig {
         Some(frame[VNET_HEADER_LEN..len].to_vec())
     }
 
-    fn stats(&self) -> LaneStats {
+    fn stats(&self) -> IpStats {
         self.lanes.get(0).unwrap().stats
     }
 }
 
-fn lanes_with(lane: Lane) -> Lanes {
+fn lanes_with(lane: IpLane) -> Lanes<IpLane> {
     let mut lanes = Lanes::default();
     lanes.insert(lane);
     lanes

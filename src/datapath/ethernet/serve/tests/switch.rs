@@ -18,7 +18,7 @@ fn queue(host: &OwnedFd, count: usize) {
 fn late(count: usize, reads: bool) -> Vnics {
     let mut vnics = Vnics::new(0, 1500);
     let (mut lane, host) = vnic_lane(0, 1500);
-    lane.reads = reads;
+    lane.base.reads = reads;
     queue(&host, count);
     vnics.hosts.push(host);
     vnics
@@ -63,11 +63,11 @@ fn s14_between_two_switches_frames_are_for_neither() {
     rustix::io::write(&vnics.hosts[0], &raw).unwrap();
     let (mut lane, _) = vnic_lane(0, 1500);
     let host = vnics.hosts[0].try_clone().unwrap();
-    lane.tap = vnics.taps[0].share();
+    lane.base.tap = vnics.taps[0].share();
     let mut info = vnic_info(0, 1500);
     info.vesw_id = VESW + 1;
     lane.core.configure(&info);
-    lane.qkey = data_qkey(VESW + 1);
+    lane.base.qkey = data_qkey(VESW + 1);
     vnics
         .rig
         .commands
@@ -88,7 +88,16 @@ fn s14_between_two_switches_frames_are_for_neither() {
 fn a_lane_that_reads_no_queue_drops_nothing() {
     let mut vnics = late(3, false);
     assert_eq!(vnics.snapshot(0).tap.tap_reads, 0);
-    let waits = vnics.rig.thread.ethernet.get(0).unwrap().tap.share();
+    let waits = vnics
+        .rig
+        .thread
+        .ethernet
+        .lanes
+        .get(0)
+        .unwrap()
+        .base
+        .tap
+        .share();
     let mut buffer = vec![0; 2000];
     assert!(waits.read(&mut buffer).unwrap().is_some());
 }

@@ -5,14 +5,12 @@ use ipoib::{HeldFrame, Outgoing, Target, Time, TooBig};
 use netdev::segment::{LinkHeader, SegmentError, Segmenter};
 use netdev::vnet::{VNET_HEADER_LEN, VnetHeader};
 
-use super::lane::Lane;
+use super::super::ETHERNET_LEN;
+use super::super::train::{OpenTrain, Packets, Pushed, Single, To};
+use super::lane::IpLane;
 use super::message;
 use super::receive;
 use super::sibling::Handover;
-use super::train::{OpenTrain, Packets, Pushed, Single, To};
-
-/// Bytes of an Ethernet header without tags.
-pub const ETHERNET_LEN: usize = 14;
 
 /// Bytes of IPoIB's own header.
 const ENCAPSULATION_LEN: usize = 4;
@@ -28,7 +26,7 @@ pub enum Fate {
     Tagged,
     /// Dropped and counted.
     Dropped,
-    /// For another device of this daemon, which is not asked here.
+    /// For another link of this daemon, which is not asked here.
     Sibling(Handover),
 }
 
@@ -52,7 +50,7 @@ pub struct Way {
 
 impl Way {
     /// By datagrams of the largest size.
-    pub fn datagrams(lane: &Lane, to: Target, encapsulation: [u8; 4]) -> Way {
+    pub fn datagrams(lane: &IpLane, to: Target, encapsulation: [u8; 4]) -> Way {
         Way {
             to,
             encapsulation,
@@ -83,14 +81,14 @@ impl Packets for Segmenter<'_> {
 /// Sends one frame as read from the TAP: virtio-net header, then Ethernet. `rewritten` is memory for
 /// what the core makes of it.
 pub fn frame(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     now: Time,
     raw: &[u8],
     rewritten: &mut Vec<u8>,
 ) -> Fate {
-    lane.stats.tap_reads += 1;
+    lane.base.stats.tap_reads += 1;
     let Some((prefix, ethernet)) = raw.split_first_chunk::<VNET_HEADER_LEN>() else {
         return bad_frame(lane);
     };
@@ -102,7 +100,7 @@ pub fn frame(
 
 /// Sends one frame that the core no longer holds.
 pub fn released(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     now: Time,
@@ -119,7 +117,7 @@ pub fn released(
 /// Does with a frame what was decided.
 #[inline]
 fn carry_out(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     now: Time,
@@ -182,7 +180,7 @@ fn step(outgoing: Outgoing<'_>, link_mtu: usize, rewritten: &mut Vec<u8>) -> Ste
 
 /// Sends a complete payload of the core's making, or says to which sibling it goes.
 pub fn rewritten(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     to: Target,
@@ -203,7 +201,7 @@ pub fn rewritten(
 
 /// Sends one complete payload of the core's making.
 pub fn packet(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     to: Target,
@@ -219,7 +217,7 @@ pub fn packet(
 
 /// Cuts a frame and sends it on its way.
 pub fn send(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     now: Time,
@@ -244,7 +242,7 @@ pub fn send(
 }
 
 fn datagrams(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     to: Target,
@@ -256,7 +254,7 @@ fn datagrams(
         lane.stats.tx_errors += 1;
         return dropped(lane);
     };
-    let to = To::Datagrams(lane.endpoint, destination);
+    let to = To::Datagrams(lane.base.endpoint, destination);
     let pushed = train.push(fabric, &to, packets);
     count_pushed(lane, pushed, count, bytes)
 }
@@ -264,7 +262,7 @@ fn datagrams(
 /// Posts packets over a connection: those that fit its network packets side by side, larger ones
 /// one by one.
 fn messages(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     fabric: &mut dyn Worker,
     train: &mut OpenTrain,
     connection: ConnectionId,
@@ -288,7 +286,7 @@ fn messages(
     Fate::Sent
 }
 
-fn count_pushed(lane: &mut Lane, pushed: Pushed, count: usize, bytes: usize) -> Fate {
+fn count_pushed(lane: &mut IpLane, pushed: Pushed, count: usize, bytes: usize) -> Fate {
     match pushed {
         Pushed::All => {
             count_sent(lane, count, bytes);
@@ -302,7 +300,7 @@ fn count_pushed(lane: &mut Lane, pushed: Pushed, count: usize, bytes: usize) -> 
 }
 
 /// Counts packets that left, of so many bytes in all with their encapsulation.
-pub fn count_sent(lane: &mut Lane, packets: usize, bytes: usize) {
+pub fn count_sent(lane: &mut IpLane, packets: usize, bytes: usize) {
     lane.stats.tx_packets += packets as u64;
     lane.stats.tx_bytes += bytes as u64;
 }
@@ -311,7 +309,7 @@ pub fn count_sent(lane: &mut Lane, packets: usize, bytes: usize) {
 /// what the host is told.
 #[cold]
 pub fn answer(
-    lane: &mut Lane,
+    lane: &mut IpLane,
     now: Time,
     to: Target,
     prefix: &[u8; VNET_HEADER_LEN],
@@ -320,29 +318,28 @@ pub fn answer(
 ) -> Fate {
     match lane.core.too_big(now, to, prefix, ethernet, len) {
         TooBig::Held => return Fate::Held,
-        TooBig::Answer(frame) => receive::write(&lane.tap, &mut lane.stats, frame),
+        TooBig::Answer(frame) => receive::write(&mut lane.base, &mut lane.stats, frame),
         TooBig::Dropped => {}
     }
     too_big(lane)
 }
 
-fn too_big(lane: &mut Lane) -> Fate {
+fn too_big(lane: &mut IpLane) -> Fate {
     lane.stats.tx_too_big += 1;
     lane.stats.tx_errors += 1;
     dropped(lane)
 }
 
 /// A frame whose headers do not add up.
-pub fn bad_frame(lane: &mut Lane) -> Fate {
+pub fn bad_frame(lane: &mut IpLane) -> Fate {
     lane.stats.tx_bad_frame += 1;
     dropped(lane)
 }
 
-fn dropped(lane: &mut Lane) -> Fate {
+fn dropped(lane: &mut IpLane) -> Fate {
     lane.stats.tx_dropped += 1;
     Fate::Dropped
 }
 
 #[cfg(test)]
-#[path = "transmit_tests.rs"]
 mod tests;

@@ -8,24 +8,24 @@ use fabric::{
 };
 use ipoib::{ConnectionAction, Time};
 
-use super::DataThread;
+use super::super::thread::DataThread;
 
 impl DataThread {
     /// Tells the cores what happened to connections, and does what they want done about them. To be
     /// called at the end of a round; nothing is left in the open train.
-    pub(super) fn serve_connections(&mut self, now: Time) {
-        while let Some(event) = self.fabric.connections().and_then(|c| c.poll_event()) {
+    pub(in crate::datapath) fn serve_connections(&mut self, now: Time) {
+        while let Some(event) = self.io.fabric.connections().and_then(|c| c.poll_event()) {
             self.connection_event(&event, now);
         }
         let mut n = 0;
-        while let Some(i) = self.lanes.used(n) {
+        while let Some(i) = self.ip.lanes.used(n) {
             // A frame that found its way may have asked for a connection, too.
             while self.act(i, now) {
                 self.service(i, now);
             }
             n += 1;
         }
-        self.train.flush(&mut *self.fabric);
+        self.io.flush_train();
     }
 
     fn connection_event(&mut self, event: &ConnectionEvent, now: Time) {
@@ -36,12 +36,12 @@ impl DataThread {
                 ..
             } => self.requested(*connection, *endpoint),
             ConnectionEvent::Replied { connection, .. } => {
-                self.connections.get(connection).copied()
+                self.ip.connections.get(connection).copied()
             }
-            ConnectionEvent::Closed { connection, .. } => self.connections.remove(connection),
+            ConnectionEvent::Closed { connection, .. } => self.ip.connections.remove(connection),
         };
         let Some(i) = lane else { return };
-        if let Some(lane) = self.lanes.get_mut(i) {
+        if let Some(lane) = self.ip.lanes.get_mut(i) {
             lane.core.connection_event(now, event);
             self.service(i, now);
         }
@@ -50,10 +50,10 @@ impl DataThread {
     /// The lane that a peer asks for a connection with. Without one the request is rejected: the
     /// lane went when the request was on its way.
     fn requested(&mut self, connection: ConnectionId, endpoint: EndpointId) -> Option<usize> {
-        let lane = self.lanes.of_endpoint(endpoint);
+        let lane = self.ip.lanes.of_endpoint(endpoint);
         match lane {
             Some(i) => {
-                self.connections.insert(connection, i);
+                self.ip.connections.insert(connection, i);
             }
             None => self.with_connections(|c| {
                 c.reject(connection, RejectReason::INVALID_SERVICE_ID, &[]);
@@ -63,9 +63,9 @@ impl DataThread {
     }
 
     /// Does what a core wants done; true if there was anything.
-    pub(super) fn act(&mut self, i: usize, now: Time) -> bool {
+    pub(in crate::datapath) fn act(&mut self, i: usize, now: Time) -> bool {
         let mut acted = false;
-        while let Some(lane) = self.lanes.get_mut(i)
+        while let Some(lane) = self.ip.lanes.get_mut(i)
             && let Some(action) = lane.core.poll_connection(now)
         {
             acted = true;
@@ -90,7 +90,7 @@ impl DataThread {
                     private_data,
                 };
                 let begun = self.connect(i, &asked);
-                if let Some(lane) = self.lanes.get_mut(i) {
+                if let Some(lane) = self.ip.lanes.get_mut(i) {
                     lane.core.connecting(now, *request, begun);
                 }
             }
@@ -106,13 +106,13 @@ impl DataThread {
                 reason,
                 private_data,
             } => {
-                self.connections.remove(connection);
+                self.ip.connections.remove(connection);
                 self.with_connections(|c| c.reject(*connection, *reason, private_data));
             }
             ConnectionAction::Close { connection } => {
-                self.connections.remove(connection);
+                self.ip.connections.remove(connection);
                 // What was posted in this round still leaves.
-                self.train.flush(&mut *self.fabric);
+                self.io.flush_train();
                 self.with_connections(|c| c.close(*connection));
             }
         }
@@ -124,20 +124,20 @@ impl DataThread {
         request: &ConnectRequest<'_>,
     ) -> Result<ConnectionId, ConnectError> {
         let unsupported = || ConnectError::Os(io::ErrorKind::Unsupported.into());
-        let lane = self.lanes.get(i);
-        let endpoint = lane.map(|l| l.endpoint).ok_or_else(unsupported)?;
-        let connections = self.fabric.connections().ok_or_else(unsupported)?;
+        let lane = self.ip.lanes.get(i);
+        let endpoint = lane.map(|l| l.base.endpoint).ok_or_else(unsupported)?;
+        let connections = self.io.fabric.connections().ok_or_else(unsupported)?;
         let connection = connections.connect(endpoint, request)?;
-        self.connections.insert(connection, i);
+        self.ip.connections.insert(connection, i);
         Ok(connection)
     }
 
     /// Takes requests for a lane, by the service ids that its core has now.
-    pub(super) fn listen(&mut self, i: usize) {
-        if let Some(lane) = self.lanes.get(i)
+    pub(in crate::datapath) fn listen(&mut self, i: usize) {
+        if let Some(lane) = self.ip.lanes.get(i)
             && lane.core.takes_connections()
         {
-            let (endpoint, services) = (lane.endpoint, lane.core.service_ids());
+            let (endpoint, services) = (lane.base.endpoint, lane.core.service_ids());
             self.with_connections(|c| {
                 for service in services {
                     c.listen(endpoint, service);
@@ -147,19 +147,22 @@ impl DataThread {
     }
 
     /// Ends a lane's connections and takes no more requests for it. Its peers are told.
-    pub(super) fn close_all(&mut self, i: usize) {
-        self.train.flush(&mut *self.fabric);
-        self.connections.retain(|_, lane| *lane != i);
-        if let Some(lane) = self.lanes.get(i) {
-            let endpoint = lane.endpoint;
+    pub(in crate::datapath) fn close_all(&mut self, i: usize) {
+        self.io.flush_train();
+        self.ip.connections.retain(|_, lane| *lane != i);
+        if let Some(lane) = self.ip.lanes.get(i) {
+            let endpoint = lane.base.endpoint;
             self.with_connections(|c| c.close_all(endpoint));
-            self.fabric.flush();
+            self.io.fabric.flush();
         }
     }
 
     fn with_connections(&mut self, what: impl FnOnce(&mut dyn Connections)) {
-        if let Some(connections) = self.fabric.connections() {
+        if let Some(connections) = self.io.fabric.connections() {
             what(connections);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,9 +4,14 @@ mod classes;
 mod management;
 mod switch;
 
-use fabric::{Gid, PKey, UdDestination, UdReceived};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crossbeam_channel::unbounded;
+use fabric::{EndpointId, Gid, PKey, Qpn, UdDestination, UdReceived};
 use netdev::tap::TapQueue;
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, VnetHeader};
+use rustix::event::epoll;
 use vnic::carriage::{data_qkey, group_mgid};
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
@@ -15,9 +20,12 @@ use vnic::{Lid, Mac};
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::super::super::command::{DeviceId, Tables};
-use super::super::super::ethernet::testing::*;
-use super::super::super::ethernet::{EthernetCommand, EthernetSibling, EthernetSnapshot};
+use super::super::super::command::Command;
+use super::super::super::handle::mailbox;
+use super::super::super::testing::{Call, Rig};
+use super::super::super::thread::now;
+use super::super::EthernetSibling;
+use super::super::testing::*;
 use super::*;
 
 /// The address of the peer's VNIC, as a manager generates it: its LID is in it.
@@ -46,7 +54,7 @@ impl Vnics {
         let (mut hosts, mut taps) = (Vec::new(), Vec::new());
         for n in 0..count {
             let (lane, host) = vnic_lane(n, eth_mtu);
-            taps.push(lane.tap.share());
+            taps.push(lane.base.tap.share());
             rig.commands.send(Command::AddEthernet(Box::new(lane)));
             hosts.push(host);
         }
@@ -413,11 +421,11 @@ fn a_fabric_without_room_mutes_the_tap_until_there_is_some() {
     vnics.rig.state.lock().unwrap().full = true;
     vnics.round();
     vnics.send(0, &PLAIN, &frame);
-    assert_eq!(vnics.rig.thread.muted, [At::Ethernet(0)]);
+    assert_eq!(vnics.rig.thread.pace.muted, [At::Ethernet(0)]);
     assert!(vnics.sent().is_empty());
     vnics.rig.state.lock().unwrap().full = false;
     vnics.round();
-    assert!(vnics.rig.thread.muted.is_empty());
+    assert!(vnics.rig.thread.pace.muted.is_empty());
     vnics.round();
     assert_eq!(vnics.only_train().1.len(), 1, "it waited in the TAP");
     assert_eq!(vnics.counters(0).tx_dropped, 0);
@@ -502,7 +510,7 @@ fn what_is_refused_is_counted_and_not_written() {
         (1, 1, 0)
     );
     vnics.arrive(EndpointId(77), false, std::slice::from_ref(&good));
-    assert_eq!(vnics.rig.thread.unserved, 1);
+    assert_eq!(vnics.rig.thread.io.unserved, 1);
     vnics.arrive(vnic_endpoint(0), false, &[good]);
     assert_eq!(vnics.read(0), Some((PLAIN, frame)));
 }
@@ -512,7 +520,7 @@ fn what_is_refused_is_counted_and_not_written() {
 fn frames_that_the_tap_does_not_take_are_counted() {
     let mut vnics = Vnics::new(1, 1500);
     let frame = [&vnic_mac(0)[..], &PEER_MAC, &[8, 6], &[0; 46]].concat();
-    vnics.rig.thread.ethernet.get_mut(0).unwrap().tap = {
+    vnics.rig.thread.ethernet.lanes.get_mut(0).unwrap().base.tap = {
         let (near, far) = rustix::pipe::pipe().unwrap();
         drop(near);
         TapQueue::over(far)
@@ -594,7 +602,7 @@ fn a_sibling_that_is_going_gets_nothing_and_frames_too_long_neither() {
 fn what_is_learned_is_told_to_the_other_threads() {
     let mut vnics = Vnics::new(1, 1500);
     let (mailbox, inbox) = mailbox().unwrap();
-    vnics.rig.thread.siblings = vec![mailbox];
+    vnics.rig.thread.control.replicas = vec![mailbox];
     let guest = [0x52, 0x54, 0, 1, 2, 3];
     let frame = [&vnic_mac(0)[..], &guest, &[8, 6], &[0; 46]].concat();
     vnics.arrive(vnic_endpoint(0), false, &[packet(&frame)]);

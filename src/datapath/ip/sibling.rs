@@ -1,13 +1,12 @@
-//! From one device to another of the same daemon, port and partition: a frame that one TAP gave is
+//! From one IP link to another of the same daemon, port and partition: a frame that one TAP gave is
 //! written to the other as it is, a large send uncut and its checksum unfinished. Every data thread has
-//! a lane of every device, so it crosses no channel either: one read, one write, no copy between.
+//! a lane of every link, so it crosses no channel either: one read, one write, no copy between.
 //!
 //! What the other core would have to read (neighbour discovery, DHCP), or to keep until a guest is
 //! found, is cut and finished first, and taken as if it had come from the fabric.
 
 use std::io::IoSlice;
 
-use fabric::Worker;
 use ipoib::{Incoming, Ipoib, Meta, Target, Time};
 use netdev::coalesce::FrameSink;
 use netdev::segment::{LinkHeader, SegmentError, Segmenter};
@@ -15,14 +14,15 @@ use netdev::vnet::{FLAG_NEEDS_CSUM, VNET_HEADER_LEN, VnetHeader};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
-use super::handle::Mailbox;
-use super::lane::Lane;
-use super::lanes::Lanes;
+use super::super::ETHERNET_LEN;
+use super::super::handle::Mailbox;
+use super::super::thread::Io;
+use super::Ip;
+use super::lane::IpLane;
 use super::receive::{self, TapSink};
-use super::train::OpenTrain;
-use super::transmit::{self, ETHERNET_LEN, Fate};
+use super::transmit::{self, Fate};
 
-/// What a device has for a sibling.
+/// What a link has for a sibling.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Handover {
     /// The sibling, by its queue pair number.
@@ -39,20 +39,16 @@ pub struct Handover {
 
 /// What handing over needs of a data thread.
 pub struct Crossing<'t> {
-    /// The thread's lanes.
-    pub lanes: &'t mut Lanes,
+    /// The lanes.
+    pub ip: &'t mut Ip,
     /// For what must go over the fabric after all.
-    pub fabric: &'t mut dyn Worker,
-    /// The open train.
-    pub train: &'t mut OpenTrain,
+    pub io: &'t mut Io,
     /// Memory for a frame of the core's making.
     pub translated: &'t mut Vec<u8>,
     /// Memory for a packet in one piece.
     pub linear: &'t mut Vec<u8>,
-    /// Whom to tell what a core learned.
-    pub mailboxes: &'t [Mailbox],
-    /// Lanes whose cores have news by now.
-    pub owed: &'t mut Vec<usize>,
+    /// Where what a core learns is sent.
+    pub replicas: &'t [Mailbox],
     /// The time.
     pub now: Time,
 }
@@ -75,10 +71,10 @@ impl Crossing<'_> {
         prefix: &[u8; VNET_HEADER_LEN],
         ethernet: &[u8],
     ) -> Fate {
-        let Some(to) = self.lanes.of_qpn(handover.qpn) else {
+        let Some(to) = self.ip.lanes.of_qpn(handover.qpn) else {
             return self.frame_over_fabric(from, handover, prefix, ethernet);
         };
-        let Some((sender, receiver)) = self.lanes.two(from, to) else {
+        let Some((sender, receiver)) = self.ip.lanes.two(from, to) else {
             return Fate::Dropped;
         };
         let vnet: VnetHeader = zerocopy::transmute!(*prefix);
@@ -117,10 +113,10 @@ impl Crossing<'_> {
 
     /// Hands over what a core has rewritten, which is in [`Crossing::translated`].
     pub fn rewritten(&mut self, from: usize, handover: &Handover) -> Fate {
-        let Some(to) = self.lanes.of_qpn(handover.qpn) else {
+        let Some(to) = self.ip.lanes.of_qpn(handover.qpn) else {
             return self.rewritten_over_fabric(from, handover);
         };
-        let Some((sender, _)) = self.lanes.two(from, to) else {
+        let Some((sender, _)) = self.ip.lanes.two(from, to) else {
             return Fate::Dropped;
         };
         let meta = sender.core.meta_for_siblings();
@@ -142,7 +138,7 @@ impl Crossing<'_> {
     }
 
     fn take_linear(&mut self, to: usize, meta: &Meta) {
-        let Some(lane) = self.lanes.get_mut(to) else {
+        let Some(lane) = self.ip.lanes.get_mut(to) else {
             return;
         };
         match lane.core.from_fabric(self.now, meta, self.linear) {
@@ -152,16 +148,16 @@ impl Crossing<'_> {
             other => {
                 let aside = receive::keep(self.translated, &other);
                 let (len, frame) = (self.linear.len(), &*self.translated);
-                receive::aside(lane, &aside, frame, self.mailboxes, len);
+                receive::aside(lane, &aside, frame, self.replicas, len);
             }
         }
     }
 
     fn note_news(&mut self, at: usize) {
-        let core = self.lanes.get(at).map(|lane| &lane.core);
+        let core = self.ip.lanes.get(at).map(|lane| &lane.core);
         let news = |core: &Ipoib| core.has_updates() || core.has_events() || core.has_released();
-        if core.is_some_and(news) && self.owed.last() != Some(&at) {
-            self.owed.push(at);
+        if core.is_some_and(news) && self.ip.owed.last() != Some(&at) {
+            self.ip.owed.push(at);
         }
     }
 
@@ -174,27 +170,21 @@ impl Crossing<'_> {
         prefix: &[u8; VNET_HEADER_LEN],
         ethernet: &[u8],
     ) -> Fate {
-        let Some(lane) = self.lanes.get_mut(from) else {
+        let Some(lane) = self.ip.lanes.get_mut(from) else {
             return Fate::Dropped;
         };
         let way = transmit::Way::datagrams(lane, handover.to, handover.encapsulation);
-        transmit::send(
-            lane,
-            self.fabric,
-            self.train,
-            self.now,
-            &way,
-            prefix,
-            ethernet,
-        )
+        let Io { fabric, train, .. } = &mut *self.io;
+        transmit::send(lane, &mut **fabric, train, self.now, &way, prefix, ethernet)
     }
 
     #[cold]
     fn rewritten_over_fabric(&mut self, from: usize, handover: &Handover) -> Fate {
-        let Some(lane) = self.lanes.get_mut(from) else {
+        let Some(lane) = self.ip.lanes.get_mut(from) else {
             return Fate::Dropped;
         };
-        transmit::packet(lane, self.fabric, self.train, handover.to, self.translated)
+        let Io { fabric, train, .. } = &mut *self.io;
+        transmit::packet(lane, &mut **fabric, train, handover.to, self.translated)
     }
 }
 
@@ -220,7 +210,7 @@ impl Offload {
 
 /// Writes a packet. Of the virtio-net header only what was checked is kept; a TCP stream that would be
 /// cut for a smaller MTU on the fabric is to be cut so by the host.
-fn write(lane: &mut Lane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3: &[u8]) {
+fn write(lane: &mut IpLane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3: &[u8]) {
     let whole = VnetHeader::whole(l3);
     let headers = usize::from(whole.hdr_len.get()).saturating_sub(ETHERNET_LEN);
     let mut header = VnetHeader {
@@ -241,3 +231,6 @@ fn write(lane: &mut Lane, offload: &Offload, ethernet: &[u8; ETHERNET_LEN], l3: 
     ];
     TapSink::of(lane).frame(offload.packets, &parts);
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use vnic::carriage::MANAGEMENT_QKEY;
 
 use super::*;
 
-const MANAGEMENT: DeviceId = DeviceId(900);
+const MANAGEMENT: LinkId = LinkId(900);
 const MANAGEMENT_ENDPOINT: EndpointId = EndpointId(901);
 
 /// A thread with a VNIC and an endpoint of management.
@@ -51,7 +51,7 @@ fn datagrams_of_management_are_reported_and_sent() {
     vnics.round();
     assert_eq!(vnics.rig.state.lock().unwrap().destroyed.len(), 1);
     vnics.arrive(MANAGEMENT_ENDPOINT, true, &[vec![1, 2, 3]]);
-    assert_eq!(vnics.rig.thread.unserved, 1);
+    assert_eq!(vnics.rig.thread.io.unserved, 1);
 }
 
 /// Whoever knows the Q_Key may send what he likes: it does not pile up, and is over when it is over.
@@ -63,14 +63,14 @@ fn a_flood_of_management_is_lost_and_counted() {
     }
     let kept: Vec<Report> = vnics.rig.reports.try_iter().collect();
     assert_eq!(kept.len(), 512);
-    assert_eq!(vnics.rig.thread.management.lost(), 2000 - 512);
+    assert_eq!(vnics.rig.thread.ethernet.management.lost(), 2000 - 512);
     // The control thread has them, and is not through with one.
     vnics.arrive(MANAGEMENT_ENDPOINT, false, &[vec![0; 1024]]);
     assert_eq!(taken(&vnics), 0);
     drop(kept);
     vnics.arrive(MANAGEMENT_ENDPOINT, false, &[vec![0; 1024]]);
     assert_eq!(taken(&vnics), 1);
-    assert_eq!(vnics.rig.thread.management.lost(), 2001 - 512);
+    assert_eq!(vnics.rig.thread.ethernet.management.lost(), 2001 - 512);
 }
 
 /// What the cores report, thousands of groups at once, is no reason to lose what a manager says.
@@ -78,9 +78,13 @@ fn a_flood_of_management_is_lost_and_counted() {
 fn other_reports_leave_management_its_room() {
     let mut vnics = managed();
     for vid in 0..4000 {
-        vnics.rig.thread.report(Report::Vlan(vnic_id(0), vid));
+        vnics
+            .rig
+            .thread
+            .control
+            .report(Report::Vlan(vnic_id(0), vid));
     }
     vnics.arrive(MANAGEMENT_ENDPOINT, false, &vec![vec![0; 1024]; 60]);
     assert_eq!(taken(&vnics), 60);
-    assert_eq!(vnics.rig.thread.management.lost(), 0);
+    assert_eq!(vnics.rig.thread.ethernet.management.lost(), 0);
 }

@@ -1,0 +1,182 @@
+//! Serving VNICs: what their TAPs give, their commands, what their cores want.
+
+use std::os::fd::AsFd;
+
+use crossbeam_channel::Sender;
+use ipoib::Time;
+use netdev::vnet::VNET_HEADER_LEN;
+use vnic::port::{Event, Sizes, Unsent};
+
+use super::super::command::{Report, Tables};
+use super::super::lane::{LinkId, Served};
+use super::super::stats::EthernetSnapshot;
+use super::super::thread::{At, BURST, DataThread, Io};
+use super::command::EthernetCommand;
+use super::handover::Handover;
+use super::lane::EthernetLane;
+use super::transmit::{self, Fate};
+
+/// Frames that are dropped unread of a queue that begins to be read: more than it has room for unless
+/// somebody has made it longer (`txqueuelen`, 1000), and few enough that a host which sends all the time
+/// does not hold the thread.
+const STALE_MAX: usize = 4096;
+
+impl DataThread {
+    /// Reads one TAP until it is empty, the burst is used up, or the fabric has no room.
+    pub(in crate::datapath) fn transmit_ethernet(&mut self, i: usize, now: Time) {
+        // Where the first frame goes may have been learned by another thread, from what it answers.
+        if !self.control.inbox.receiver.is_empty() {
+            self.commands(now);
+        }
+        for _ in 0..if self.pace.busy { BURST } else { 1 } {
+            let Some(lane) = self.ethernet.lanes.get_mut(i) else {
+                return;
+            };
+            let Io { fabric, train, .. } = &mut self.io;
+            if !fabric.has_room() {
+                return;
+            }
+            match lane.base.tap.read(&mut self.scratch.buffer) {
+                Ok(Some(len)) => {
+                    let frame = &self.scratch.buffer[..len];
+                    let fate = transmit::frame(lane, &mut **fabric, train, now, frame);
+                    let news = lane.has_news();
+                    if let Fate::Sibling(handover) = fate {
+                        self.hand_over_ethernet(i, now, &handover, len);
+                    }
+                    if news {
+                        self.service_ethernet(i);
+                    }
+                }
+                Ok(None) => return,
+                Err(e) => return self.tap_failed(At::Ethernet(i), &e),
+            }
+        }
+    }
+
+    /// Gives another VNIC of this daemon the frame of `len` bytes in the buffer.
+    fn hand_over_ethernet(&mut self, i: usize, now: Time, handover: &Handover, len: usize) {
+        let lanes = &mut self.ethernet.lanes;
+        let link = lanes.get(i).and_then(|lane| lane.sibling(handover.lid));
+        let to = link.and_then(|link| lanes.of_link(link));
+        handover.carry_out(lanes, i, to, now, &self.scratch.buffer[..len]);
+        let news = to.and_then(|to| lanes.get(to));
+        if let (Some(to), true) = (to, news.is_some_and(EthernetLane::has_news)) {
+            self.service_ethernet(to);
+        }
+    }
+
+    /// Sends and reports what a core has learned, and destroys the address handles that it no longer
+    /// names.
+    pub(in crate::datapath) fn service_ethernet(&mut self, i: usize) {
+        let Some(lane) = self.ethernet.lanes.get_mut(i) else {
+            return;
+        };
+        lane.publish(&self.control.replicas);
+        lane.release_ahs(&mut *self.io.fabric, &mut self.io.train);
+        let (id, endpoint) = (lane.base.id, lane.base.endpoint);
+        let events = std::iter::from_fn(|| lane.core.poll_event());
+        self.control.report_events(events.map(|event| {
+            // Forged packets make conflicts as they come, and each is reported for people only. What the
+            // control thread acts on comes once a second.
+            let is_needed = matches!(event, Event::LocalMacs(_));
+            (is_needed, Report::Ethernet(id, endpoint, event))
+        }));
+    }
+
+    /// Lets time pass for the cores that wait for it.
+    pub(in crate::datapath) fn ethernet_timers(&mut self, now: Time) {
+        while let Some(i) = self.ethernet.lanes.pop_due(now) {
+            if let Some(lane) = self.ethernet.lanes.get_mut(i) {
+                lane.core.handle_timeout(vnic::Time(now.0));
+                self.service_ethernet(i);
+            }
+        }
+    }
+
+    pub(in crate::datapath) fn add_ethernet(&mut self, mut lane: EthernetLane) {
+        let id = lane.base.id;
+        if lane.base.reads {
+            self.drop_stale(&mut lane);
+        }
+        let i = self.ethernet.lanes.insert(lane);
+        if let Err(e) = self.watch_tap(At::Ethernet(i)) {
+            self.ethernet.lanes.remove(i);
+            self.unwatchable(id, &e);
+        }
+    }
+
+    /// Drops what waits in the queue of a lane that is new: the host sent it to the switch that the VNIC was
+    /// on before, or to none, and on this one it would be somebody else's.
+    fn drop_stale(&mut self, lane: &mut EthernetLane) {
+        for _ in 0..STALE_MAX {
+            // An interface that is gone is noticed when the queue is waited for.
+            let Ok(Some(len)) = lane.base.tap.read(&mut self.scratch.buffer) else {
+                return;
+            };
+            lane.base.stats.tap_reads += 1;
+            let sizes = Sizes::one(len.saturating_sub(VNET_HEADER_LEN));
+            lane.core.count_unsent(Unsent::State, sizes);
+        }
+    }
+
+    /// Ends a VNIC, of which it tells what was counted to the last, or an endpoint of management.
+    pub(in crate::datapath) fn remove_ethernet(
+        &mut self,
+        id: LinkId,
+        now: Time,
+        counted: &Sender<EthernetSnapshot>,
+    ) {
+        match self.ethernet.lanes.of_link(id) {
+            Some(i) => {
+                if let Some(lane) = self.drop_ethernet(i) {
+                    let last = lane.snapshot(self.control.index, vnic::Time(now.0), false);
+                    // Whoever asked may have given up.
+                    let _ = counted.send(last);
+                }
+            }
+            None => {
+                let Io { fabric, train, .. } = &mut self.io;
+                self.ethernet.management.remove(id, &mut **fabric, train);
+            }
+        }
+    }
+
+    /// Serves a VNIC no more; its queue is open as long as the lane is there.
+    pub(in crate::datapath) fn drop_ethernet(&mut self, i: usize) -> Option<EthernetLane> {
+        self.pace.muted.retain(|muted| *muted != At::Ethernet(i));
+        let mut lane = self.ethernet.lanes.remove(i)?;
+        self.pace.waiter.delete(lane.base.tap.as_fd());
+        lane.release_all(&mut *self.io.fabric, &mut self.io.train);
+        Some(lane)
+    }
+
+    pub(in crate::datapath) fn ethernet_command(
+        &mut self,
+        id: LinkId,
+        command: EthernetCommand,
+        now: Time,
+    ) {
+        let Some(i) = self.ethernet.lanes.of_link(id) else {
+            return;
+        };
+        if let Some(lane) = self.ethernet.lanes.get_mut(i) {
+            lane.command(command, vnic::Time(now.0));
+        }
+        self.service_ethernet(i);
+    }
+
+    pub(in crate::datapath) fn ethernet_snapshots(
+        &self,
+        now: vnic::Time,
+        tables: Tables,
+    ) -> Vec<EthernetSnapshot> {
+        let lanes = self.ethernet.lanes.iter();
+        lanes
+            .map(|(_, lane)| lane.snapshot(self.control.index, now, tables.has(lane.base.id)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

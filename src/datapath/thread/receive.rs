@@ -1,0 +1,130 @@
+//! From the fabric to the lanes.
+
+use std::io;
+
+use fabric::{Batch, EndpointId, UdReceived};
+use ipoib::Time;
+
+use super::super::ethernet::{self, Ethernet};
+use super::super::handle::Mailbox;
+use super::super::ip::IpLane;
+use super::super::ip::receive::Run;
+use super::super::lanes::Lanes;
+use super::{DEPTH, DataThread, Scratch};
+
+impl DataThread {
+    /// Takes what the fabric has, as much as moderation says.
+    pub(super) fn receive(&mut self, now: Time) -> io::Result<()> {
+        if self.pace.moderation.is_some() {
+            return self.receive_moderated(now);
+        }
+        let depth = if self.pace.busy { DEPTH } else { 1 };
+        self.receive_batch(now, depth).map(drop)
+    }
+
+    /// Receives one batch and writes it to the TAPs. With moderation, gives the number of packets.
+    pub(super) fn receive_batch(&mut self, now: Time, depth: usize) -> io::Result<usize> {
+        let batch = self.io.fabric.poll(depth)?;
+        let arrived = match self.pace.moderation {
+            Some(_) => batch.datagrams().count() + batch.messages().count(),
+            None => 0,
+        };
+        let mut receiver = Receiver {
+            ip: &mut self.ip.lanes,
+            ethernet: &mut self.ethernet,
+            scratch: &mut self.scratch,
+            replicas: &self.control.replicas,
+            now,
+            unserved: &mut self.io.unserved,
+        };
+        let news = receiver.batch(&batch);
+        if news {
+            // A guest that a packet waits for may be known to a replica whose news wait in the inbox.
+            self.commands(now);
+            let mut n = 0;
+            while let Some(i) = self.ip.lanes.used(n) {
+                self.service(i, now);
+                n += 1;
+            }
+            let mut n = 0;
+            while let Some(i) = self.ethernet.lanes.used(n) {
+                self.service_ethernet(i);
+                n += 1;
+            }
+            self.ethernet.management.report(&self.control);
+        }
+        Ok(arrived)
+    }
+}
+
+/// Takes what one poll of the fabric brought to the TAPs.
+pub(in crate::datapath) struct Receiver<'t> {
+    pub ip: &'t mut Lanes<IpLane>,
+    pub ethernet: &'t mut Ethernet,
+    pub scratch: &'t mut Scratch,
+    /// Where what a core learns is sent.
+    pub replicas: &'t [Mailbox],
+    pub now: Time,
+    /// Counts arrivals for endpoints that have no lane.
+    pub unserved: &'t mut u64,
+}
+
+impl Receiver<'_> {
+    /// Takes a batch, link by link; true if a core has news: something learned or something to
+    /// send. What goes over a connection comes behind what came in datagrams, as in a peer that has
+    /// just changed from these to that.
+    pub fn batch(&mut self, batch: &Batch<'_>) -> bool {
+        let mut news = false;
+        let mut datagrams = batch.datagrams().peekable();
+        while let Some((first, _)) = datagrams.peek() {
+            let endpoint = first.endpoint;
+            let arrivals =
+                std::iter::from_fn(|| datagrams.next_if(|(r, _)| r.endpoint == endpoint));
+            if let Some((lane, run)) = self.run(endpoint) {
+                news |= run.datagrams(lane, arrivals);
+            } else {
+                news |= self.of_no_ip_link(endpoint, arrivals);
+            }
+        }
+        let mut messages = batch.messages().peekable();
+        while let Some((first, _)) = messages.peek() {
+            let endpoint = first.endpoint;
+            let arrivals = std::iter::from_fn(|| messages.next_if(|(r, _)| r.endpoint == endpoint));
+            if let Some((lane, run)) = self.run(endpoint) {
+                news |= run.messages(lane, arrivals);
+            } else {
+                *self.unserved += arrivals.count() as u64;
+            }
+        }
+        news
+    }
+
+    /// A run of datagrams for an endpoint that is no IP link's.
+    fn of_no_ip_link<'b>(
+        &mut self,
+        endpoint: EndpointId,
+        datagrams: impl Iterator<Item = (&'b UdReceived, &'b [u8])>,
+    ) -> bool {
+        let Ethernet { lanes, management } = &mut *self.ethernet;
+        if let Some(at) = lanes.of_endpoint(endpoint)
+            && let Some(lane) = lanes.get_mut(at)
+        {
+            let coalescer = &mut self.scratch.coalescer;
+            return ethernet::datagrams(lane, coalescer, self.replicas, self.now, datagrams);
+        }
+        if let Some(name) = management.of_endpoint(endpoint) {
+            management.keep(name, datagrams);
+            return true;
+        }
+        *self.unserved += datagrams.count() as u64;
+        false
+    }
+
+    /// A run of arrivals for an endpoint; `None` if its lane is not here yet, or no more.
+    fn run<'b>(&mut self, endpoint: EndpointId) -> Option<(&mut IpLane, Run<'_, 'b>)> {
+        let at = self.ip.of_endpoint(endpoint)?;
+        let lane = self.ip.get_mut(at)?;
+        let run = Run::new(lane, self.scratch, self.replicas, self.now);
+        Some((lane, run))
+    }
+}
