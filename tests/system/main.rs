@@ -35,6 +35,7 @@ mod offloads;
 mod peer;
 mod ping;
 mod readme;
+mod recorded;
 mod reload;
 mod restart;
 mod siblings;

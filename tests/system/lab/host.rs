@@ -128,6 +128,19 @@ impl Host {
         Service::start(self, store, options)
     }
 
+    /// The same with a daemon of that path, which finds descriptors in the store, `LABEL=INTERFACE=QUEUES` each,
+    /// that a former one has left; `prepare` runs when they are open, before the daemon starts.
+    pub fn start_service_after(
+        &self,
+        store: usize,
+        daemon: &Path,
+        left: &[String],
+        prepare: impl FnOnce(),
+        options: &[&str],
+    ) -> Service {
+        Service::start_after(self, store, daemon, left, prepare, options)
+    }
+
     /// The running daemon.
     pub fn daemon(&mut self) -> &mut Daemon {
         self.daemon.as_mut().expect("the daemon was started")

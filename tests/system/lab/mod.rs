@@ -38,7 +38,7 @@ pub use loss::Loss;
 pub use namespace::Namespace;
 pub use patience::{SOON, eventually};
 pub use pinging::Pinging;
-pub use programs::{ibtap, ibtap_fs, ibtap_peer, ibtapd};
+pub use programs::{ibtap, ibtap_fs, ibtap_peer, ibtapd, older};
 pub use resolution::{is_duplicate, neighbour};
 pub use service::Service;
 pub use sniffer::Sniffer;

@@ -18,9 +18,13 @@ impl Namespace {
     pub fn create() -> Namespace {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let namespace = Namespace {
-            name: format!("ibt{}-{number}", std::process::id()),
-        };
+        Namespace::called(&format!("ibt{}-{number}", std::process::id()))
+    }
+
+    /// Makes one of a name that no other test has meanwhile.
+    pub fn called(name: &str) -> Namespace {
+        let name = name.to_owned();
+        let namespace = Namespace { name };
         ip(&["netns", "add", &namespace.name]);
         namespace.ip("link set lo up");
         namespace

@@ -12,6 +12,11 @@ pub fn ibtapd() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_ibtapd"))
 }
 
+/// The folder with the programs of an older version, where `IBTAP_BEFORE` names one.
+pub fn older() -> Option<PathBuf> {
+    std::env::var_os("IBTAP_BEFORE").map(PathBuf::from)
+}
+
 /// `ibtap`.
 pub fn ibtap() -> &'static Path {
     static IBTAP: OnceLock<PathBuf> = OnceLock::new();

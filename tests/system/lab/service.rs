@@ -19,19 +19,34 @@ impl Service {
     /// Starts a manager that keeps up to `store` descriptors, and a daemon under it; waits until the
     /// daemon is ready.
     pub(super) fn start(host: &Host, store: usize, options: &[&str]) -> Service {
+        Service::start_after(host, store, programs::ibtapd(), &[], || {}, options)
+    }
+
+    /// See [`Host::start_service_after`].
+    pub(super) fn start_after(
+        host: &Host,
+        store: usize,
+        daemon: &Path,
+        left: &[String],
+        prepare: impl FnOnce(),
+        options: &[&str],
+    ) -> Service {
         let events = host.file("service.events");
         let log = host.file("service.log");
         let script =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/lab/service_manager.py");
+        let go = host.file("service.go");
         let manager = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "ip", "netns", "exec"])
             .arg(host.namespace().name())
+            .args(["env".to_owned(), format!("LEFT={}", left.join(":"))])
+            .arg(format!("GO={}", go.display()))
             .args(["python3".as_ref(), script.as_os_str()])
             .arg(host.file("service.notify"))
             .args([store.to_string().as_str(), "0.1"])
             // It ends with its manager, however that ends.
             .args(["setpriv", "--pdeathsig", "KILL"])
-            .arg(programs::ibtapd())
+            .arg(daemon)
             .arg("--socket")
             .arg(host.socket())
             .args(options)
@@ -44,6 +59,9 @@ impl Service {
             events,
             log,
         };
+        service.await_count("left", left.len());
+        prepare();
+        File::create(&go).expect("a file");
         service.await_count("ready", 1);
         service
     }

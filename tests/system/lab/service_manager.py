@@ -6,18 +6,27 @@ Starts COMMAND with NOTIFY_SOCKET in its environment, and again DELAY seconds af
 as systemd does with Restart=always. What COMMAND stores (sd_notify(3): FDSTORE=1 with FDNAME, at most
 STORE_MAX descriptors) it passes to the next one (sd_listen_fds(3): LISTEN_FDS, LISTEN_PID,
 LISTEN_FDNAMES). Prints a line for each event. The descriptors go when it is killed.
+
+LEFT=LABEL=INTERFACE=QUEUES:... in the environment has it begin with the queues of these TAPs, as an earlier
+daemon would have stored them; COMMAND starts once the file GO is there.
 """
 
 import array
 import ctypes
+import fcntl
 import os
 import select
 import socket
+import struct
 import sys
 import time
 
 KCMP = 312  # x86-64; others do not tell two descriptors of one file apart here
 KCMP_FILE = 0
+
+TUNSETIFF, TUNSETVNETHDRSZ = 0x400454CA, 0x400454D8
+VNET_HEADER = 12
+IFF_TAP, IFF_MULTI_QUEUE, IFF_NO_PI, IFF_VNET_HDR = 0x0002, 0x0100, 0x1000, 0x4000
 
 
 def say(*words):
@@ -39,6 +48,16 @@ class Manager:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(path)
         self.path = path
+
+    def leave(self, label, interface, queues):
+        """Keeps the queues of a TAP as a former daemon had them."""
+        flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
+        for _ in range(queues):
+            queue = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+            fcntl.ioctl(queue, TUNSETIFF, struct.pack("16sH22x", interface.encode(), flags))
+            fcntl.ioctl(queue, TUNSETVNETHDRSZ, struct.pack("i", VNET_HEADER))
+            self.store.append((label, queue))
+        say("left", label, interface)
 
     def start(self, command):
         pid = os.fork()
@@ -109,4 +128,11 @@ class Manager:
 
 if __name__ == "__main__":
     path, store_max, delay, *command = sys.argv[1:]
-    Manager(path, int(store_max)).serve(command, float(delay))
+    manager = Manager(path, int(store_max))
+    for left in filter(None, os.environ.pop("LEFT", "").split(":")):
+        label, interface, queues = left.split("=")
+        manager.leave(label, interface, int(queues))
+    go = os.environ.pop("GO", None)
+    while go and not os.path.exists(go):
+        time.sleep(0.01)
+    manager.serve(command, float(delay))

@@ -57,6 +57,14 @@ impl Station {
         }
     }
 
+    /// A new one in a namespace of that name, which no other test has meanwhile.
+    pub fn called(namespace: &str) -> Station {
+        Station {
+            namespace: Namespace::called(namespace),
+            name: namespace.to_owned(),
+        }
+    }
+
     /// What messages call it.
     pub fn name(&self) -> &str {
         &self.name
