@@ -7,6 +7,7 @@ mod children;
 mod events;
 mod front;
 mod groups;
+mod interfaces;
 mod link;
 mod mode;
 mod mtu;
@@ -25,25 +26,26 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use control::config::{IpoibConfig, ManagementSettings, PortName, VnicConfig};
+use control::config::IpoibConfig;
+use control::config::ManagementSettings;
+use control::config::{PortName, VnicConfig};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::{FabricError, PortState, ProviderConfig};
 use netdev::netns::{Namespace, NamespaceId};
 use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use self::vnics::Vnics;
 use crate::datapath::{DeviceId, Report, Snapshot};
-use crate::device::{Device, DeviceError};
+use crate::ethernet::Clients;
 use crate::fdstore::{self, Inherited};
+use crate::interface::{DeviceError, Events, LeftBehind, Place};
 use crate::pinger::Pingers;
 use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
-use crate::vnic::{Clients, Vnic};
 use crate::watch::Watchers;
 use children::Strangers;
-pub use place::Place;
-pub(crate) use place::{Left, Names, visit};
+
+pub(crate) use interfaces::{Interfaces, Payload};
 use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
@@ -91,8 +93,9 @@ pub struct PortSpec {
 /// The running daemon.
 pub struct Daemon {
     pub(crate) ports: Ports,
-    pub(crate) devices: BTreeMap<DeviceId, (PortId, Device)>,
-    pub(crate) vnics: Vnics,
+    pub(crate) interfaces: Interfaces,
+    /// What has happened, for those who watch.
+    pub(crate) events: Events,
     /// Clients that manage VNICs.
     pub(crate) management: Clients,
     /// Partitions that tags on their frames select.
@@ -103,7 +106,6 @@ pub struct Daemon {
     pub(crate) pingers: Pingers,
     /// The configuration that is in force, where there is a file to read again.
     pub(crate) running: Option<Running>,
-    next_id: u32,
     pub(crate) netlink: rtnl::Requests,
     /// The daemon's own network namespace.
     home: NamespaceId,
@@ -118,7 +120,7 @@ pub struct Daemon {
     /// Queues that a service manager has kept over a restart.
     inherited: Inherited,
     /// Interfaces that a former daemon has left behind on the port that is being opened, at the start.
-    left: Vec<Left>,
+    left: Vec<LeftBehind>,
     /// TAPs that may become children.
     strangers: Strangers,
     stacking_changed: BTreeSet<DeviceId>,
@@ -160,14 +162,13 @@ impl Daemon {
             .map_err(|e| DaemonError::Os("cannot make an eventfd", e.into()))?;
         let mut daemon = Daemon {
             ports: Ports::default(),
-            devices: BTreeMap::new(),
-            vnics: Vnics::default(),
+            interfaces: Interfaces::default(),
+            events: Events::default(),
             management: Clients::default(),
             vlans: Vlans::default(),
             watchers: Watchers::default(),
             pingers: Pingers::default(),
             running: None,
-            next_id: 0,
             netlink: rtnl::Requests::new()?,
             home,
             monitor,
@@ -187,8 +188,9 @@ impl Daemon {
         };
         for spec in specs {
             if let Err(e) = daemon.start_port(spec) {
-                daemon.devices.values().for_each(|(_, d)| d.undo());
-                daemon.vnics.values().for_each(Vnic::undo);
+                for (interface, payload) in daemon.interfaces.iter() {
+                    interface.undo(payload.config().persist);
+                }
                 daemon.stop();
                 return Err(e);
             }
@@ -197,11 +199,8 @@ impl Daemon {
         daemon.inherited.discard_rest();
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
-        for (_, device) in daemon.devices.values() {
-            fdstore::keep(&device.spec.interface, &device.tap);
-        }
-        for vnic in daemon.vnics.values() {
-            fdstore::keep(&vnic.spec.interface, &vnic.tap);
+        for (interface, payload) in daemon.interfaces.iter() {
+            fdstore::keep(payload.config(), &interface.tap);
         }
         Ok(daemon)
     }
@@ -225,8 +224,7 @@ impl Daemon {
 
     /// Takes over what children of ours there are already, at the start.
     fn find_children(&mut self) {
-        let parents = self.devices.iter().filter(|(_, (_, d))| d.parent.is_none());
-        for id in parents.map(|(id, _)| *id).collect::<Vec<_>>() {
+        for id in self.interfaces.ip_ids(|_, ip| ip.parent.is_none()) {
             self.look_for_children(id);
         }
         self.meet_strangers();
@@ -290,7 +288,6 @@ impl Daemon {
         let waiting = self.reports.len();
         for report in self.reports.clone().try_iter().take(waiting) {
             match report {
-                Report::TapGone(id) if self.vnics.contains_key(&id) => self.forget_vnic(id),
                 Report::TapGone(id) => self.forget(id),
                 Report::Ethernet(id, from, event) => self.vnic_event(id, from, event),
                 Report::Management(datagram, _) => self.management_received(&datagram),
@@ -309,12 +306,11 @@ impl Daemon {
         self.send_pings();
         if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
-            let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+            let ids = self.interfaces.ids();
+            ids.iter().for_each(|id| self.read_vnic_groups(*id));
             self.sync_groups_of(ids);
-            for id in self.vnics.keys().copied().collect::<Vec<_>>() {
-                self.read_vnic_groups(id);
-            }
         }
+        self.watchers.take(&mut self.events);
         Ok(())
     }
 
@@ -328,12 +324,10 @@ impl Daemon {
     /// queues no service manager keeps. The carrier is left to the kernel, which takes it away with
     /// the last queue.
     pub fn stop(&mut self) {
-        for id in self.devices.keys().copied().collect::<Vec<_>>() {
-            self.close(id);
-        }
-        for id in self.vnics.keys().copied().collect::<Vec<_>>() {
-            self.close_vnic(id);
-        }
+        self.interfaces
+            .ids()
+            .into_iter()
+            .for_each(|id| self.close(id));
         self.ports.stop();
     }
 }

@@ -4,11 +4,12 @@
 
 #![forbid(unsafe_code)]
 
-mod behind;
 pub mod daemon;
 pub mod datapath;
-pub mod device;
+pub mod ethernet;
 pub mod fdstore;
+pub mod interface;
+pub mod ip;
 mod news;
 mod pinger;
 pub mod port;
@@ -16,5 +17,4 @@ pub mod reload;
 pub mod run;
 mod starting;
 mod status;
-pub mod vnic;
 mod watch;

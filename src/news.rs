@@ -34,6 +34,7 @@ impl Daemon {
 
     /// What a stream has for its client.
     pub(crate) fn next_of_stream(&mut self, stream: StreamId) -> Streamed {
+        self.watchers.take(&mut self.events);
         let found = self.watchers.next(stream);
         found
             .or_else(|| self.pingers.next(stream))
@@ -56,23 +57,19 @@ impl Daemon {
         self.name_places();
         let filter = match &which.interface {
             None => None,
-            Some(name) if let Ok(vnic) = self.vnic_named(name) => Some(Filter {
-                interface: vnic.name.clone(),
-                netns: vnic.netns.clone(),
-                port: self.ports[vnic.at].port.attributes().name,
-            }),
             Some(name) => {
-                let (_, at, device) = self.named(name)?;
+                let (interface, _) = self.named(name)?;
                 Some(Filter {
-                    interface: device.name.clone(),
-                    netns: device.netns.clone(),
-                    port: self.ports[at].port.attributes().name,
+                    interface: interface.name.clone(),
+                    netns: interface.netns.clone(),
+                    port: self.ports[interface.port].port.attributes().name,
                 })
             }
         };
         if self.watchers.is_empty() {
             self.watch(true);
         }
+        self.watchers.take(&mut self.events);
         self.watchers.add(stream, filter);
         Ok(())
     }
@@ -84,11 +81,12 @@ impl Daemon {
     }
 
     fn ping(&mut self, stream: StreamId, request: &PingRequest) -> Result<(), ApiError> {
-        let (device, at, d) = self.named(&request.interface)?;
+        let (interface, ip) = self.named_ip(&request.interface)?;
+        let (device, at) = (interface.id, interface.port);
         let names = self.names(device, at)?;
         let link = Link {
             device,
-            gid: d.address.gid(),
+            gid: ip.address.gid(),
             payload_max: self.ports[at].port.attributes().ud_payload_max,
             names: &names,
         };
@@ -101,8 +99,8 @@ impl Daemon {
     /// Sends the echo requests that are due.
     pub(crate) fn send_pings(&mut self) {
         for (id, request) in self.pingers.due(Instant::now()) {
-            if let Some((at, _)) = self.devices.get(&id) {
-                self.ports[*at].tell_first(Command::Echo(id, request));
+            if let Some(interface) = self.interfaces.get(id) {
+                self.ports[interface.port].tell_first(Command::Echo(id, request));
             }
         }
     }
@@ -130,19 +128,12 @@ impl Daemon {
     fn echo_answered(&mut self, id: DeviceId, answer: &Answered) {
         let now = Instant::now();
         if self.pingers.lacks_names(id, answer, now)
-            && let Some((at, _)) = self.devices.get(&id)
-            && let Ok(names) = self.names(id, *at)
+            && let Some(interface) = self.interfaces.get(id)
+            && let Ok(names) = self.names(id, interface.port)
         {
             self.pingers.set_names(id, &names, now);
         }
         self.pingers.answered(id, answer);
-    }
-
-    /// Tells those who watch about a device.
-    pub(crate) fn tell_device(&mut self, id: DeviceId, what: Happening) {
-        if let Some((_, device)) = self.devices.get(&id) {
-            self.watchers.tell(device.subject(), what);
-        }
     }
 
     /// Tells those who watch, or who ping, of a core's news.
@@ -164,7 +155,7 @@ impl Daemon {
             };
             self.echo_answered(id, &answer);
         } else if let Some(what) = happening(event) {
-            self.tell_device(id, what);
+            self.tell(id, what);
         }
     }
 }

@@ -9,7 +9,7 @@ use control::api::{ApiError, Happening, Reloaded};
 use control::config::{Config, InterfaceKey, Source};
 
 use crate::daemon::Daemon;
-use crate::watch::Subject;
+use crate::interface::Subject;
 use plan::Plan;
 
 /// The configuration that is in force, which is that of the file but for what was refused.
@@ -56,7 +56,7 @@ impl Daemon {
             applied: reloaded.applied.clone(),
             refused: reloaded.refused.clone(),
         };
-        self.watchers.tell(Subject::Daemon, told);
+        self.events.push(Subject::Daemon, told);
         Ok(reloaded)
     }
 
@@ -66,12 +66,16 @@ impl Daemon {
         };
         // What was deleted by hand is made again.
         let served = |key: InterfaceKey| {
-            let mut all = self.devices.values();
-            all.any(|(_, d)| d.spec.name == key.name && d.spec.netns == key.netns)
+            let mut all = self.interfaces.ips();
+            all.any(|(_, ip)| ip.spec.name == key.name && ip.spec.netns == key.netns)
         };
         let config = &mut running.config;
         config.ipoib.retain(|d| served(d.key()));
-        let served = |key: InterfaceKey| self.vnics.values().any(|v| v.spec.key() == key);
+        let served = |key: InterfaceKey| {
+            self.interfaces
+                .ethernets()
+                .any(|(_, e)| e.spec.key() == key)
+        };
         config.vnics.retain(|v| served(v.key()));
         let plan = Plan::new(config, new);
         let mut reloaded = Reloaded {

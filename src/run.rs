@@ -111,7 +111,10 @@ pub(crate) fn notify_reloading() {
 
 /// Tells systemd how many interfaces are in service.
 pub(crate) fn notify_ready(daemon: &Daemon) {
-    let served = config::interfaces(daemon.devices.len(), daemon.vnics.len());
+    let served = config::interfaces(
+        daemon.interfaces.ips().count(),
+        daemon.interfaces.ethernets().count(),
+    );
     notify(&[
         sd_notify::NotifyState::Ready,
         sd_notify::NotifyState::Status(&served),

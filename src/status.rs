@@ -14,11 +14,13 @@ use control::api::{
 use control::config::SCOPE;
 use control::logging;
 use control::{Handler, StreamId, Streamed};
+use fabric::EndpointId;
 use ipoib::NeighbourInfo;
 
-use crate::daemon::{Daemon, Names};
+use crate::daemon::{Daemon, Payload};
 use crate::datapath::{DeviceId, Snapshot, now};
-use crate::device::Device;
+use crate::interface::{Interface, Names};
+use crate::ip::Ip;
 use crate::port::PortId;
 
 impl Handler for Daemon {
@@ -82,15 +84,14 @@ fn set_level(level: LogLevel) -> Reply {
     Reply::LogLevel {}
 }
 
+/// An interface that is shown.
+type Shown<'d> = (&'d Interface, &'d Ip);
+
 impl Daemon {
-    fn selected(&self, which: &Selection) -> Result<Vec<(DeviceId, PortId, &Device)>, ApiError> {
+    fn selected(&self, which: &Selection) -> Result<Vec<Shown<'_>>, ApiError> {
         match &which.interface {
-            Some(name) => Ok(vec![self.named(name)?]),
-            None => Ok(self
-                .devices
-                .iter()
-                .map(|(id, (at, d))| (*id, *at, d))
-                .collect()),
+            Some(name) => Ok(vec![self.named_ip(name)?]),
+            None => Ok(self.interfaces.ips().collect()),
         }
     }
 
@@ -100,18 +101,18 @@ impl Daemon {
         let names = Names::read();
         let interfaces = selected
             .into_iter()
-            .map(|(id, at, d)| {
-                let mut info = self.interface(at, d, connections.get(&id).copied());
-                info.netns = d.namespace.as_ref().map(|there| names.of(there));
+            .map(|(i, ip)| {
+                let mut info = self.interface(i, ip, connections.get(&i.id).copied());
+                info.netns = i.namespace.as_ref().map(|there| names.of(there));
                 info
             })
             .collect();
         Ok(Reply::Show { interfaces })
     }
 
-    fn interface(&self, at: PortId, d: &Device, connections: Option<u32>) -> InterfaceInfo {
-        let port = self.ports[at].port.attributes();
-        let runs_on = self.ports[at].port.device();
+    fn interface(&self, d: &Interface, ip: &Ip, connections: Option<u32>) -> InterfaceInfo {
+        let port = self.ports[d.port].port.attributes();
+        let runs_on = self.ports[d.port].port.device();
         InterfaceInfo {
             name: d.name.clone(),
             ifindex: d.ifindex,
@@ -120,29 +121,29 @@ impl Daemon {
             link_layer: runs_on.link_layer.into(),
             lid: port.lid.map(|lid| lid.0),
             state: port.state.into(),
-            reason: self.no_carrier(at, d),
+            reason: self.ip_misses(d, ip),
             up: d.up,
             carrier: d.carrier,
-            mode: d.mode.into(),
-            connections: connections.filter(|_| d.mode == ipoib::Mode::Connected),
-            connections_max: d.connections as u32,
-            pkey: d.endpoint.pkey.unwrap_or(d.spec.pkey),
-            parent: d.parent_name.clone(),
+            mode: ip.mode.into(),
+            connections: connections.filter(|_| ip.mode == ipoib::Mode::Connected),
+            connections_max: ip.connections as u32,
+            pkey: ip.endpoint.pkey.unwrap_or(ip.spec.pkey),
+            parent: ip.parent_name.clone(),
             netns: None,
-            qkey: d.spec.qkey,
-            qpn: d.endpoint.qpn,
-            gid: d.address.gid(),
-            address: LinkAddress(d.address.0),
+            qkey: ip.spec.qkey,
+            qpn: ip.endpoint.qpn,
+            gid: ip.address.gid(),
+            address: LinkAddress(ip.address.0),
             mac: LinkAddress(d.mac),
-            broadcast: ipoib::broadcast_mgid(d.spec.pkey, SCOPE),
+            broadcast: ipoib::broadcast_mgid(ip.spec.pkey, SCOPE),
             mtu: d.mtu,
             link_mtu: port.ud_payload_max,
-            queues: d.queues as u32,
-            persist: d.spec.persist,
-            dhcp: d.spec.dhcp,
-            reflect: d.spec.reflect,
-            umcast: d.umcast,
-            vlan_pkey: d.spec.vlan_pkey,
+            queues: d.queues.len() as u32,
+            persist: ip.spec.persist,
+            dhcp: ip.spec.dhcp,
+            reflect: ip.spec.reflect,
+            umcast: ip.umcast,
+            vlan_pkey: ip.spec.vlan_pkey,
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
@@ -160,23 +161,22 @@ impl Daemon {
         };
         let snapshots = self.snapshots(false);
         let names = Names::read();
-        let netns = |trunk: &Device| trunk.namespace.map(|there| names.of(&there));
+        let netns = |trunk: &Interface| trunk.namespace.map(|there| names.of(&there));
         let vlans = vlans.iter().map(|vlan| {
             let port = self.ports[vlan.at].port.attributes().name;
             let mut stats = device_stats(vlan.id, &vlan.name, &port, &snapshots[&vlan.at]);
-            let trunk = self.devices.get(&vlan.trunk);
-            stats.netns = trunk.and_then(|(_, trunk)| netns(trunk));
+            stats.netns = self.interfaces.get(vlan.trunk).and_then(netns);
             stats
         });
         let stats = selected
             .into_iter()
-            .map(|(id, at, d)| {
-                let port = self.ports[at].port.attributes().name;
-                let mut stats = device_stats(id, &d.name, &port, &snapshots[&at]);
-                stats.netns = netns(d);
+            .map(|(i, ip)| {
+                let port = self.ports[i.port].port.attributes().name;
+                let mut stats = device_stats(i.id, &i.name, &port, &snapshots[&i.port]);
+                stats.netns = netns(i);
                 stats
                     .device
-                    .add([("groups_refused", d.behind.turned_away())]);
+                    .add([("groups_refused", ip.guests.turned_away())]);
                 stats
             })
             .chain(vlans)
@@ -188,7 +188,7 @@ impl Daemon {
     pub(crate) fn tables(&self, name: &str) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
         let (id, at) = match self.vlan_named(name) {
             Some(found) => found,
-            None => self.named(name).map(|(id, at, _)| (id, at))?,
+            None => self.named_ip(name).map(|(i, _)| (i.id, i.port))?,
         };
         self.tables_of(id, at)
     }
@@ -246,10 +246,10 @@ impl Daemon {
         let (broadcast, made, joined) = match self.vlan_broadcast(name) {
             Some(vlan) => vlan,
             None => {
-                let (_, _, device) = self.named(name)?;
-                let (pkey, scope) = (device.spec.pkey, SCOPE);
+                let (_, ip) = self.named_ip(name)?;
+                let (pkey, scope) = (ip.spec.pkey, SCOPE);
                 let broadcast = ipoib::broadcast_mgid(pkey, scope);
-                (broadcast, device.created, &device.joined)
+                (broadcast, ip.created, &ip.joined)
             }
         };
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
@@ -291,6 +291,17 @@ impl Daemon {
         Ok(Reply::Paths { paths })
     }
 
+    /// The name of the interface with this endpoint on a port.
+    fn with_endpoint(&self, at: PortId, endpoint: EndpointId) -> Option<String> {
+        let has_it = |payload: &Payload| match payload {
+            Payload::Ip(ip) => ip.endpoint.id == endpoint,
+            Payload::Ethernet(e) => e.endpoint.is_some_and(|e| e.id == endpoint),
+        };
+        let mut all = self.interfaces.iter();
+        all.find(|(i, payload)| i.port == at && has_it(payload))
+            .map(|(interface, _)| interface.name.clone())
+    }
+
     fn resources(&self) -> Reply {
         let resources = self
             .ports
@@ -298,15 +309,10 @@ impl Daemon {
             .map(|(at, p)| {
                 let name = p.port.attributes().name;
                 let mut info = ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {
-                    self.devices
-                        .values()
-                        .find(|(port, d)| *port == at && d.endpoint.id == endpoint)
-                        .map(|(_, d)| d.name.clone())
-                        .or_else(|| {
-                            let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
-                            Some(self.vlan_name(trunk, vid))
-                        })
-                        .or_else(|| self.vnic_with_endpoint(at, endpoint))
+                    self.with_endpoint(at, endpoint).or_else(|| {
+                        let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
+                        Some(self.vlan_name(trunk, vid))
+                    })
                 });
                 info.link = Some(LinkInfo::of(&p.port.attributes(), &p.port.device()));
                 self.add_queue_pairs(at, &mut info);

@@ -11,19 +11,10 @@ use control::api::{Event, Happening, Reply};
 use control::logging::Utc;
 use control::{StreamId, Streamed};
 
+use crate::interface::{Events, Subject};
+
 /// Events that wait for one client.
 const QUEUE_MAX: usize = 1024;
-
-/// What an event is about.
-#[derive(Clone, Copy, Debug)]
-pub enum Subject<'a> {
-    /// The daemon.
-    Daemon,
-    /// A fabric port, by its name.
-    Port(&'a str),
-    /// An interface, by its name and its network namespace, if that is not the daemon's own.
-    Interface(&'a str, Option<&'a str>),
-}
 
 /// All who watch.
 #[derive(Debug, Default)]
@@ -77,8 +68,14 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// Tells all who want to hear of it.
-    pub fn tell(&mut self, subject: Subject<'_>, what: Happening) {
+    /// Tells all who want to hear of what has happened.
+    pub fn take(&mut self, events: &mut Events) {
+        for (subject, what) in events.drain() {
+            self.tell(subject, what);
+        }
+    }
+
+    fn tell(&mut self, subject: Subject, what: Happening) {
         if self.all.is_empty() {
             return;
         }
@@ -137,7 +134,7 @@ impl Watcher {
     }
 }
 
-fn event(subject: Subject<'_>, what: Happening) -> Event {
+fn event(subject: Subject, what: Happening) -> Event {
     let (interface, netns, port) = match subject {
         Subject::Daemon => (None, None, None),
         Subject::Port(name) => (None, None, Some(name)),
@@ -145,9 +142,9 @@ fn event(subject: Subject<'_>, what: Happening) -> Event {
     };
     Event {
         time: Utc(SystemTime::now()).to_string(),
-        interface: interface.map(str::to_owned),
-        netns: netns.map(str::to_owned),
-        port: port.map(str::to_owned),
+        interface,
+        netns,
+        port,
         what,
         lost: None,
     }
@@ -159,6 +156,10 @@ mod tests {
 
     const A: StreamId = StreamId(1);
     const B: StreamId = StreamId(2);
+
+    fn of(interface: &str, netns: Option<&str>) -> Subject {
+        Subject::Interface(interface.into(), netns.map(str::to_owned))
+    }
 
     fn taken(watchers: &mut Watchers, stream: StreamId) -> Option<Event> {
         match watchers.next(stream) {
@@ -181,8 +182,8 @@ mod tests {
         watchers.add(A, None);
         let first = taken(&mut watchers, A).unwrap();
         assert!(matches!(first.what, Happening::Watching { .. }));
-        watchers.tell(Subject::Interface("ib0", None), Happening::Up);
-        watchers.tell(Subject::Port("soft/eth0"), Happening::PortActive);
+        watchers.tell(of("ib0", None), Happening::Up);
+        watchers.tell(Subject::Port("soft/eth0".into()), Happening::PortActive);
         assert_eq!(
             all(&mut watchers, A),
             [Happening::Up, Happening::PortActive]
@@ -203,12 +204,12 @@ mod tests {
         taken(&mut watchers, A);
         let renamed = Happening::Renamed { was: "ib0".into() };
         for (subject, what) in [
-            (Subject::Interface("ib1", None), Happening::Up),
-            (Subject::Port("soft/eth1"), Happening::PortActive),
-            (Subject::Port("soft/eth0"), Happening::PortActive),
-            (Subject::Interface("st0", None), renamed.clone()),
-            (Subject::Interface("ib0", None), Happening::Up),
-            (Subject::Interface("st0", None), Happening::Down),
+            (of("ib1", None), Happening::Up),
+            (Subject::Port("soft/eth1".into()), Happening::PortActive),
+            (Subject::Port("soft/eth0".into()), Happening::PortActive),
+            (of("st0", None), renamed.clone()),
+            (of("ib0", None), Happening::Up),
+            (of("st0", None), Happening::Down),
         ] {
             watchers.tell(subject, what);
         }
@@ -244,7 +245,7 @@ mod tests {
             ("ib0", None, Happening::Up),
             ("st1", None, Happening::Down),
         ] {
-            watchers.tell(Subject::Interface(name, netns), what);
+            watchers.tell(of(name, netns), what);
         }
         assert_eq!(
             all(&mut watchers, A),
@@ -263,7 +264,7 @@ mod tests {
         watchers.add(A, None);
         watchers.add(B, None);
         for _ in 0..QUEUE_MAX + 9 {
-            watchers.tell(Subject::Interface("ib0", None), Happening::Up);
+            watchers.tell(of("ib0", None), Happening::Up);
             taken(&mut watchers, B);
         }
         assert_eq!(watchers.all[&A].queue.len(), QUEUE_MAX);
@@ -271,7 +272,7 @@ mod tests {
             assert_eq!(taken(&mut watchers, A).unwrap().lost, None);
         }
         assert_eq!(taken(&mut watchers, A), None);
-        watchers.tell(Subject::Interface("ib0", None), Happening::Down);
+        watchers.tell(of("ib0", None), Happening::Down);
         assert_eq!(taken(&mut watchers, A).unwrap().lost, Some(10));
         assert_eq!(all(&mut watchers, B).len(), 2);
     }

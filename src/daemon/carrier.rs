@@ -4,79 +4,119 @@
 use control::api::Happening;
 use fabric::{PortAttributes, PortState};
 
-use super::Daemon;
+use super::{Daemon, Payload};
 use crate::datapath::{Command, DeviceId};
-use crate::device::Device;
+use crate::interface::Interface;
+use crate::ip::Ip;
 use crate::port::PortId;
 
 impl Daemon {
-    /// Why a device of a port has no carrier, for people; `None` if it has one. The port, the
-    /// partition and the parent decide.
-    pub(crate) fn no_carrier(&self, at: PortId, device: &Device) -> Option<String> {
-        self.missing(&self.ports[at].port.attributes(), device)
+    /// Why an interface has no carrier, for people; `None` if it has one.
+    pub(crate) fn no_carrier(&self, interface: &Interface, payload: &Payload) -> Option<String> {
+        match payload {
+            Payload::Ip(ip) => self.ip_misses(interface, ip),
+            Payload::Ethernet(ethernet) => self.vnic_misses(interface, ethernet),
+        }
     }
 
-    fn missing(&self, port: &PortAttributes, device: &Device) -> Option<String> {
-        if port.state != PortState::Active {
-            let why = port.state_reason.clone();
-            return Some(why.unwrap_or_else(|| "its port is down".into()));
+    /// The same for one that carries IP. The port, the partition and the parent decide.
+    pub(crate) fn ip_misses(&self, interface: &Interface, ip: &Ip) -> Option<String> {
+        let port = self.ports[interface.port].port.attributes();
+        if let Some(why) = port_misses(&port) {
+            return Some(why);
         }
-        if device.endpoint.pkey.is_none() {
+        if ip.endpoint.pkey.is_none() {
             return Some(format!(
                 "the P_Key {} is not in the P_Key table of {}",
-                device.spec.pkey, port.name
+                ip.spec.pkey, port.name
             ));
         }
-        let (_, parent) = self.devices.get(&device.parent?)?;
+        let parent = self.interfaces.get(ip.parent?)?;
         (!parent.up).then(|| format!("its parent {} is down", parent.name))
     }
 
-    /// Gives the devices of a port their carrier, or takes it.
+    /// Gives the interfaces of a port their carrier, or takes it.
     pub(super) fn set_carriers(&mut self, at: PortId) {
-        let port = self.ports[at].port.attributes();
-        let on_port = self.devices.iter().filter(|(_, (on, _))| *on == at);
-        let wanted = on_port.map(|(id, (_, d))| (*id, self.missing(&port, d).is_none()));
+        let on_port = self.interfaces.iter().filter(|(i, _)| i.port == at);
+        let on_port = on_port.filter(|(interface, payload)| match payload {
+            Payload::Ip(_) => true,
+            Payload::Ethernet(ethernet) => !self.keeps_left_carrier(interface, ethernet),
+        });
+        let wanted = on_port.map(|(i, payload)| (i.id, self.no_carrier(i, payload).is_none()));
+        let mut changed = false;
         for (id, on) in wanted.collect::<Vec<_>>() {
-            self.set_carrier(id, on);
+            changed |= self.set_carrier(id, on);
+        }
+        if changed {
+            self.sync_vnic_siblings();
         }
     }
 
-    fn set_carrier(&mut self, id: DeviceId, on: bool) {
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
+    /// Gives an interface its carrier, or takes it; whether that is a change. The siblings of a VNIC are to
+    /// hear of it.
+    pub(super) fn set_carrier(&mut self, id: DeviceId, on: bool) -> bool {
+        let Some((interface, payload)) = self.interfaces.both_mut(id) else {
+            return false;
         };
-        if device.carrier == on {
-            return;
+        // What a former daemon left may be either.
+        let ethernet = payload.ethernet_mut();
+        let left = ethernet.is_some_and(|ethernet| ethernet.carrier_left.take().is_some());
+        if interface.carrier == on && !left {
+            return false;
         }
-        device.set_carrier(on);
-        let what = match device.carrier {
+        interface.set_carrier(on);
+        let what = match interface.carrier {
             true => Happening::CarrierOn,
             false => Happening::CarrierOff,
         };
-        self.watchers.tell(device.subject(), what);
+        self.tell(id, what);
+        self.vnic_state_changed(id);
+        true
     }
 
-    /// An interface was set up, or down: then it leaves all groups, the broadcast group too, and
-    /// forgets neighbours, paths and connections. A parent takes its children's carrier with it.
+    /// An interface was set up, or down.
     pub(super) fn up_changed(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get(&id) else {
+        let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
-        let (at, up) = (*at, device.up);
-        log::info!("{}: {}", device.name, if up { "up" } else { "down" });
+        let up = interface.up;
+        log::info!("{}: {}", interface.name, if up { "up" } else { "down" });
         let what = match up {
             true => Happening::Up,
             false => Happening::Down,
         };
-        self.watchers.tell(device.subject(), what);
-        if !up {
-            for ip in &device.addresses {
-                self.ports[at].tell_first(Command::Withdraw(id, *ip));
+        self.events.push(interface.subject(), what);
+        match payload {
+            Payload::Ip(_) => self.ip_up_changed(id),
+            Payload::Ethernet(_) => {
+                self.vnic_state_changed(id);
+                self.sync_vnic_siblings();
             }
-            self.ports[at].tell(|| Command::Flush(id));
+        }
+    }
+
+    /// One that is down leaves all groups, the broadcast group too, and forgets neighbours, paths and
+    /// connections. A parent takes its children's carrier with it.
+    fn ip_up_changed(&mut self, id: DeviceId) {
+        let Some((interface, ip)) = self.interfaces.ip(id) else {
+            return;
+        };
+        let port = &self.ports[interface.port];
+        if !interface.up {
+            for address in &ip.addresses {
+                port.tell_first(Command::Withdraw(id, *address));
+            }
+            port.tell(|| Command::Flush(id));
         }
         self.membership_changed.insert(id);
         self.announce(id);
-        self.set_carriers(at);
+        self.set_carriers(interface.port);
     }
+}
+
+/// Why interfaces on a port have no carrier that is not active.
+pub(super) fn port_misses(port: &PortAttributes) -> Option<String> {
+    let why = || port.state_reason.clone();
+    let is_down = port.state != PortState::Active;
+    is_down.then(|| why().unwrap_or_else(|| "its port is down".into()))
 }

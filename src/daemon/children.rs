@@ -6,18 +6,18 @@ mod judge;
 mod make;
 
 pub(super) use adopt::Strangers;
+pub(super) use judge::Verdict;
+
 use control::api::{
     ApiError, ChildAddRequest, ChildDelRequest, ChildInfo, Happening, Reply, Selection,
 };
-pub(super) use judge::Verdict;
-
 use fabric::PKey;
 use rustix::io::Errno;
 
-use super::{Daemon, Names};
+use super::Daemon;
 use crate::datapath::DeviceId;
-use crate::device::Device;
-use crate::port::PortId;
+use crate::interface::{Interface, Names};
+use crate::ip::Ip;
 
 impl Daemon {
     /// Makes a child.
@@ -28,7 +28,7 @@ impl Daemon {
     /// number for.
     pub(crate) fn child_add(&mut self, request: &ChildAddRequest) -> Result<Reply, ApiError> {
         let id = self.make_child(request)?;
-        let (_, child) = self.devices.get(&id).ok_or(ApiError::Busy)?;
+        let child = self.interfaces.get(id).ok_or(ApiError::Busy)?;
         Ok(Reply::ChildAdd {
             interface: child.name.clone(),
         })
@@ -40,12 +40,12 @@ impl Daemon {
     /// [`ApiError::Errno`] with the kernel's number: ENODEV, EINVAL (`delete_child_store`,
     /// `ipoib_vlan_delete`).
     pub(crate) fn child_del(&mut self, request: &ChildDelRequest) -> Result<Reply, ApiError> {
-        let (id, _, device) = self
-            .named(&request.interface)
+        let (interface, ip) = self
+            .named_ip(&request.interface)
             .map_err(|e| errno(Errno::NODEV, e.to_string()))?;
-        let name = &device.name;
+        let (id, name) = (interface.id, &interface.name);
         let child = match request.pkey {
-            None if device.parent.is_none() => {
+            None if ip.parent.is_none() => {
                 return Err(errno(
                     Errno::INVAL,
                     format!("{name} is no child; say which of its children is to go"),
@@ -72,49 +72,45 @@ impl Daemon {
     /// [`ApiError::NoSuchInterface`].
     pub(crate) fn children(&mut self, selection: &Selection) -> Result<Reply, ApiError> {
         let of = match &selection.interface {
-            Some(name) => Some(self.named(name)?.0),
+            Some(name) => Some(self.named_ip(name)?.0.id),
             None => None,
         };
-        let concerned = |id: &DeviceId, device: &Device| {
-            device.parent.is_some() && of.is_none_or(|of| device.parent == Some(of) || *id == of)
+        let concerned = |id: DeviceId, ip: &Ip| {
+            ip.parent.is_some() && of.is_none_or(|of| ip.parent == Some(of) || id == of)
         };
         let names = Names::read();
-        let children = self.devices.iter();
+        let children = self.interfaces.ips();
         let children = children
-            .filter(|(id, (_, device))| concerned(id, device))
-            .map(|(_, (at, device))| self.child_info(*at, device, &names))
+            .filter(|(interface, ip)| concerned(interface.id, ip))
+            .map(|(interface, ip)| self.child_info(interface, ip, &names))
             .chain(self.vlan_children(of, &names))
             .collect();
         Ok(Reply::Children { children })
     }
 
-    fn child_info(&self, at: PortId, device: &Device, names: &Names) -> ChildInfo {
+    fn child_info(&self, interface: &Interface, ip: &Ip, names: &Names) -> ChildInfo {
         ChildInfo {
-            name: device.name.clone(),
-            parent: device.parent_name.clone().unwrap_or_default(),
-            pkey: device.spec.pkey,
-            entry: device.endpoint.pkey,
-            mode: device.mode.into(),
-            mtu: device.mtu,
-            netns: device.namespace.as_ref().map(|there| names.of(there)),
-            carrier: device.carrier,
-            reason: self.no_carrier(at, device),
+            name: interface.name.clone(),
+            parent: ip.parent_name.clone().unwrap_or_default(),
+            pkey: ip.spec.pkey,
+            entry: ip.endpoint.pkey,
+            mode: ip.mode.into(),
+            mtu: interface.mtu,
+            netns: interface.namespace.as_ref().map(|there| names.of(there)),
+            carrier: interface.carrier,
+            reason: self.ip_misses(interface, ip),
         }
     }
 
     /// The child of a partition beside an interface.
     pub(super) fn child_of(&self, parent: DeviceId, pkey: PKey) -> Option<DeviceId> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.parent == Some(parent) && d.spec.pkey.full() == pkey.full())
-            .map(|(id, _)| *id)
+        let is_it = |ip: &Ip| ip.parent == Some(parent) && ip.spec.pkey.full() == pkey.full();
+        let mut all = self.interfaces.ips();
+        all.find(|(_, ip)| is_it(ip)).map(|(i, _)| i.id)
     }
 
     fn children_of(&self, parent: DeviceId) -> Vec<DeviceId> {
-        let all = self.devices.iter();
-        all.filter(|(_, (_, device))| device.parent == Some(parent))
-            .map(|(id, _)| *id)
-            .collect()
+        self.interfaces.ip_ids(|_, ip| ip.parent == Some(parent))
     }
 
     /// An interface goes, and its children with it. (The kernel's driver keeps a parent that has
@@ -127,7 +123,7 @@ impl Daemon {
 
     /// Deletes a child's interface, whoever made it, and forgets the child.
     pub(super) fn remove_child(&mut self, id: DeviceId) {
-        let deleted = self.inside(id, |device, netlink| netlink.delete_link(device.ifindex));
+        let deleted = self.inside(id, |i, netlink| netlink.delete_link(i.ifindex));
         match deleted {
             Some(Err(e)) if !e.is_not_found() => {
                 log::warn!("cannot delete the interface of a child: {e}");
@@ -135,8 +131,8 @@ impl Daemon {
             Some(_) => {}
             // It is where the daemon cannot go, or gone: then it goes with its last queue.
             None => {
-                let device = self.devices.get(&id).map(|(_, device)| device);
-                let _ = device.map(|device| device.tap.set_persist(false));
+                let interface = self.interfaces.get(id);
+                let _ = interface.map(|interface| interface.tap.set_persist(false));
             }
         }
         self.forget(id);
@@ -144,38 +140,29 @@ impl Daemon {
 
     /// A parent is called otherwise: its children say so, and its new name may be in the names of
     /// TAPs that wait for a parent.
-    pub(super) fn parent_renamed(&mut self, parent: DeviceId, name: &str) {
+    pub(super) fn parent_renamed(&mut self, parent: DeviceId) {
+        let Some((interface, ip)) = self.interfaces.ip(parent) else {
+            return;
+        };
+        if ip.parent.is_some() {
+            return;
+        }
+        let name = interface.name.clone();
         for child in self.children_of(parent) {
-            if let Some((_, child)) = self.devices.get_mut(&child) {
-                child.parent_name = Some(name.to_owned());
+            if let Some((_, child)) = self.interfaces.ip_mut(child) {
+                child.parent_name = Some(name.clone());
             }
             self.renew_alias(child);
         }
         self.look_for_children(parent);
     }
 
-    /// Writes an interface's alias again, where it is ours.
-    pub(super) fn renew_alias(&mut self, id: DeviceId) {
-        let Some((at, _)) = self.devices.get(&id) else {
-            return;
-        };
-        let port = self.ports[*at].port.attributes().name;
-        self.inside(id, |device, netlink| {
-            let link = netlink.link_by_index(device.ifindex);
-            let set = link.and_then(|link| device.set_alias(netlink, &port, &link));
-            if let Err(e) = set {
-                log::warn!("{}: cannot set the alias: {e}", device.name);
-            }
-        });
-    }
-
-    /// Tells those who watch a parent.
+    /// Adds an event about the parent of a child.
     fn tell_parent(&mut self, child: DeviceId, what: impl Fn(String, PKey) -> Happening) {
-        let Some((_, child)) = self.devices.get(&child) else {
-            return;
-        };
-        if let Some(parent) = child.parent {
-            self.tell_device(parent, what(child.name.clone(), child.spec.pkey));
+        if let Some((interface, child)) = self.interfaces.ip(child)
+            && let Some(parent) = child.parent
+        {
+            self.tell(parent, what(interface.name.clone(), child.spec.pkey));
         }
     }
 

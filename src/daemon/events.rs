@@ -4,37 +4,30 @@ use control::api::Happening;
 use fabric::{EndpointId, PortEvent};
 use rtnl::{Event, Notice};
 
-use super::{Daemon, Place};
-use crate::datapath::{Command, DeviceId};
+use super::Daemon;
+use crate::datapath::Command;
+use crate::interface::{Place, Subject};
 use crate::port::PortId;
-use crate::watch::Subject;
 
 impl Daemon {
     pub(super) fn netlink_event(&mut self, notice: Notice) {
         let place = Place { nsid: notice.nsid };
         match notice.event {
             Event::LinkChanged(link) => {
-                match self.by_index(place, link.index) {
+                match self.interfaces.by_index(place, link.index) {
                     Some(id) => self.link_changed(id, &link),
-                    None => match self.vnic_by_index(place, link.index) {
-                        Some(id) => self.vnic_link_changed(id, &link),
-                        None => self.strangers.seen(place, &link),
-                    },
+                    None => self.strangers.seen(place, &link),
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
-                self.note_vnic_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
                 self.strangers.gone(place, index);
-                if let Some(id) = self.by_index(place, index) {
-                    self.left_its_place(id);
-                }
-                if let Some(id) = self.vnic_by_index(place, index) {
-                    self.reread_vnic(id);
+                // It was deleted, or moved; maybe it has come back since.
+                if let Some(id) = self.interfaces.by_index(place, index) {
+                    self.reread(id);
                 }
                 self.note_stacking(place, None);
-                self.note_vnic_stacking(place, None);
             }
             Event::AddressAdded(a) => {
                 self.strangers.touched(place, a.ifindex);
@@ -52,37 +45,22 @@ impl Daemon {
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
-                let device = self.by_index(place, ifindex);
-                let id = device.or_else(|| self.vnic_by_index(place, ifindex));
+                let id = self.interfaces.by_index(place, ifindex);
                 self.membership_changed.extend(id);
             }
             Event::MulticastRouting => {
                 self.routes_changed.insert(place);
                 // Who routes multicast wants every group's frames, which is not announced.
-                let there = self.vnics.values().filter(|v| v.place == place);
-                self.stacking_changed.extend(there.map(|v| v.id));
+                let there = self.interfaces.ethernet_ids(|i, _| i.place == place);
+                self.stacking_changed.extend(there);
             }
             Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
             Event::Overrun => {
-                let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
-                for id in ids {
+                for id in self.interfaces.ids() {
                     self.reread(id);
                     self.look_for_children(id);
                 }
-                for id in self.vnics.keys().copied().collect::<Vec<_>>() {
-                    self.reread_vnic(id);
-                }
             }
-        }
-    }
-
-    /// Reads what is otherwise announced: of a new device, and after announcements were lost.
-    pub(super) fn reread(&mut self, id: DeviceId) {
-        if let Some(link) = self.find(id) {
-            self.link_changed(id, &link);
-            self.read_stacking(id);
-            self.read_addresses(id);
-            self.sync_groups(id);
         }
     }
 
@@ -90,7 +68,7 @@ impl Daemon {
         let attributes = self.ports[at].port.attributes();
         let name = attributes.name;
         let what = told(&event, &attributes.state_reason);
-        self.watchers.tell(Subject::Port(&name), what);
+        self.events.push(Subject::Port(name.clone()), what);
         self.vnic_port_event(at, &event);
         match event {
             PortEvent::Active => {
@@ -109,10 +87,12 @@ impl Daemon {
             }
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
-                for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
-                    let address = device.address_at(gid);
-                    device.address = address;
-                    self.ports[at].tell(|| Command::SetLocal(*id, address));
+                let port = &self.ports[at];
+                let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
+                for (interface, ip) in on_port {
+                    let (id, address) = (interface.id, ip.address_at(gid));
+                    ip.address = address;
+                    port.tell(|| Command::SetLocal(id, address));
                 }
                 self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
@@ -129,15 +109,16 @@ impl Daemon {
     /// peers hear of them. What VLANs have, `tend_vlans` follows.
     fn qpns_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         let port = &self.ports[at];
-        for (id, (_, device)) in self.devices.iter_mut().filter(|(_, (p, _))| *p == at) {
-            let endpoint = device.endpoint.id;
+        let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
+        for (interface, ip) in on_port {
+            let endpoint = ip.endpoint.id;
             let qpn = port.port.endpoint_qpn(endpoint);
             if let (true, Some(qpn)) = (changed.contains(&endpoint), qpn) {
-                log::info!("{}: its queue pair is now {qpn}", device.name);
-                device.endpoint.qpn = qpn;
-                device.address = device.address_at(device.address.gid());
-                let address = device.address;
-                port.tell(|| Command::SetLocal(*id, address));
+                log::info!("{}: its queue pair is now {qpn}", interface.name);
+                ip.endpoint.qpn = qpn;
+                ip.address = ip.address_at(ip.address.gid());
+                let (id, address) = (interface.id, ip.address);
+                port.tell(|| Command::SetLocal(id, address));
             }
         }
         self.sync_siblings();

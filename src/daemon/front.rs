@@ -9,10 +9,10 @@ use ipoib::Event;
 use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
-use super::{Daemon, Place};
+use super::{Daemon, Payload};
 use crate::datapath::{Command, DeviceId, now};
-use crate::device::Device;
-use crate::port::PortId;
+use crate::interface::{Interface, Place};
+use crate::ip::Ip;
 
 /// Addresses whose conflicts are remembered, so that each is logged once.
 const CONFLICTS_MAX: usize = 1024;
@@ -24,26 +24,32 @@ impl Daemon {
             return;
         }
         self.tell_core_event(id, &event, round_trip);
-        let Some((_, device)) = self.devices.get_mut(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        log::trace!("{}: {event:?}", device.name);
+        log::trace!("{}: {event:?}", interface.name);
         let now = now();
         let changed = match event {
             Event::GroupJoined { mac, group } => return self.group_joined(id, mac, group),
             Event::GroupLeft { group, .. } => {
-                device.behind.left(now, group);
+                ip.guests.left(now, group);
                 self.maybe_own.remove(&(id, group));
                 false
             }
-            Event::GroupSeen { group } => device.behind.seen(now, group),
-            Event::GuestLearned { ip, weak, .. } => device.behind.guest_learned(now, ip, weak),
-            Event::GuestForgotten { ip } => device.behind.guest_forgotten(ip),
-            Event::AddressConflict { ip, one, other } => {
-                if device.conflicts.len() < CONFLICTS_MAX && device.conflicts.insert(ip) {
+            Event::GroupSeen { group } => ip.guests.seen(now, group),
+            Event::GuestLearned {
+                ip: guest, weak, ..
+            } => ip.guests.guest_learned(now, guest, weak),
+            Event::GuestForgotten { ip: guest } => ip.guests.guest_forgotten(guest),
+            Event::AddressConflict {
+                ip: claimed,
+                one,
+                other,
+            } => {
+                if ip.conflicts.len() < CONFLICTS_MAX && ip.conflicts.insert(claimed) {
                     log::warn!(
-                        "{}: {} and {} both claim {ip}; give one of them another address",
-                        device.name,
+                        "{}: {} and {} both claim {claimed}; give one of them another address",
+                        interface.name,
                         mac_text(one),
                         mac_text(other)
                     );
@@ -53,18 +59,18 @@ impl Daemon {
             Event::MacClash { guest, peer } => {
                 log::info!(
                     "{}: the guest {} has the address that stood for a peer, which is {} now",
-                    device.name,
+                    interface.name,
                     mac_text(guest),
                     mac_text(peer)
                 );
                 false
             }
             Event::SignedNd => {
-                if !std::mem::replace(&mut device.told_signed, true) {
+                if !std::mem::replace(&mut ip.told_signed, true) {
                     log::warn!(
                         "{}: signed neighbour discovery (SEND) passes unchanged, since a change \
                          would break the signature; its senders cannot be resolved on this link",
-                        device.name
+                        interface.name
                     );
                 }
                 false
@@ -79,12 +85,12 @@ impl Daemon {
     /// A report passed. The host's own are known from the kernel, which also says when a group is
     /// left; with the host's Ethernet address there may be others, such as a bridge above.
     fn group_joined(&mut self, id: DeviceId, mac: [u8; 6], group: IpAddr) {
-        let Some((_, device)) = self.devices.get(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip(id) else {
             return;
         };
-        if mac != device.mac || device.behind.is_member(group) {
+        if mac != interface.mac || ip.guests.is_member(group) {
             self.joined_behind(id, group);
-        } else if !device.host_groups.contains(&group) {
+        } else if !ip.host_groups.contains(&group) {
             self.maybe_own.insert((id, group));
         }
     }
@@ -96,22 +102,22 @@ impl Daemon {
         let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.sync_groups(id));
         for (id, group) in reported {
-            let of_host = |(_, device): &(PortId, Device)| device.host_groups.contains(&group);
-            if !self.devices.get(&id).is_some_and(of_host) {
+            let of_host = |(_, ip): (_, &Ip)| ip.host_groups.contains(&group);
+            if !self.interfaces.ip(id).is_some_and(of_host) {
                 self.joined_behind(id, group);
             }
         }
     }
 
     fn joined_behind(&mut self, id: DeviceId, group: IpAddr) {
-        let Some((_, device)) = self.devices.get_mut(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let turned_away = device.behind.turned_away();
-        if device.behind.joined(now(), group) {
-            log::debug!("{}: a host behind it joined {group}", device.name);
+        let turned_away = ip.guests.turned_away();
+        if ip.guests.joined(now(), group) {
+            log::debug!("{}: a host behind it joined {group}", interface.name);
             self.membership_changed.insert(id);
-        } else if turned_away == 0 && device.behind.turned_away() != 0 {
+        } else if turned_away == 0 && ip.guests.turned_away() != 0 {
             // The first without room: it is told of when the groups are looked at.
             self.membership_changed.insert(id);
         }
@@ -120,56 +126,59 @@ impl Daemon {
     /// A link changed or went: something may be stacked on one of ours now, or no longer. Looked at
     /// once for all changes that came together.
     pub(super) fn note_stacking(&mut self, place: Place, link: Option<&rtnl::Link>) {
-        let concerned = |device: &Device| match link {
+        let concerned = |interface: &Interface, payload: &Payload| match link {
             // What is stacked on a bond is stacked on its ports.
             Some(link) => {
-                link.index == device.ifindex
-                    || link.link == Some(device.ifindex)
+                link.index == interface.ifindex
+                    || link.link == Some(interface.ifindex)
                     || matches!(link.kind.as_deref(), Some("bond" | "team"))
             }
-            None => device.behind.is_stacked(),
+            None => payload.is_stacked(),
         };
-        let concerned = self
-            .devices
-            .iter()
-            .filter(|(_, (_, d))| d.place == place && concerned(d));
-        self.stacking_changed.extend(concerned.map(|(id, _)| *id));
+        let there = self.interfaces.iter().filter(|(i, _)| i.place == place);
+        let concerned = there.filter(|(i, payload)| concerned(i, payload));
+        self.stacking_changed
+            .extend(concerned.map(|(interface, _)| interface.id));
     }
 
     /// Looks at what is stacked on an interface, and whether the host routes multicast.
     pub(super) fn read_stacking(&mut self, id: DeviceId) {
-        let read = self.inside(id, |device, netlink| {
-            let stacking = netlink.stacking(device.ifindex)?;
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
+            return;
+        };
+        let was_stacked = ip.guests.is_stacked();
+        let read = interface.inside(&mut self.netlink, |interface, netlink| {
+            let stacking = netlink.stacking(interface.ifindex)?;
             let stacked = stacking.has_guests();
             let mut own = Vec::new();
-            if stacked != device.behind.is_stacked() {
-                device.set_gso_max(netlink, stacked);
+            if stacked != was_stacked {
+                interface.set_gso_max(netlink, ip.gso_max_stacked(stacked));
                 if stacked {
-                    own = netlink.addresses(device.ifindex).unwrap_or_default();
+                    own = netlink.addresses(interface.ifindex).unwrap_or_default();
                 }
             }
             Ok::<_, rtnl::Error>((stacking, own))
         });
-        let (Some(read), Some((at, device))) = (read, self.devices.get_mut(&id)) else {
+        let Some(read) = read else {
             return;
         };
         let (stacking, own) = match read {
             Ok(read) => read,
             Err(e) => {
-                log::debug!("{}: cannot read what is stacked on it: {e}", device.name);
+                log::debug!("{}: cannot read what is stacked on it: {e}", interface.name);
                 return;
             }
         };
-        let place = device.place;
+        let place = interface.place;
         let stacked = stacking.has_guests();
-        if stacked != device.behind.is_stacked() {
-            log::info!("{}: {}", device.name, describe(&stacking));
-            device.behind.set_stacked(now(), stacked);
+        if stacked != ip.guests.is_stacked() {
+            log::info!("{}: {}", interface.name, describe(&stacking));
+            ip.guests.set_stacked(now(), stacked);
             // Else packets for the host itself would wait until it is asked for its addresses.
             for address in own {
-                self.ports[*at].tell(|| Command::HostHas(id, address.ip));
+                self.ports[interface.port].tell(|| Command::HostHas(id, address.ip));
             }
-            self.ports[*at].tell(|| Command::SetStacked(id, stacked));
+            self.ports[interface.port].tell(|| Command::SetStacked(id, stacked));
         }
         self.read_routes(place, &BTreeSet::from([id]));
     }
@@ -180,40 +189,40 @@ impl Daemon {
             return;
         };
         for id in ids {
-            if let Some((_, device)) = self.devices.get(id) {
-                let found = tables.of(&device.name);
+            if let Some(interface) = self.interfaces.get(*id) {
+                let found = tables.of(&interface.name);
                 self.routes_seen(*id, found);
             }
         }
     }
 
     fn routes_seen(&mut self, id: DeviceId, found: MulticastRoutes) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let was_routing = device.behind.is_routing();
-        if !device.behind.set_routes(found.routes, found.groups) {
+        let was_routing = ip.guests.is_routing();
+        if !ip.guests.set_routes(found.routes, found.groups) {
             return;
         }
         if found.routes != was_routing {
-            let port = &mut self.ports[*at];
+            let port = &mut self.ports[interface.port];
             port.tell(|| Command::RouteMulticast(id, found.routes));
             if !found.routes {
                 log::info!(
                     "{}: the host routes no multicast here any more",
-                    device.name
+                    interface.name
                 );
             } else if port.port.capabilities().multicast {
                 log::warn!(
                     "{}: the host routes multicast; groups that have a route here and groups \
                      that hosts report on the link are received, others are not: a fabric has no \
                      promiscuous multicast",
-                    device.name
+                    interface.name
                 );
             } else {
                 log::info!(
                     "{}: the host routes multicast; all groups are received",
-                    device.name
+                    interface.name
                 );
             }
         }
@@ -223,11 +232,9 @@ impl Daemon {
     /// How long until [`Daemon::tick`] has something to do.
     pub(super) fn next_tick(&self) -> Option<Duration> {
         let now = now();
-        let behind = self
-            .devices
-            .values()
-            .filter_map(|(_, d)| d.behind.wait(now));
-        behind
+        let guests = self.interfaces.ips();
+        let guests = guests.filter_map(|(_, ip)| ip.guests.wait(now));
+        guests
             .chain(self.next_vlan_tick())
             .chain(self.next_management_tick())
             .chain(self.next_vnic_group_tick())
@@ -238,20 +245,20 @@ impl Daemon {
     /// Lets time pass for what is behind the interfaces.
     pub(super) fn tick(&mut self) {
         for id in std::mem::take(&mut self.stacking_changed) {
-            match self.vnics.contains_key(&id) {
-                true => self.read_vnic_stacking(id),
-                false => self.read_stacking(id),
+            match self.interfaces.ethernet(id) {
+                Some(_) => self.read_vnic_stacking(id),
+                None => self.read_stacking(id),
             }
         }
         for id in std::mem::take(&mut self.addresses_changed) {
             self.read_addresses(id);
         }
         let now = now();
-        for (id, (at, device)) in &mut self.devices {
-            let port = &self.ports[*at];
-            let write = |frame: &[u8]| port.tell_first(Command::ToTap(*id, frame.into()));
-            if device.behind.tick(now, write) {
-                self.membership_changed.insert(*id);
+        for (interface, ip) in self.interfaces.ips_mut() {
+            let (id, port) = (interface.id, &self.ports[interface.port]);
+            let write = |frame: &[u8]| port.tell_first(Command::ToTap(id, frame.into()));
+            if ip.guests.tick(now, write) {
+                self.membership_changed.insert(id);
             }
         }
         self.tick_vlans();
@@ -259,8 +266,8 @@ impl Daemon {
         self.tick_vnic_groups();
         self.tick_vnic_carriers();
         for place in std::mem::take(&mut self.routes_changed) {
-            let ids = self.devices_at(place).into_iter().collect();
-            self.read_routes(place, &ids);
+            let ids = self.interfaces.ip_ids(|i, _| i.place == place);
+            self.read_routes(place, &ids.into_iter().collect());
         }
     }
 }

@@ -7,9 +7,9 @@ use control::api::Happening;
 use log::Level;
 use netdev::membership;
 
-use super::{Daemon, Place};
+use super::Daemon;
 use crate::datapath::{Command, DeviceId};
-use crate::watch::Subject;
+use crate::interface::Place;
 
 impl Daemon {
     /// Once for all changes that came together: a thousand joins are a thousand events.
@@ -31,8 +31,8 @@ impl Daemon {
     pub(super) fn sync_groups_of(&mut self, ids: impl IntoIterator<Item = DeviceId>) {
         let mut by_place: BTreeMap<Place, BTreeSet<DeviceId>> = BTreeMap::new();
         for id in ids {
-            if let Some((_, device)) = self.devices.get(&id) {
-                by_place.entry(device.place).or_default().insert(id);
+            if let Some((interface, _)) = self.interfaces.ip(id) {
+                by_place.entry(interface.place).or_default().insert(id);
             }
         }
         for (place, ids) in by_place {
@@ -41,81 +41,80 @@ impl Daemon {
                 log::warn!("cannot read the group memberships: {e}");
             }
             for id in ids {
-                let Some((_, device)) = self.devices.get(&id) else {
+                let Some((interface, ip)) = self.interfaces.ip(id) else {
                     continue;
                 };
                 let host = match &joined {
-                    Some(Ok(joined)) => joined.get(&device.ifindex).cloned().unwrap_or_default(),
-                    _ => device.host_groups.clone(),
+                    Some(Ok(joined)) => joined.get(&interface.ifindex).cloned(),
+                    _ => Some(ip.host_groups.clone()),
                 };
-                self.attach_groups(id, host);
+                self.attach_groups(id, host.unwrap_or_default());
             }
         }
     }
 
-    /// The same for a device whose host has joined these groups.
+    /// The same for an interface whose host has joined these groups.
     fn attach_groups(&mut self, id: DeviceId, host: BTreeSet<IpAddr>) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let (wanted, too_many) = match device.holds_groups() {
-            true => device.wanted_groups(&host),
+        let (wanted, too_many) = match ip.holds_groups(interface) {
+            true => ip.wanted_groups(&host),
             false => (BTreeSet::new(), false),
         };
-        device.host_groups = host;
-        if too_many && !std::mem::replace(&mut device.told_groups_full, true) {
+        ip.host_groups = host;
+        if too_many && !std::mem::replace(&mut ip.told_groups_full, true) {
             log::warn!(
                 "{}: hosts behind it have joined more multicast groups than there is room for; \
                  groups that come now are not received",
-                device.name
+                interface.name
             );
         }
-        if wanted == device.joined {
+        if wanted == ip.joined {
             return;
         }
-        let runtime = &mut self.ports[*at];
-        let new: Vec<_> = wanted.difference(&device.joined).copied().collect();
-        let gone: Vec<_> = device.joined.difference(&wanted).copied().collect();
-        let refused = match runtime.port.change_groups(device.endpoint.id, &new, &gone) {
+        let runtime = &mut self.ports[interface.port];
+        let new: Vec<_> = wanted.difference(&ip.joined).copied().collect();
+        let gone: Vec<_> = ip.joined.difference(&wanted).copied().collect();
+        let refused = match runtime.port.change_groups(ip.endpoint.id, &new, &gone) {
             Ok(refused) => refused,
             Err(e) => {
-                log::warn!("{}: cannot change its multicast groups: {e}", device.name);
+                log::warn!(
+                    "{}: cannot change its multicast groups: {e}",
+                    interface.name
+                );
                 return;
             }
         };
-        let mut tell = |what| {
-            self.watchers.tell(
-                Subject::Interface(&device.name, device.netns.as_deref()),
-                what,
-            )
-        };
+        let events = &mut self.events;
+        let mut tell = |what| events.push(interface.subject(), what);
         for group in &gone {
-            log::debug!("{}: leaving {group}", device.name);
+            log::debug!("{}: leaving {group}", interface.name);
             tell(Happening::GroupLeft { mgid: *group });
         }
         // Nobody wants the others any more; hosts may ask for any number of groups over time.
-        device.refused.retain(|g| wanted.contains(g));
+        ip.refused.retain(|g| wanted.contains(g));
         let mut joined = wanted;
         for (group, e) in refused {
             joined.remove(&group);
             // The first says what is the matter; thousands may follow.
-            let first = device.refused.is_empty();
-            if device.refused.insert(group) {
+            let first = ip.refused.is_empty();
+            if ip.refused.insert(group) {
                 let level = if first { Level::Warn } else { Level::Debug };
                 log::log!(
                     level,
                     "{}: multicast join failed for {group}: {e}",
-                    device.name
+                    interface.name
                 );
             }
         }
         for group in new.iter().filter(|group| joined.contains(group)) {
-            log::debug!("{}: joined {group}", device.name);
+            log::debug!("{}: joined {group}", interface.name);
             tell(Happening::GroupJoined { mgid: *group });
-            device.refused.remove(group);
+            ip.refused.remove(group);
         }
-        device.joined = joined;
-        let groups: Vec<_> = device.joined.iter().copied().collect();
+        ip.joined = joined;
+        let groups: Vec<_> = ip.joined.iter().copied().collect();
         runtime.tell(|| Command::SetJoined(id, groups.clone()));
     }
 }

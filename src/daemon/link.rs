@@ -6,89 +6,103 @@ use std::io;
 use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 
-use super::{Daemon, Place};
+use super::{Daemon, Payload};
 use crate::datapath::{Command, DeviceId};
+use crate::interface::Change;
 
 impl Daemon {
-    /// The device whose interface has this index at this place.
-    pub(super) fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
-        self.devices
-            .iter()
-            .find(|(_, (_, d))| d.ifindex == ifindex && d.place == place)
-            .map(|(id, _)| *id)
-    }
-
-    /// What a device's interface is like now.
-    pub(super) fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
-        let asked = self.inside(id, |device, netlink| {
-            // What was a bridge is one still: asked for once, and not at each change of the link.
-            let bridge = link
-                .master
-                .filter(|m| device.bridge == Some(*m) || is_bridge(netlink, *m));
-            (bridge, Features::read(&link.name))
-        });
-        let Some((_, device)) = self.devices.get_mut(&id) else {
+    /// Reads what is otherwise announced: of a new interface, of one that has left its place, and after
+    /// announcements were lost.
+    pub(super) fn reread(&mut self, id: DeviceId) {
+        let Some(link) = self.find(id) else {
             return;
         };
-        // Where the daemon cannot go, what was told is followed at least.
-        let unread = || (device.bridge, Err(io::ErrorKind::NotFound.into()));
-        let (bridge, features) = asked.unwrap_or_else(unread);
-        let bridged = std::mem::replace(&mut device.bridge, bridge) != bridge;
-        let went_up_or_down = std::mem::replace(&mut device.up, link.up) != link.up;
-        let is_parent = device.parent.is_none();
-        // All that follows says the new name.
-        let renamed = self.name_seen(id, &link.name);
-        if went_up_or_down {
-            self.up_changed(id);
-        }
-        if renamed && is_parent {
-            self.parent_renamed(id, &link.name);
-        }
-        self.mtu_seen(id, link.mtu);
-        if let Some(mac) = link.address {
-            self.mac_seen(id, mac);
-        }
-        self.features_seen(id, features);
-        if bridged {
+        self.link_changed(id, &link);
+        if self.interfaces.ip(id).is_some() {
+            self.read_stacking(id);
             self.read_addresses(id);
+            self.sync_groups(id);
+        }
+    }
+
+    /// What an interface is like now.
+    pub(super) fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
+        let Some((interface, payload)) = self.interfaces.both_mut(id) else {
+            return;
+        };
+        let bridge = payload.ip().and_then(|ip| ip.bridge);
+        let asked = interface.inside(&mut self.netlink, |_, netlink| {
+            // What was a bridge is one still: asked for once, and not at each change of the link.
+            let is_bridge = |m: &u32| bridge == Some(*m) || is_bridge(netlink, *m);
+            let above = link.master.filter(|_| payload.ip().is_some());
+            (above.filter(is_bridge), Features::read(&link.name))
+        });
+        // Where the daemon cannot go, what was told is followed at least.
+        let unread = || (bridge, Err(io::ErrorKind::NotFound.into()));
+        let (above, features) = asked.unwrap_or_else(unread);
+        if let Some(ip) = payload.ip_mut() {
+            ip.bridge = above;
+        }
+        let changes = interface.link_seen(link, &payload.allowed_mtu(), features);
+        for change in changes {
+            self.changed(id, change);
+        }
+        if above != bridge {
+            self.read_addresses(id);
+        }
+        if self.interfaces.ethernet(id).is_some() {
+            self.stacking_changed.insert(id);
         }
         self.membership_changed.insert(id);
     }
 
-    /// True if it is another name than before.
-    fn name_seen(&mut self, id: DeviceId, name: &str) -> bool {
-        let Some((_, device)) = self.devices.get_mut(&id).filter(|(_, d)| d.name != name) else {
-            return false;
-        };
-        let was = std::mem::replace(&mut device.name, name.to_owned());
-        self.tell_device(id, Happening::Renamed { was });
-        true
-    }
-
-    fn mac_seen(&mut self, id: DeviceId, mac: [u8; 6]) {
-        let Some((at, device)) = self.devices.get_mut(&id).filter(|(_, d)| d.mac != mac) else {
-            return;
-        };
-        device.mac = mac;
-        self.ports[*at].tell(|| Command::SetMac(id, mac));
-        let mac = LinkAddress(mac);
-        self.tell_device(id, Happening::MacChanged { mac });
-    }
-
-    /// Offload features of the interface: its GRO says whether received segments are coalesced here.
-    fn features_seen(&mut self, id: DeviceId, features: io::Result<Features>) {
-        let Some((at, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        let name = &device.name;
-        match features {
-            Ok(f) if f.gro != device.coalesce => {
-                log::debug!("{name}: coalescing {}", if f.gro { "on" } else { "off" });
-                device.coalesce = f.gro;
-                self.ports[*at].tell(|| Command::SetCoalesce(id, f.gro));
+    /// Something of an interface became another.
+    fn changed(&mut self, id: DeviceId, change: Change) {
+        match change {
+            Change::Name(was) => {
+                self.tell(id, Happening::Renamed { was });
+                self.parent_renamed(id);
             }
-            Ok(_) => {}
-            Err(e) => log::debug!("{name}: cannot read the offload features: {e}"),
+            Change::Up(_) => self.up_changed(id),
+            Change::Mtu(_) => self.mtu_changed(id),
+            Change::WrongMtu(mtu) => self.correct_mtu(id, mtu),
+            Change::Mac(mac) => {
+                self.tell_lanes(id, |payload| payload.mac_command(id, mac));
+                let mac = LinkAddress(mac);
+                self.tell(id, Happening::MacChanged { mac });
+                self.sync_agent_of(id);
+            }
+            Change::Coalesce(on) => self.tell_lanes(id, |payload| payload.coalesce_command(id, on)),
+        }
+    }
+
+    /// Writes an interface's alias again, where it is ours.
+    pub(super) fn renew_alias(&mut self, id: DeviceId) {
+        let Some((interface, payload)) = self.interfaces.both_mut(id) else {
+            return;
+        };
+        let port = self.ports[interface.port].port.attributes().name;
+        let alias = payload.alias(interface, &port);
+        interface.inside(&mut self.netlink, |interface, netlink| {
+            let link = netlink.link_by_index(interface.ifindex);
+            let set = link.and_then(|link| interface.write_alias(netlink, &link, &alias));
+            if let Err(e) = set {
+                log::warn!("{}: cannot set the alias: {e}", interface.name);
+            }
+        });
+    }
+
+    /// Adds an event about an interface.
+    pub(crate) fn tell(&mut self, id: DeviceId, what: Happening) {
+        if let Some(interface) = self.interfaces.get(id) {
+            self.events.push(interface.subject(), what);
+        }
+    }
+
+    /// Sends a command to all data threads of an interface.
+    pub(super) fn tell_lanes(&self, id: DeviceId, command: impl Fn(&Payload) -> Command) {
+        if let Some((interface, payload)) = self.interfaces.both(id) {
+            self.ports[interface.port].tell(|| command(payload));
         }
     }
 }

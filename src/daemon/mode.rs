@@ -15,15 +15,15 @@ impl Daemon {
     /// # Errors
     /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where it cannot change.
     pub(crate) fn mode(&mut self, request: &ModeRequest) -> Result<Reply, ApiError> {
-        let (id, _, device) = self.named(&request.interface)?;
-        let spec = device.spec.clone();
+        let (interface, ip) = self.named_ip(&request.interface)?;
+        let (id, spec) = (interface.id, ip.spec.clone());
         if let Some(mode) = request.mode {
             self.change_mode(id, mode.into(), &spec)
                 .map_err(|message| ApiError::Refused { message })?;
         }
-        let (_, _, device) = self.named(&request.interface)?;
+        let (_, ip) = self.named_ip(&request.interface)?;
         Ok(Reply::Mode {
-            mode: device.mode.into(),
+            mode: ip.mode.into(),
         })
     }
 
@@ -38,14 +38,14 @@ impl Daemon {
         mode: Mode,
         spec: &IpoibConfig,
     ) -> Result<(), String> {
-        let Some((at, device)) = self.devices.get(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip(id) else {
             return Ok(());
         };
-        if device.mode == mode {
+        if ip.mode == mode {
             return Ok(());
         }
-        let (at, old, name) = (*at, device.mode, device.name.clone());
-        let mtu = device.limits.after(spec, mode, device.mtu);
+        let (at, old, name) = (interface.port, ip.mode, interface.name.clone());
+        let mtu = ip.limits.after(spec, mode, interface.mtu);
         let mtu = mtu.map_err(|e| e.to_string())?;
         let failed = |e| format!("{name}: cannot set the MTU {mtu}: {e}");
         match mode {
@@ -71,10 +71,10 @@ impl Daemon {
 
     /// Has the data threads serve an interface in a mode, under the address that says so.
     fn enter(&mut self, id: DeviceId, mode: Mode) {
-        if let Some((at, device)) = self.devices.get_mut(&id) {
-            device.mode = mode;
-            device.address = device.address_at(device.address.gid());
-            let (port, address) = (&self.ports[*at], device.address);
+        if let Some((interface, ip)) = self.interfaces.ip_mut(id) {
+            ip.mode = mode;
+            ip.address = ip.address_at(ip.address.gid());
+            let (port, address) = (&self.ports[interface.port], ip.address);
             port.tell(|| Command::SetLocal(id, address));
             port.tell(|| Command::SetMode(id, mode));
         }
@@ -83,24 +83,27 @@ impl Daemon {
 
     /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.
     fn show_mode(&mut self, id: DeviceId) {
-        let Some((_, device)) = self.devices.get(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip(id) else {
             return;
         };
-        let (name, mtu) = (&device.name, device.mtu);
-        log::info!("{name}: mode {}, MTU {mtu}", device.mode_word());
-        if mtu > device.limits.datagram {
+        let (name, mtu) = (&interface.name, interface.mtu);
+        log::info!("{name}: mode {}, MTU {mtu}", ip.mode_word());
+        if mtu > ip.limits.datagram {
             log::info!(
                 "{name}: multicast packets over {} bytes are dropped, since they are datagrams still",
-                device.limits.datagram
+                ip.limits.datagram
             );
         }
         let what = Happening::ModeChanged {
-            mode: device.mode.into(),
+            mode: ip.mode.into(),
         };
-        self.watchers.tell(device.subject(), what);
-        self.inside(id, |device, netlink| {
-            device.set_gso_max(netlink, device.behind.is_stacked());
-        });
+        self.tell(id, what);
+        if let Some((interface, ip)) = self.interfaces.ip_mut(id) {
+            let most = ip.gso_max();
+            interface.inside(&mut self.netlink, |interface, netlink| {
+                interface.set_gso_max(netlink, most);
+            });
+        }
         self.renew_alias(id);
     }
 }

@@ -1,68 +1,73 @@
-//! Keeping an interface's MTU within what its mode and its link carry.
+//! Keeping an interface's MTU within what it carries.
 
 use control::api::Happening;
-use ipoib::Mode;
 
-use super::Daemon;
-use super::place::unreachable;
-use crate::datapath::{Command, DeviceId};
-use crate::device::ENCAPSULATION;
+use super::{Daemon, Payload};
+use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::ethernet::mtu_of;
+use crate::interface::unreachable;
+use crate::ip::ENCAPSULATION;
 use crate::port::PortId;
 
 impl Daemon {
-    /// Gives an interface another MTU in bytes, and tells those who watch.
+    /// Gives an interface another MTU in bytes, which becomes an event.
     ///
     /// # Errors
     /// What rtnetlink says.
     pub(crate) fn set_mtu(&mut self, id: DeviceId, mtu: u32) -> Result<(), rtnl::Error> {
-        let Some((_, device)) = self.devices.get(&id) else {
-            return Ok(());
-        };
-        if device.mtu == mtu {
+        if self.interfaces.get(id).is_none_or(|i| i.mtu == mtu) {
             return Ok(());
         }
-        let set = self.inside(id, |device, netlink| {
-            netlink.set_mtu(device.ifindex, mtu)?;
-            device.mtu = mtu;
+        let set = self.inside(id, |interface, netlink| {
+            netlink.set_mtu(interface.ifindex, mtu)?;
+            interface.mtu = mtu;
             Ok(())
         });
         set.unwrap_or_else(|| Err(unreachable("set the MTU")))?;
-        self.tell_device(id, Happening::MtuChanged { mtu });
+        self.mtu_changed(id);
         Ok(())
     }
 
-    /// The interface's MTU was seen to be `mtu`: the administrator's, which a TAP takes whatever it
-    /// is. What the mode does not have is put right.
-    pub(super) fn mtu_seen(&mut self, id: DeviceId, mtu: u32) {
-        let Some((_, device)) = self.devices.get_mut(&id) else {
-            return;
-        };
-        let allowed = device.limits.allowed(device.mode);
-        if allowed.contains(&mtu) {
-            if device.mtu != mtu {
-                device.mtu = mtu;
-                let what = Happening::MtuChanged { mtu };
-                self.watchers.tell(device.subject(), what);
-            }
-            return;
+    /// As [`Daemon::set_mtu`], where there is nobody to hear of errors but the log.
+    pub(crate) fn try_mtu(&mut self, id: DeviceId, mtu: u32) {
+        if let Err(e) = self.set_mtu(id, mtu)
+            && let Some(interface) = self.interfaces.get(id)
+        {
+            log::warn!("{}: cannot set the MTU {mtu}: {e}", interface.name);
         }
-        let (fault, right) = match device.mode {
-            _ if mtu < *allowed.start() => ("under IPoIB's", *allowed.start()),
-            Mode::Datagram => ("over the link's", *allowed.end()),
-            Mode::Connected => ("over connected mode's", *allowed.end()),
+    }
+
+    /// An interface has another MTU now.
+    pub(super) fn mtu_changed(&mut self, id: DeviceId) {
+        let Some((interface, payload)) = self.interfaces.both(id) else {
+            return;
         };
-        self.inside(id, |device, netlink| {
+        let mtu = interface.mtu;
+        if let Payload::Ethernet(_) = payload {
+            let command = || EthernetCommand::SetMtu(mtu_of(mtu));
+            self.ports[interface.port].tell(|| Command::Ethernet(id, command()));
+        }
+        self.tell(id, Happening::MtuChanged { mtu });
+    }
+
+    /// The interface's MTU was seen to be `mtu`: the administrator's, which a TAP takes whatever it
+    /// is. What the interface does not carry is put right.
+    pub(super) fn correct_mtu(&mut self, id: DeviceId, mtu: u32) {
+        let Some((interface, payload)) = self.interfaces.both_mut(id) else {
+            return;
+        };
+        let allowed = payload.allowed_mtu();
+        let (fault, right) = payload.mtu_fault(mtu);
+        interface.inside(&mut self.netlink, |interface, netlink| {
             // The administrator may have said something better since.
-            let now = netlink.link_by_index(device.ifindex);
+            let now = netlink.link_by_index(interface.ifindex);
             if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {
                 return;
             }
-            log::warn!(
-                "{}: the MTU {mtu} is {fault} {right}; set to that",
-                device.name
-            );
-            if let Err(e) = netlink.set_mtu(device.ifindex, right) {
-                log::warn!("{}: cannot set the MTU: {e}", device.name);
+            let name = &interface.name;
+            log::warn!("{name}: the MTU {mtu} is {fault} {right}; set to that");
+            if let Err(e) = netlink.set_mtu(interface.ifindex, right) {
+                log::warn!("{name}: cannot set the MTU: {e}");
             }
         });
     }
@@ -70,21 +75,17 @@ impl Daemon {
     /// The largest datagram of a port changed. In datagram mode the interfaces' MTUs follow.
     pub(super) fn link_mtu_changed(&mut self, at: PortId, payload: u32) {
         let link_mtu = payload.saturating_sub(ENCAPSULATION);
-        let on_port = |(id, (port, _)): (&DeviceId, &(PortId, _))| (*port == at).then_some(*id);
-        let ids: Vec<DeviceId> = self.devices.iter().filter_map(on_port).collect();
-        for id in ids {
-            let Some((_, device)) = self.devices.get_mut(&id) else {
+        for id in self.interfaces.ip_ids(|interface, _| interface.port == at) {
+            let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
                 continue;
             };
-            let (mode, asked) = (device.mode, device.spec.mtu);
-            let mtu = device.limits.following(mode, asked, device.mtu, link_mtu);
-            device.limits.datagram = link_mtu;
-            let name = device.name.clone();
+            let (mode, asked) = (ip.mode, ip.spec.mtu);
+            let mtu = ip.limits.following(mode, asked, interface.mtu, link_mtu);
+            ip.limits.datagram = link_mtu;
+            let name = &interface.name;
             log::info!("{name}: the link MTU is now {link_mtu}, the MTU {mtu}");
             self.ports[at].tell(|| Command::SetPayloadMax(id, payload as usize));
-            if let Err(e) = self.set_mtu(id, mtu) {
-                log::warn!("{name}: cannot set the MTU {mtu}: {e}");
-            }
+            self.try_mtu(id, mtu);
         }
     }
 }

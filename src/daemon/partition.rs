@@ -7,8 +7,9 @@ use fabric::{EndpointId, PKey};
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId};
+use crate::interface::Subject;
+use crate::ip::Ip;
 use crate::port::PortId;
-use crate::watch::Subject;
 
 impl Daemon {
     /// Tells or replaces P_Key tables.
@@ -104,8 +105,8 @@ impl Daemon {
 
     /// The table that a port's devices ask for; what is in `before` already stays at its place.
     fn asked_pkeys(&self, at: PortId, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
-        let devices = self.devices.values().filter(|(port, _)| *port == at);
-        let asked = devices.map(|(_, device)| device.spec.pkey);
+        let on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
+        let asked = on_port.map(|(_, ip)| ip.spec.pkey);
         let asked = asked.chain(self.vlans.pkeys(at));
         let asked = asked.chain(self.vnic_pkeys(at)).chain(coming);
         keep_places(before, &asked.collect::<Vec<_>>())
@@ -124,8 +125,8 @@ impl Daemon {
             .set_pkeys(table)
             .map_err(|e| format!("{name}: the P_Key table cannot change: {e}"))?;
         log::debug!("{name}: the P_Key table changed");
-        let subject = Subject::Port(&name);
-        self.watchers.tell(subject, Happening::PkeysChanged);
+        let subject = Subject::Port(name);
+        self.events.push(subject, Happening::PkeysChanged);
         self.pkeys_changed(at, &changed);
         Ok(())
     }
@@ -134,13 +135,9 @@ impl Daemon {
     /// the old partition is forgotten, the link is entered anew.
     pub(super) fn pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         for endpoint in changed {
-            let on_port = |(port, device): &(PortId, crate::device::Device)| {
-                *port == at && device.endpoint.id == *endpoint
-            };
-            let found = self.devices.iter().find(|(_, device)| on_port(device));
-            if let Some(id) = found.map(|(id, _)| *id) {
-                self.pkey_changed(at, id);
-            }
+            let has_it = |ip: &Ip| ip.endpoint.id == *endpoint;
+            let found = self.interfaces.ip_ids(|i, ip| i.port == at && has_it(ip));
+            found.into_iter().for_each(|id| self.pkey_changed(at, id));
         }
         self.set_carriers(at);
         self.sync_siblings();
@@ -150,13 +147,13 @@ impl Daemon {
 
     fn pkey_changed(&mut self, at: PortId, id: DeviceId) {
         let port = &self.ports[at];
-        let Some((_, device)) = self.devices.get_mut(&id) else {
+        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let before = device.endpoint.pkey;
-        device.endpoint.pkey = port.port.endpoint_pkey(device.endpoint.id);
-        let (name, pkey) = (&device.name, device.spec.pkey);
-        let what = match device.endpoint.pkey {
+        let before = ip.endpoint.pkey;
+        ip.endpoint.pkey = port.port.endpoint_pkey(ip.endpoint.id);
+        let (name, pkey) = (&interface.name, ip.spec.pkey);
+        let what = match ip.endpoint.pkey {
             Some(entry) => {
                 log::info!("{name}: uses the P_Key table's entry {entry}");
                 Some(Happening::PkeyAssigned { pkey: entry })
@@ -168,7 +165,7 @@ impl Daemon {
             None => None,
         };
         if let Some(what) = what {
-            self.watchers.tell(device.subject(), what);
+            self.events.push(interface.subject(), what);
         }
         port.tell(|| Command::Flush(id));
         self.sync_groups(id);

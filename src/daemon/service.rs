@@ -3,10 +3,11 @@
 use control::api::Happening;
 use control::config::IpoibConfig;
 
-use super::{Daemon, DaemonError, Names, PortSpec};
+use super::{Daemon, DaemonError, Payload, PortSpec};
 use crate::datapath::{Command, DeviceId};
-use crate::device::{Device, DeviceError, Site, Stray, TapSite};
 use crate::fdstore;
+use crate::interface::{DeviceError, Interface, Names, Stray, TapSite};
+use crate::ip::{Ip, Site};
 use crate::port::{PortId, PortRuntime};
 
 impl Daemon {
@@ -58,16 +59,10 @@ impl Daemon {
         child: &IpoibConfig,
         name: &str,
     ) -> Result<DeviceId, DaemonError> {
-        let is_parent = |port: PortId, device: &Device| {
-            port == at && device.parent.is_none() && device.spec.name == name
-        };
-        let mut all = self.devices.iter();
-        all.find(|(_, (port, device))| is_parent(*port, device))
-            .map(|(id, _)| *id)
-            .ok_or_else(|| DaemonError::Device {
-                name: child.name.clone(),
-                source: DeviceError::NoParent(name.to_owned()),
-            })
+        let is_parent = |ip: &Ip| ip.parent.is_none() && ip.spec.name == name;
+        let mut on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
+        let parent = on_port.find(|(_, ip)| is_parent(ip)).map(|(i, _)| i.id);
+        parent.ok_or_else(|| no_parent(child))
     }
 
     /// Puts a device into service on a port: a child of `parent`, with the interface `found`, if
@@ -79,8 +74,7 @@ impl Daemon {
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,
     ) -> Result<DeviceId, DaemonError> {
-        let id = DeviceId(self.next_id);
-        self.next_id += 1;
+        let id = self.interfaces.new_id();
         let failed = |source| DaemonError::Device {
             name: spec.name.clone(),
             source,
@@ -88,64 +82,67 @@ impl Daemon {
         self.follow_pkeys(at, Some(spec.pkey))
             .map_err(|why| failed(DeviceError::Pkeys(why)))?;
         let made = self.make_device_at(id, at, spec, parent, found);
-        let mut device = match made {
-            Ok(device) => device,
+        let (mut interface, ip) = match made {
+            Ok(made) => made,
             Err(e) => {
                 self.unfollow_pkeys(at);
                 return Err(failed(e));
             }
         };
-        let missing = self.no_carrier(at, &device);
-        device.set_carrier(missing.is_none());
+        let missing = self.ip_misses(&interface, &ip);
+        interface.set_carrier(missing.is_none());
         log::info!(
             "{}: serving on {} mode={} qpn={} pkey={} gid={} mtu={} queues={}",
-            device.name,
+            interface.name,
             self.ports[at].port.attributes().name,
-            device.mode_word(),
-            device.endpoint.qpn,
-            device.spec.pkey,
-            device.address.gid(),
-            device.mtu,
-            device.queues
+            ip.mode_word(),
+            ip.endpoint.qpn,
+            ip.spec.pkey,
+            ip.address.gid(),
+            interface.mtu,
+            interface.queues.len()
         );
         if let Some(why) = missing {
-            log::info!("{}: no carrier: {why}", device.name);
+            log::info!("{}: no carrier: {why}", interface.name);
         }
-        // What was announced while the device was made is older than what is read now, and would
-        // show states that have passed: the first MAC, the first MTU, down before up.
-        for notice in self.monitor.notices() {
-            self.netlink_event(notice);
-        }
-        // What is drained here wakes the control loop no more.
-        self.tick();
-        self.sync_changed_groups();
-        device.netns = device.namespace.map(|there| Names::read().of(&there));
         let created = Happening::Created {
-            qpn: device.endpoint.qpn,
-            gid: device.address.gid(),
+            qpn: ip.endpoint.qpn,
+            gid: ip.address.gid(),
         };
-        let waits = device.endpoint.pkey.is_none();
-        let pkey = device.spec.pkey;
-        self.devices.insert(id, (at, device));
+        let waits = ip.endpoint.pkey.is_none();
+        let pkey = ip.spec.pkey;
+        self.insert(interface, Payload::Ip(Box::new(ip)));
         // One that went meanwhile has had its P_Key taken from the table, and that of this one, which
         // nobody in service asked for yet.
         self.unfollow_pkeys(at);
-        self.tell_device(id, created);
+        self.tell(id, created);
         if waits {
-            self.tell_device(id, Happening::PkeyMissing { pkey });
+            self.tell(id, Happening::PkeyMissing { pkey });
         }
         self.tell_child_added(id);
         self.reread(id);
         self.read_coalesce(id);
         // Among what was announced meanwhile may have been the end of its parent, which did not take
         // it along: it was no child yet.
-        if parent.is_some_and(|parent| !self.devices.contains_key(&parent)) {
+        if parent.is_some_and(|parent| !self.interfaces.has(parent)) {
             self.remove_child(id);
-            let name = spec.parent.clone().unwrap_or_default();
-            return Err(failed(DeviceError::NoParent(name)));
+            return Err(no_parent(spec));
         }
         self.sync_siblings();
         Ok(id)
+    }
+
+    /// Puts an interface that was made into service. What was announced while it was made is older than what
+    /// is read now, and would show states that have passed: the first MAC, the first MTU, down before up.
+    pub(super) fn insert(&mut self, mut interface: Interface, payload: Payload) {
+        for notice in self.monitor.notices() {
+            self.netlink_event(notice);
+        }
+        // What is drained here wakes the control loop no more.
+        self.tick();
+        self.sync_changed_groups();
+        interface.netns = interface.namespace.map(|there| Names::read().of(&there));
+        self.interfaces.add(interface, payload);
     }
 
     fn make_device_at(
@@ -155,16 +152,17 @@ impl Daemon {
         spec: &IpoibConfig,
         parent: Option<DeviceId>,
         found: Option<Stray<'_>>,
-    ) -> Result<Device, DeviceError> {
+    ) -> Result<(Interface, Ip), DeviceError> {
         let namespace = self.namespace_for(spec, parent)?;
         let left = match found {
             Some(_) => None,
             None => self.take_left(at, spec, parent, namespace.as_ref()),
         };
-        let name_of = |id| self.devices.get(&id).map(|(_, d)| (id, d.name.clone()));
+        let parent = parent.and_then(|id| self.interfaces.get(id));
+        let parent = parent.map(|interface| (interface.id, interface.name.clone()));
         let port = &mut self.ports[at];
         let mut site = Site {
-            parent: parent.and_then(name_of),
+            parent,
             tap: TapSite {
                 found,
                 netlink: &mut self.netlink,
@@ -172,38 +170,56 @@ impl Daemon {
                 namespace,
                 left,
             },
+            port_id: at,
             kernel_peers: port.kernel_peers,
             threads: &port.mailboxes(),
             port: &mut *port.port,
         };
-        Device::create(id, spec, &mut site)
+        Ip::create(id, spec, &mut site)
     }
 
-    /// Closes a device whose TAP is gone, or is to go, and its children with their interfaces.
+    /// Closes an interface whose TAP is gone, or is to go, and its children with their interfaces.
     pub(crate) fn forget(&mut self, id: DeviceId) {
         self.remove_children(id);
-        let Some((at, device)) = self.devices.get(&id) else {
+        let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
-        let at = *at;
-        log::info!("{}: out of service, its endpoint is closed", device.name);
-        fdstore::forget(&device.spec.interface);
+        let (at, is_vnic) = (interface.port, payload.ethernet().is_some());
+        let name = &interface.name;
+        log::info!("{name}: out of service, its endpoint is closed");
+        fdstore::forget(payload.config());
         self.tell_child_removed(id);
         self.close(id);
+        if is_vnic {
+            self.sync_vnic_siblings();
+        }
         self.unfollow_pkeys(at);
+        if is_vnic {
+            self.vnic_gone(at);
+        }
     }
 
-    /// Closes a device. Its TAP stays if it is persistent or a service manager keeps its queues.
+    /// Closes an interface. Its TAP stays if it is persistent or a service manager keeps its queues.
     pub(super) fn close(&mut self, id: DeviceId) {
-        self.tell_device(id, Happening::Gone);
+        self.close_vnic_endpoint(id);
+        self.tell(id, Happening::Gone);
         self.pingers.device_gone(id);
         // Their lanes hold the TAP open.
         self.end_vlans(id);
-        if let Some((at, device)) = self.devices.remove(&id) {
-            self.ports[at].remove_lanes(id);
-            if let Err(e) = self.ports[at].port.destroy_ud(device.endpoint.id) {
-                log::warn!("{}: cannot close its endpoint: {e}", device.name);
+        if let Some((interface, Payload::Ip(ip))) = self.interfaces.remove(id) {
+            let port = &mut self.ports[interface.port];
+            port.remove_lanes(id);
+            if let Err(e) = port.port.destroy_ud(ip.endpoint.id) {
+                log::warn!("{}: cannot close its endpoint: {e}", interface.name);
             }
         }
+    }
+}
+
+/// The parent of a child is not there.
+pub(super) fn no_parent(child: &IpoibConfig) -> DaemonError {
+    DaemonError::Device {
+        name: child.name.clone(),
+        source: DeviceError::NoParent(child.parent.clone().unwrap_or_default()),
     }
 }

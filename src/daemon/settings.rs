@@ -20,16 +20,16 @@ impl Daemon {
     /// [`ApiError::NoSuchInterface`]; [`ApiError::Errno`] with EINVAL where the mode does not have it
     /// (kernel ipoib_main.c, `ipoib_change_mtu`); [`ApiError::Refused`] where rtnetlink refuses.
     pub(crate) fn mtu(&mut self, request: &MtuRequest) -> Result<Reply, ApiError> {
-        let (id, _, device) = self.named(&request.interface)?;
+        let (interface, ip) = self.named_ip(&request.interface)?;
         if let Some(mtu) = request.mtu {
-            let name = device.name.clone();
-            check_mtu(&name, mtu, device.limits.allowed(device.mode))?;
+            let (id, name) = (interface.id, interface.name.clone());
+            check_mtu(&name, mtu, ip.limits.allowed(ip.mode))?;
             self.set_mtu(id, mtu).map_err(|e| ApiError::Refused {
                 message: format!("{name}: cannot set the MTU {mtu}: {e}"),
             })?;
         }
-        let (_, _, device) = self.named(&request.interface)?;
-        Ok(Reply::Mtu { mtu: device.mtu })
+        let (interface, _) = self.named_ip(&request.interface)?;
+        Ok(Reply::Mtu { mtu: interface.mtu })
     }
 
     /// Tells an interface's flag `umcast`, after a change where one is asked for.
@@ -41,16 +41,14 @@ impl Daemon {
     /// # Errors
     /// [`ApiError::NoSuchInterface`].
     pub(crate) fn umcast(&mut self, request: &UmcastRequest) -> Result<Reply, ApiError> {
-        let (id, _, _) = self.named(&request.interface)?;
+        let id = self.named_ip(&request.interface)?.0.id;
         if let Some(umcast) = request.umcast
-            && let Some((_, device)) = self.devices.get_mut(&id)
+            && let Some((_, ip)) = self.interfaces.ip_mut(id)
         {
-            device.umcast = umcast;
+            ip.umcast = umcast;
         }
-        let (_, _, device) = self.named(&request.interface)?;
-        Ok(Reply::Umcast {
-            umcast: device.umcast,
-        })
+        let (_, ip) = self.named_ip(&request.interface)?;
+        Ok(Reply::Umcast { umcast: ip.umcast })
     }
 
     /// Tells the completion moderation of an interface's port, after a change where one is asked
@@ -59,7 +57,7 @@ impl Daemon {
     /// # Errors
     /// [`ApiError::NoSuchInterface`], [`ApiError::BadArgument`].
     pub(crate) fn moderation(&mut self, request: &ModerationRequest) -> Result<Reply, ApiError> {
-        let at = self.port_of_interface(&request.interface)?;
+        let at = self.named(&request.interface)?.0.port;
         let now = self.ports[at].moderation;
         let wanted = Moderation {
             rx_usecs: request.rx_usecs.unwrap_or(now.rx_usecs),

@@ -6,7 +6,8 @@ use fabric::PKey;
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId, Sibling};
-use crate::device::Device;
+use crate::interface::Interface;
+use crate::ip::Ip;
 use crate::port::PortId;
 
 /// One that may be another's sibling.
@@ -27,14 +28,14 @@ impl Daemon {
                 members.push(Member { sibling, entry });
             }
         }
-        for (id, (at, device)) in &mut self.devices {
-            let link = link_of(*at, device);
+        for (interface, ip) in self.interfaces.ips_mut() {
+            let link = link_of(interface, ip);
             let members = links.get(&link).map_or(&[][..], Vec::as_slice);
-            let siblings = siblings_of(*id, members);
-            if *device.siblings != *siblings {
-                device.siblings = siblings.into();
-                let siblings = &device.siblings;
-                self.ports[*at].tell(|| Command::SetSiblings(*id, siblings.clone()));
+            let siblings = siblings_of(interface.id, members);
+            if *ip.siblings != *siblings {
+                ip.siblings = siblings.into();
+                let (id, siblings) = (interface.id, &ip.siblings);
+                self.ports[interface.port].tell(|| Command::SetSiblings(id, siblings.clone()));
             }
         }
         for (id, partition) in self.vlans.all() {
@@ -51,16 +52,16 @@ impl Daemon {
     /// The devices that can be used, by port, partition and Q_Key.
     fn links(&self) -> BTreeMap<Link, Vec<Member>> {
         let mut links: BTreeMap<_, Vec<Member>> = BTreeMap::new();
-        for (id, (at, device)) in &self.devices {
-            let usable = device.up && device.carrier;
-            let Some(entry) = device.endpoint.pkey.filter(|_| usable) else {
+        for (interface, ip) in self.interfaces.ips() {
+            let usable = interface.up && interface.carrier;
+            let Some(entry) = ip.endpoint.pkey.filter(|_| usable) else {
                 continue;
             };
-            let link = link_of(*at, device);
+            let link = link_of(interface, ip);
             let sibling = Sibling {
-                device: *id,
-                qpn: device.endpoint.qpn,
-                mtu: device.mtu,
+                device: interface.id,
+                qpn: ip.endpoint.qpn,
+                mtu: interface.mtu,
             };
             links
                 .entry(link)
@@ -74,8 +75,9 @@ impl Daemon {
 /// An IP link of a port: its partition with bit 15 set, its Q_Key.
 pub(super) type Link = (PortId, u16, u32);
 
-fn link_of(at: PortId, device: &Device) -> Link {
-    (at, device.spec.pkey.full().get(), device.spec.qkey.get())
+fn link_of(interface: &Interface, ip: &Ip) -> Link {
+    let pkey = ip.spec.pkey.full().get();
+    (interface.port, pkey, ip.spec.qkey.get())
 }
 
 /// The others that a member may talk to; none for who is no member. Two limited members of a

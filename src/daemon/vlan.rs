@@ -15,8 +15,9 @@ use ipoib::{Event, Time};
 use log::Level;
 use netdev::vlan::{TYPE, VID_MAX};
 
-use super::{Daemon, Names, Place};
+use super::Daemon;
 use crate::datapath::{Command, DeviceId, now};
+use crate::interface::{Names, Place};
 use crate::port::PortId;
 
 use partition::{Followed, Partition};
@@ -100,14 +101,14 @@ impl Daemon {
             && !trunk.partitions.contains_key(&vid)
             && trunk.waiting.insert(vid)
             && let Err(why) = self.serve_vlan(id, vid)
-            && let (Some((_, device)), Some(trunk)) =
-                (self.devices.get(&id), self.vlans.trunks.get(&id))
+            && let (Some(interface), Some(trunk)) =
+                (self.interfaces.get(id), self.vlans.trunks.get(&id))
         {
             let level = match trunk.waiting.len() {
                 0..=TOLD_MAX => Level::Warn,
                 _ => Level::Debug,
             };
-            log::log!(level, "{}: VLAN {vid} is not served: {why}", device.name);
+            log::log!(level, "{}: VLAN {vid} is not served: {why}", interface.name);
         }
     }
 
@@ -116,13 +117,13 @@ impl Daemon {
     /// # Errors
     /// Why it waits on, in words.
     fn serve_vlan(&mut self, id: DeviceId, vid: u16) -> Result<(), String> {
-        let (Some((at, device)), Some(trunk)) =
-            (self.devices.get(&id), self.vlans.trunks.get_mut(&id))
+        let (Some((interface, ip)), Some(trunk)) =
+            (self.interfaces.ip(id), self.vlans.trunks.get_mut(&id))
         else {
             return Ok(());
         };
-        let (at, pkey) = (*at, pkey_of(vid));
-        if device.spec.pkey.full() == pkey {
+        let (at, pkey) = (interface.port, pkey_of(vid));
+        if ip.spec.pkey.full() == pkey {
             return Err("it is the interface's own partition, whose frames have no tag".into());
         }
         if trunk.partitions.len() >= PARTITIONS_MAX {
@@ -167,17 +168,16 @@ impl Daemon {
     }
 
     fn make_partition(&mut self, trunk: DeviceId, vid: u16) -> Result<(), FabricError> {
-        let Some((at, device)) = self.devices.get(&trunk) else {
+        let id = self.interfaces.new_id();
+        let Some((interface, ip)) = self.interfaces.ip(trunk) else {
             return Ok(());
         };
-        let id = DeviceId(self.next_id);
-        self.next_id += 1;
-        let port = &mut self.ports[*at];
+        let port = &mut self.ports[interface.port];
         let threads = port.mailboxes();
-        let made = Partition::make(id, *at, device, vid, &mut *port.port, &threads)?;
+        let made = Partition::make(id, (interface, ip), vid, &mut *port.port, &threads)?;
         log::info!(
             "{}: VLAN {vid} is served, qpn={} pkey={}",
-            device.name,
+            interface.name,
             made.endpoint.qpn,
             made.pkey
         );
@@ -193,7 +193,7 @@ impl Daemon {
     pub(super) fn vlan_link_seen(&mut self, place: Place, link: &rtnl::Link) {
         if let (Some(tag), Some(below)) = (link.vlan, link.link)
             && tag.protocol == TYPE
-            && let Some(id) = self.by_index(place, below)
+            && let Some(id) = self.interfaces.by_index(place, below)
         {
             self.vlan_wanted(id, tag.id);
         }
@@ -201,9 +201,8 @@ impl Daemon {
 
     /// Puts right what is to be otherwise after what has happened: cheap where nothing is.
     pub(crate) fn tend_vlans(&mut self) {
-        let devices = self.devices.iter();
-        let wanted = devices.filter(|(_, (_, d))| d.spec.vlan_pkey);
-        let wanted: BTreeSet<DeviceId> = wanted.map(|(id, _)| *id).collect();
+        let wanted = self.interfaces.ip_ids(|_, ip| ip.spec.vlan_pkey);
+        let wanted: BTreeSet<DeviceId> = wanted.into_iter().collect();
         let served: BTreeSet<DeviceId> = self.vlans.trunks.keys().copied().collect();
         for id in served.difference(&wanted) {
             self.end_vlans(*id);
@@ -221,11 +220,11 @@ impl Daemon {
     }
 
     fn begin_vlans(&mut self, id: DeviceId) {
-        let Some((at, device)) = self.devices.get(&id) else {
+        let Some(interface) = self.interfaces.get(id) else {
             return;
         };
-        self.ports[*at].tell(|| Command::SetVlans(id, true));
-        let place = device.place;
+        self.ports[interface.port].tell(|| Command::SetVlans(id, true));
+        let place = interface.place;
         self.vlans.trunks.insert(id, Trunk::default());
         let links = self.inside(id, |_, netlink| netlink.links());
         for link in links.and_then(Result::ok).unwrap_or_default() {
@@ -238,14 +237,14 @@ impl Daemon {
         let Some(trunk) = self.vlans.trunks.remove(&id) else {
             return;
         };
-        if let Some((at, _)) = self.devices.get(&id) {
-            self.ports[*at].tell(|| Command::SetVlans(id, false));
+        if let Some(interface) = self.interfaces.get(id) {
+            self.ports[interface.port].tell(|| Command::SetVlans(id, false));
         }
         for partition in trunk.partitions.into_values() {
             self.close_partition(partition);
         }
-        if let Some((at, _)) = self.devices.get(&id) {
-            self.unfollow_pkeys(*at);
+        if let Some(interface) = self.interfaces.get(id) {
+            self.unfollow_pkeys(interface.port);
         }
     }
 
@@ -263,12 +262,12 @@ impl Daemon {
 
     /// Makes what waited for its P_Key, and closes what has lost it.
     fn serve_waiting(&mut self, id: DeviceId) {
-        let (Some((at, device)), Some(trunk)) =
-            (self.devices.get(&id), self.vlans.trunks.get_mut(&id))
+        let (Some((interface, ip)), Some(trunk)) =
+            (self.interfaces.ip(id), self.vlans.trunks.get_mut(&id))
         else {
             return;
         };
-        let at = *at;
+        let at = interface.port;
         let table = self.ports[at].port.attributes().pkeys;
         if trunk.table == table {
             return;
@@ -278,7 +277,7 @@ impl Daemon {
             partition.is_none_or(|p| self.ports[at].port.endpoint_pkey(p.endpoint.id).is_none())
         });
         let lost: Vec<(u16, DeviceId)> = lost.map(|(vid, id)| (*vid, *id)).collect();
-        let own = device.spec.pkey.full();
+        let own = ip.spec.pkey.full();
         let come = trunk.waiting.iter().copied();
         let has = |pkey: PKey| table.iter().any(|entry| entry.full() == pkey);
         let come = come.filter(|vid| pkey_of(*vid) != own && has(pkey_of(*vid)));
@@ -304,13 +303,14 @@ impl Daemon {
 
     /// Has an interface's partitions be as it is.
     pub(super) fn vlans_follow(&mut self, id: DeviceId) {
-        let (Some((at, device)), Some(trunk)) = (self.devices.get(&id), self.vlans.trunks.get(&id))
+        let (Some((interface, ip)), Some(trunk)) =
+            (self.interfaces.ip(id), self.vlans.trunks.get(&id))
         else {
             return;
         };
-        let port = &self.ports[*at];
+        let port = &self.ports[interface.port];
         let gid = port.port.attributes().gid;
-        let wanted = Followed::of(device);
+        let wanted = Followed::of(interface, ip);
         let mut regroup = Vec::new();
         for id in trunk.partitions.values() {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
@@ -348,7 +348,7 @@ impl Daemon {
     pub(super) fn next_vlan_tick(&self) -> Option<Duration> {
         let now = now();
         let partitions = self.vlans.partitions.values();
-        partitions.filter_map(|p| p.behind.wait(now)).min()
+        partitions.filter_map(|p| p.guests.wait(now)).min()
     }
 
     /// Lets time pass for what is behind the interfaces.
@@ -358,7 +358,7 @@ impl Daemon {
         for (id, partition) in &mut self.vlans.partitions {
             let port = &self.ports[partition.at];
             let write = |frame: &[u8]| port.tell_first(Command::ToTap(*id, frame.into()));
-            if partition.behind.tick(now, write) {
+            if partition.guests.tick(now, write) {
                 regroup.push(*id);
             }
         }
@@ -386,7 +386,7 @@ impl Daemon {
     /// The partition that is called so, and its port. Its interface's name may say the namespace.
     pub(crate) fn vlan_named(&self, name: &str) -> Option<(DeviceId, PortId)> {
         let (trunk, vid) = name.rsplit_once(VLAN)?;
-        let (trunk, _, _) = self.named(trunk).ok()?;
+        let trunk = self.named_ip(trunk).ok()?.0.id;
         let vid = vid.parse().ok()?;
         let id = self.vlans.trunks.get(&trunk)?.partitions.get(&vid)?;
         Some((*id, self.vlans.partitions.get(id)?.at))
@@ -416,17 +416,17 @@ impl Daemon {
         let all = self.vlans.partitions.values();
         all.filter(|p| trunk.is_none_or(|trunk| trunk == p.trunk))
             .filter_map(|p| {
-                let (_, parent) = self.devices.get(&p.trunk)?;
+                let (interface, parent) = self.interfaces.ip(p.trunk)?;
                 Some(ChildInfo {
                     name: self.vlan_name(p.trunk, p.vid),
-                    parent: parent.name.clone(),
+                    parent: interface.name.clone(),
                     pkey: p.pkey,
                     entry: p.endpoint.pkey,
                     mode: parent.mode.into(),
-                    mtu: parent.mtu,
-                    netns: parent.namespace.as_ref().map(|there| names.of(there)),
-                    carrier: parent.carrier,
-                    reason: self.no_carrier(p.at, parent),
+                    mtu: interface.mtu,
+                    netns: interface.namespace.as_ref().map(|there| names.of(there)),
+                    carrier: interface.carrier,
+                    reason: self.ip_misses(interface, parent),
                 })
             })
             .collect()
@@ -434,5 +434,5 @@ impl Daemon {
 }
 
 fn device_name(daemon: &Daemon, id: DeviceId) -> &str {
-    daemon.devices.get(&id).map_or("", |(_, d)| &d.name)
+    daemon.interfaces.get(id).map_or("", |i| &i.name)
 }

@@ -15,7 +15,7 @@ use crate::datapath::{
     Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
     ThreadHandle, mailbox,
 };
-use crate::vnic::Management;
+use crate::ethernet::Management;
 
 /// How long the control thread waits for a data thread's answer.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -12,8 +12,9 @@ use fabric::PKey;
 
 use super::plan::Step;
 use crate::daemon::Daemon;
-use crate::datapath::{Command, DeviceId};
-use crate::device::Device;
+use crate::datapath::Command;
+use crate::interface::Interface;
+use crate::ip::Ip;
 use crate::port::PortId;
 use crate::run;
 
@@ -105,22 +106,24 @@ impl Daemon {
                 Ok(done)
             }
             Step::Dhcp(name, dhcp) => {
-                let (id, at, device) = self.configured(name)?;
-                device.spec.dhcp = *dhcp;
+                let (interface, ip) = self.configured(name)?;
+                let (id, at) = (interface.id, interface.port);
+                ip.spec.dhcp = *dhcp;
                 self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
                 note_device(running, name, |d| d.dhcp = *dhcp);
                 Ok(format!("{name}: dhcp {dhcp}"))
             }
             Step::Reflect(name, reflect) => {
-                let (id, at, device) = self.configured(name)?;
-                device.spec.reflect = *reflect;
+                let (interface, ip) = self.configured(name)?;
+                let (id, at) = (interface.id, interface.port);
+                ip.spec.reflect = *reflect;
                 self.ports[at].tell(|| Command::SetReflect(id, *reflect));
                 note_device(running, name, |d| d.reflect = *reflect);
                 Ok(format!("{name}: reflect {reflect}"))
             }
             Step::VlanPkey(name, vlan_pkey) => {
-                let (_, _, device) = self.configured(name)?;
-                device.spec.vlan_pkey = *vlan_pkey;
+                let (_, ip) = self.configured(name)?;
+                ip.spec.vlan_pkey = *vlan_pkey;
                 self.tend_vlans();
                 note_device(running, name, |d| d.vlan_pkey = *vlan_pkey);
                 Ok(format!("{name}: vlan_pkey {vlan_pkey}"))
@@ -129,14 +132,9 @@ impl Daemon {
     }
 
     /// The device that the configuration calls so, whatever its interface is called now.
-    fn configured(
-        &mut self,
-        key: &InterfaceKey,
-    ) -> Result<(DeviceId, PortId, &mut Device), String> {
-        self.devices
-            .iter_mut()
-            .find(|(_, (_, d))| d.spec.name == key.name && d.spec.netns == key.netns)
-            .map(|(id, (at, d))| (*id, *at, d))
+    fn configured(&mut self, key: &InterfaceKey) -> Result<(&mut Interface, &mut Ip), String> {
+        let mut all = self.interfaces.ips_mut();
+        all.find(|(_, ip)| ip.spec.name == key.name && ip.spec.netns == key.netns)
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
@@ -147,14 +145,15 @@ impl Daemon {
     }
 
     fn remove_device(&mut self, name: &InterfaceKey) -> Outcome {
-        let (id, _, device) = self.configured(name)?;
-        if device.spec.persist
-            && let Err(e) = device.tap.set_persist(false)
+        let (interface, ip) = self.configured(name)?;
+        if ip.spec.persist
+            && let Err(e) = interface.tap.set_persist(false)
         {
             log::warn!("{name}: cannot be removed: {e}");
         }
         // Still persistent: by somebody else's wish.
-        let stays = device.tap.is_persistent().unwrap_or(false);
+        let stays = interface.tap.is_persistent().unwrap_or(false);
+        let id = interface.id;
         self.forget(id);
         Ok(if stays {
             format!("{name}: out of service; the interface was there before ibtapd and stays")
@@ -165,8 +164,8 @@ impl Daemon {
 
     fn remove_port(&mut self, name: &PortName) -> Outcome {
         let at = self.port_at(name)?;
-        for id in self.vnics_on(at) {
-            self.forget_vnic(id);
+        for id in self.interfaces.ethernet_ids(|i, _| i.port == at) {
+            self.forget(id);
         }
         self.management.port_closed(name);
         if let Some(port) = self.ports.remove(at) {
@@ -201,12 +200,12 @@ impl Daemon {
         }
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         self.add_device(at, device).map_err(|e| failed(&e))?;
-        let (_, _, made) = self.configured(name)?;
-        Ok(if made.queues < device.queue_count() {
+        let made = self.configured(name)?.0.queues.len();
+        Ok(if made < device.queue_count() {
             format!(
                 "{name}: created with {} of {} queues, as many as its port has threads; \
                  restart ibtapd for more",
-                made.queues,
+                made,
                 device.queue_count()
             )
         } else {
@@ -218,7 +217,7 @@ impl Daemon {
     fn made_by_hand(&mut self, device: &IpoibConfig) -> Option<Outcome> {
         let name = &device.key();
         let parent = device.parent.clone();
-        let (_, _, made) = self.configured(name).ok()?;
+        let (_, made) = self.configured(name).ok()?;
         let is_it = made.spec.parent == parent && made.spec.pkey == device.pkey;
         Some(match is_it {
             true => Ok(format!("{name}: was there already, and is configured now")),
@@ -254,16 +253,16 @@ impl Daemon {
     }
 
     fn set_configured_mtu(&mut self, name: &InterfaceKey, mtu: Option<u32>) -> Outcome {
-        let (id, _, device) = self.configured(name)?;
-        let mut spec = device.spec.clone();
+        let (interface, ip) = self.configured(name)?;
+        let (id, mut spec) = (interface.id, ip.spec.clone());
         spec.mtu = mtu;
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
-        let bytes = device.limits.wanted(&spec, device.mode);
+        let bytes = ip.limits.wanted(&spec, ip.mode);
         let bytes = bytes.map_err(|e| failed(&e))?;
         self.set_mtu(id, bytes)
             .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
-        let (_, _, device) = self.configured(name)?;
-        device.spec.mtu = mtu;
+        let (_, ip) = self.configured(name)?;
+        ip.spec.mtu = mtu;
         Ok(format!("{name}: mtu {bytes}"))
     }
 
@@ -273,44 +272,45 @@ impl Daemon {
         mode: Mode,
         mtu: Option<u32>,
     ) -> Outcome {
-        let (id, _, device) = self.configured(name)?;
-        let mut spec = device.spec.clone();
+        let (interface, ip) = self.configured(name)?;
+        let (id, mut spec) = (interface.id, ip.spec.clone());
         (spec.mode, spec.mtu) = (mode, mtu);
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         // Else an MTU that the mode does not have would be noticed halfway.
-        let possible = device.limits.wanted(&spec, mode.into());
+        let possible = ip.limits.wanted(&spec, mode.into());
         possible.map_err(|e| failed(&e))?;
-        let mtu_differs = device.spec.mtu != mtu;
+        let mtu_differs = ip.spec.mtu != mtu;
         self.change_mode(id, mode.into(), &spec)
             .map_err(|e| failed(&e))?;
-        let (_, _, device) = self.configured(name)?;
-        device.spec.mode = spec.mode;
+        let (_, ip) = self.configured(name)?;
+        ip.spec.mode = mode;
         if mtu_differs {
             self.set_configured_mtu(name, mtu)?;
         }
-        let (_, _, device) = self.configured(name)?;
-        Ok(format!("{name}: mode {mode}, mtu {}", device.mtu))
+        let (interface, _) = self.configured(name)?;
+        Ok(format!("{name}: mode {mode}, mtu {}", interface.mtu))
     }
 
     fn set_up(&mut self, name: &InterfaceKey, up: bool) -> Outcome {
-        let (id, _, device) = self.configured(name)?;
-        device.spec.up = up;
+        let (interface, ip) = self.configured(name)?;
+        ip.spec.up = up;
+        let id = interface.id;
         if !up {
             return Ok(format!("{name}: up false; it stays as it is now"));
         }
-        self.inside(id, |device, netlink| netlink.set_up(device.ifindex))
+        self.inside(id, |interface, netlink| netlink.set_up(interface.ifindex))
             .ok_or_else(|| format!("{name}: its network namespace cannot be entered"))?
             .map_err(|e| format!("{name}: cannot be set up: {e}"))?;
         Ok(format!("{name}: up true"))
     }
 
     fn set_persist(&mut self, name: &InterfaceKey, persist: bool) -> Outcome {
-        let (_, _, device) = self.configured(name)?;
-        device
+        let (interface, ip) = self.configured(name)?;
+        interface
             .tap
             .set_persist(persist)
             .map_err(|e| format!("{name}: cannot change persist: {e}"))?;
-        device.spec.persist = persist;
+        ip.spec.persist = persist;
         Ok(format!("{name}: persist {persist}"))
     }
 }

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use control::config::ManagementSettings;
 use control::config::vnic::{Learning, SwitchConfig};
-use control::config::{Config, InterfaceKey, ManagementSettings, PortName, VnicConfig};
+use control::config::{Config, InterfaceKey, PortName, VnicConfig};
 
 use super::apply::Outcome;
 use super::plan::VnicChange;
 use crate::daemon::Daemon;
-use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::datapath::{Command, EthernetCommand};
+use crate::ethernet::{Ethernet, carried_mtu, static_switch};
+use crate::interface::Interface;
 use crate::port::PortId;
-use crate::vnic::{Vnic, carried_mtu, static_switch};
 
 impl Daemon {
     /// Makes one change, and notes it in the configuration that is in force.
@@ -34,26 +36,24 @@ impl Daemon {
     }
 
     /// The VNIC that the configuration calls so, whatever its interface is called now.
-    fn configured_vnic(&mut self, key: &InterfaceKey) -> Result<&mut Vnic, String> {
-        let mut all = self.vnics.values_mut();
-        all.find(|v| !v.made_by_manager && v.spec.key() == *key)
+    fn configured_vnic(
+        &mut self,
+        key: &InterfaceKey,
+    ) -> Result<(&mut Interface, &mut Ethernet), String> {
+        let mut all = self.interfaces.ethernets_mut();
+        all.find(|(_, e)| !e.made_by_manager && e.spec.key() == *key)
             .ok_or_else(|| format!("{key}: it is not in service"))
     }
 
-    fn configured_vnic_id(&mut self, key: &InterfaceKey) -> Result<(DeviceId, PortId), String> {
-        let vnic = self.configured_vnic(key)?;
-        Ok((vnic.id, vnic.at))
-    }
-
     pub(super) fn remove_vnic(&mut self, key: &InterfaceKey) -> Outcome {
-        let vnic = self.configured_vnic(key)?;
-        if vnic.spec.persist
-            && let Err(e) = vnic.tap.set_persist(false)
+        let (interface, ethernet) = self.configured_vnic(key)?;
+        if ethernet.spec.persist
+            && let Err(e) = interface.tap.set_persist(false)
         {
             log::warn!("{key}: cannot be removed: {e}");
         }
-        let (id, stays) = (vnic.id, vnic.tap.is_persistent().unwrap_or(false));
-        self.forget_vnic(id);
+        let (id, stays) = (interface.id, interface.tap.is_persistent().unwrap_or(false));
+        self.forget(id);
         Ok(match stays {
             true => {
                 format!("{key}: out of service; the interface was there before ibtapd and stays")
@@ -64,9 +64,11 @@ impl Daemon {
 
     pub(super) fn make_vnic_of(&mut self, at: PortId, vnic: &VnicConfig) -> Outcome {
         let key = vnic.key();
-        let is_other =
-            |v: &&Vnic| v.spec.key() == key || (v.at == at && v.spec.index == vnic.index);
-        if let Some(other) = self.vnics.values().find(is_other) {
+        let is_other = |e: &Ethernet| e.spec.key() == key;
+        let has_index = |e: &Ethernet| e.spec.index == vnic.index;
+        let is_other = |i: &Interface, e: &Ethernet| is_other(e) || (i.port == at && has_index(e));
+        let others = self.interfaces.ethernet_ids(is_other);
+        if let Some(other) = others.first().and_then(|id| self.interfaces.get(*id)) {
             return Err(format!(
                 "{key}: an Ethernet Manager made {} with that name or index; give another one, or \
                  restart ibtapd",
@@ -74,7 +76,7 @@ impl Daemon {
             ));
         }
         let id = self.add_vnic(at, vnic).map_err(|e| format!("{key}: {e}"))?;
-        let made = self.vnics.get(&id).map_or(0, Vnic::queues);
+        let made = self.interfaces.get(id).map_or(0, |i| i.queues.len());
         let asked = vnic.queue_count();
         Ok(match made < asked {
             true => format!(
@@ -86,45 +88,46 @@ impl Daemon {
     }
 
     fn set_configured_vnic_mtu(&mut self, key: &InterfaceKey, mtu: Option<u32>) -> Outcome {
-        let vnic = self.configured_vnic(key)?;
-        let most = *vnic.allowed_mtu().end();
+        let (interface, ethernet) = self.configured_vnic(key)?;
+        let most = *ethernet.allowed_mtu().end();
         if let Some(mtu) = mtu.filter(|mtu| *mtu > most) {
             return Err(format!(
                 "{key}: the MTU {mtu} is over the switch's or the port's {most}; ask for at most {most}"
             ));
         }
-        vnic.spec.mtu = mtu;
-        let (id, bytes) = (vnic.id, mtu.unwrap_or(most));
-        self.set_vnic_mtu(id, bytes);
+        ethernet.spec.mtu = mtu;
+        let (id, bytes) = (interface.id, mtu.unwrap_or(most));
+        self.try_mtu(id, bytes);
         Ok(format!("{key}: mtu {bytes}"))
     }
 
     fn set_vnic_up(&mut self, key: &InterfaceKey, up: bool) -> Outcome {
-        let vnic = self.configured_vnic(key)?;
-        vnic.spec.up = up;
-        let id = vnic.id;
+        let (interface, ethernet) = self.configured_vnic(key)?;
+        ethernet.spec.up = up;
+        let id = interface.id;
         if !up {
             return Ok(format!("{key}: up false; it stays as it is now"));
         }
-        self.inside_vnic(id, |vnic, netlink| netlink.set_up(vnic.ifindex))
+        self.inside(id, |interface, netlink| netlink.set_up(interface.ifindex))
             .ok_or_else(|| format!("{key}: its network namespace cannot be entered"))?
             .map_err(|e| format!("{key}: cannot be set up: {e}"))?;
         Ok(format!("{key}: up true"))
     }
 
     fn set_vnic_persist(&mut self, key: &InterfaceKey, persist: bool) -> Outcome {
-        let vnic = self.configured_vnic(key)?;
-        vnic.tap
+        let (interface, ethernet) = self.configured_vnic(key)?;
+        interface
+            .tap
             .set_persist(persist)
             .map_err(|e| format!("{key}: cannot change persist: {e}"))?;
-        vnic.spec.persist = persist;
+        ethernet.spec.persist = persist;
         Ok(format!("{key}: persist {persist}"))
     }
 
     fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
-        let (id, at) = self.configured_vnic_id(key)?;
-        let vnic = self.configured_vnic(key)?;
-        vnic.spec.learning = learning;
+        let (interface, ethernet) = self.configured_vnic(key)?;
+        ethernet.spec.learning = learning;
+        let (id, at) = (interface.id, interface.port);
         let tell = |command: fn(Learning) -> EthernetCommand| {
             self.ports[at].tell(|| Command::Ethernet(id, command(learning)));
         };
@@ -137,13 +140,14 @@ impl Daemon {
     }
 
     fn set_vnic_switch(&mut self, key: &InterfaceKey, switch: &SwitchConfig) -> Outcome {
-        let (id, at) = self.configured_vnic_id(key)?;
+        let (interface, _) = self.configured_vnic(key)?;
+        let (id, at) = (interface.id, interface.port);
         let port = self.ports[at].port.attributes();
-        let vnic = self.configured_vnic(key)?;
-        vnic.spec.switch = Some(switch.clone());
+        let (_, ethernet) = self.configured_vnic(key)?;
+        ethernet.spec.switch = Some(switch.clone());
         let carried = carried_mtu(port.ud_payload_max);
-        let (info, directory) = static_switch(switch, port.guid, vnic.spec.index, carried);
-        let (was, mac) = (vnic.info.base_mac_addr, info.base_mac_addr);
+        let (info, directory) = static_switch(switch, port.guid, ethernet.spec.index, carried);
+        let (was, mac) = (ethernet.info.base_mac_addr, info.base_mac_addr);
         if was != mac {
             self.set_vnic_mac(id, mac);
         }

@@ -10,9 +10,10 @@ use control::api::{
 use fabric::{ConnectionId, Gid, Instant, Qpn};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::daemon::{Daemon, Names};
+use super::Shown;
+use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, Snapshot};
-use crate::device::Device;
+use crate::interface::{Interface, Names};
 use crate::port::PortId;
 
 /// Connections in one reply: with some 700 bytes each it stays under what a client reads.
@@ -26,7 +27,7 @@ impl Daemon {
     /// The connections of all interfaces, or of one: by interface, peer, role and queue pair.
     pub(super) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
-        let ports: BTreeSet<PortId> = selected.iter().map(|(_, at, _)| *at).collect();
+        let ports: BTreeSet<PortId> = selected.iter().map(|(i, _)| i.port).collect();
         let mut snapshots = BTreeMap::new();
         for at in ports {
             let of_port = self.ports[at].snapshots(true);
@@ -38,9 +39,9 @@ impl Daemon {
         let (now, names) = (monotonic(), Names::read());
         let connections: Vec<ConnectionInfo> = selected
             .into_iter()
-            .flat_map(|(id, at, device)| {
-                let netns = device.namespace.map(|there| names.of(&there));
-                let mut all = of_device(id, device, &snapshots[&at], now);
+            .flat_map(|(interface, _)| {
+                let netns = interface.namespace.map(|there| names.of(&there));
+                let mut all = of_device(interface, &snapshots[&interface.port], now);
                 all.iter_mut().for_each(|c| c.netns.clone_from(&netns));
                 all
             })
@@ -49,14 +50,10 @@ impl Daemon {
     }
 
     /// How many connections the interfaces in connected mode have.
-    pub(super) fn connection_counts(
-        &self,
-        devices: &[(DeviceId, PortId, &Device)],
-    ) -> BTreeMap<DeviceId, u32> {
-        let connected = devices
-            .iter()
-            .filter(|(_, _, d)| d.mode == ipoib::Mode::Connected);
-        let ports: BTreeSet<PortId> = connected.map(|(_, at, _)| *at).collect();
+    pub(super) fn connection_counts(&self, interfaces: &[Shown<'_>]) -> BTreeMap<DeviceId, u32> {
+        let connected = interfaces.iter();
+        let connected = connected.filter(|(_, ip)| ip.mode == ipoib::Mode::Connected);
+        let ports: BTreeSet<PortId> = connected.map(|(i, _)| i.port).collect();
         let mut counts = BTreeMap::new();
         for snapshot in ports
             .into_iter()
@@ -73,7 +70,7 @@ impl Daemon {
     pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
         for device in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
-            let interface = self.devices.get(&device.id).map(|(_, d)| d.name.clone());
+            let interface = self.interfaces.get(device.id).map(|i| i.name.clone());
             let new = device.connections.iter();
             let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
             to.queue_pairs.extend(new.map(|c| QueuePairInfo {
@@ -116,15 +113,10 @@ fn known_qpn(qpn: Qpn) -> Option<Qpn> {
 /// The IP addresses of neighbours, by GID and UD queue pair.
 type Neighbours = BTreeMap<(Gid, Qpn), BTreeSet<IpAddr>>;
 
-fn of_device(
-    id: DeviceId,
-    device: &Device,
-    snapshots: &[Snapshot],
-    now: Instant,
-) -> Vec<ConnectionInfo> {
+fn of_device(interface: &Interface, snapshots: &[Snapshot], now: Instant) -> Vec<ConnectionInfo> {
     let parts = || {
         snapshots.iter().flat_map(|s| {
-            let of_device = s.ip.iter().filter(|d| d.id == id);
+            let of_device = s.ip.iter().filter(|d| d.id == interface.id);
             of_device.map(|d| (s.worker.worker, d))
         })
     };
@@ -139,7 +131,7 @@ fn of_device(
                 d.peers.iter().map(|(c, p)| (*c, p.address.qpn())).collect();
             let shown = |c: &fabric::ConnectionInfo| {
                 let peer = peers.get(&c.connection).copied();
-                connection(&device.name, worker, c, peer, &neighbours, now)
+                connection(&interface.name, worker, c, peer, &neighbours, now)
             };
             d.connections.iter().map(shown).collect::<Vec<_>>()
         })

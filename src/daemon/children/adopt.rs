@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use control::config::IpoibConfig;
 use netdev::tap::is_held as is_tap_held;
 
-use super::super::{Daemon, DaemonError, Place};
+use super::super::service::no_parent;
+use super::super::{Daemon, DaemonError};
 use super::judge::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{DeviceError, Stray};
+use crate::interface::{DeviceError, Place, Stray};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -139,11 +140,14 @@ impl Strangers {
 impl Daemon {
     /// Looks for TAPs that are children of an interface, since they were there first.
     pub(in crate::daemon) fn look_for_children(&mut self, parent: DeviceId) {
-        let links = self.inside(parent, |device, netlink| (device.place, netlink.links()));
+        if self.interfaces.ip(parent).is_none() {
+            return;
+        }
+        let links = self.inside(parent, |i, netlink| (i.place, netlink.links()));
         match links {
             Some((place, Ok(links))) => {
                 for link in links {
-                    if self.by_index(place, link.index).is_none() {
+                    if self.interfaces.by_index(place, link.index).is_none() {
                         self.strangers.consider(place, &link);
                     }
                 }
@@ -181,12 +185,12 @@ impl Daemon {
 
     /// The interface as it is now, if it is still none of ours.
     fn stranger(&mut self, (place, index): (Place, u32)) -> Option<rtnl::Link> {
-        if self.by_index(place, index).is_some() {
+        if self.interfaces.by_index(place, index).is_some() {
             return None;
         }
         // Some interface of ours is there: else nothing would be of interest.
-        let neighbour = self.devices.iter().find(|(_, (_, d))| d.place == place);
-        let neighbour = *neighbour?.0;
+        let neighbours = self.interfaces.ip_ids(|i, _| i.place == place);
+        let neighbour = *neighbours.first()?;
         self.inside(neighbour, |_, netlink| netlink.link_by_index(index).ok())
             .flatten()
     }
@@ -197,12 +201,13 @@ impl Daemon {
         spec: &IpoibConfig,
         link: &rtnl::Link,
     ) -> Result<DeviceId, DaemonError> {
-        let (at, _) = self.devices[&parent];
+        let found = self.interfaces.get(parent);
+        let interface = found.ok_or_else(|| no_parent(spec))?;
         let stray = Stray {
             link,
-            namespace: self.namespace_of(parent),
+            namespace: interface.elsewhere(),
         };
-        self.bring_in(at, spec, Some(parent), Some(stray))
+        self.bring_in(interface.port, spec, Some(parent), Some(stray))
     }
 }
 

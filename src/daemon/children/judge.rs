@@ -5,10 +5,11 @@ use control::config::values::in_childs_name;
 use fabric::PKey;
 use ipoib::Mode;
 
-use super::super::{Daemon, Place};
+use super::super::Daemon;
 use super::make::child_spec;
 use crate::datapath::DeviceId;
-use crate::device::Alias;
+use crate::interface::{Alias, Interface, Place};
+use crate::ip::Ip;
 
 /// What is done with an interface that is none of ours.
 pub(in crate::daemon) enum Verdict {
@@ -47,8 +48,8 @@ impl Daemon {
     fn served_before(&self, place: Place, link: &rtnl::Link) -> Option<(DeviceId, PKey, Mode)> {
         let alias = Alias::parse(link.alias.as_deref()?)?;
         let id = self.parent_called(place, alias.parent.as_deref()?)?;
-        let (at, _) = self.devices.get(&id)?;
-        let port = self.ports[*at].port.attributes();
+        let port = self.interfaces.get(id)?.port;
+        let port = self.ports[port].port.attributes();
         let ours = alias.port == port.name && alias.gid.is_none_or(|gid| gid == port.gid);
         ours.then(|| (id, alias.pkey, alias.mode.into()))
     }
@@ -63,8 +64,10 @@ impl Daemon {
                 "its name is like a child's, but no interface {parent} is served here"
             ));
         };
-        let mode = self.devices[&id].1.spec.mode.into();
-        self.judge_child(id, pkey, mode, link)
+        match self.interfaces.ip(id) {
+            Some((_, parent)) => self.judge_child(id, pkey, parent.spec.mode.into(), link),
+            None => Verdict::Foreign,
+        }
     }
 
     /// The same for one that is to be a child of this device in this partition.
@@ -83,11 +86,13 @@ impl Daemon {
         if !tun.persist && !self.inherited.has(&link.name) {
             return Verdict::Held;
         }
-        let (at, parent) = &self.devices[&id];
+        let Some((interface, parent)) = self.interfaces.ip(id) else {
+            return Verdict::Foreign;
+        };
         let mut spec = child_spec(parent, &link.name, pkey);
         spec.mode = mode.into();
         spec.queues = Some(match tun.multi_queue {
-            true => self.ports[*at].threads(),
+            true => self.ports[interface.port].threads(),
             false => 1,
         });
         spec.persist = tun.persist;
@@ -98,17 +103,15 @@ impl Daemon {
     /// The interface that is called so; else the one that the configuration calls so, or the only
     /// one whose name is so when cut for a child's.
     fn parent_called(&self, place: Place, name: &str) -> Option<DeviceId> {
-        let here = || self.devices.iter().filter(|(_, (_, d))| d.place == place);
-        let parents = || here().filter(|(_, (_, d))| d.parent.is_none());
-        let cut = || {
-            let mut all = parents().filter(|(_, (_, d))| in_childs_name(&d.name) == name);
-            all.next().filter(|_| all.next().is_none())
+        let find = |is_it: &dyn Fn(&Interface, &Ip) -> bool| {
+            let here = |i: &Interface, ip: &Ip| i.place == place && is_it(i, ip);
+            self.interfaces.ip_ids(here)
         };
-        here()
-            .find(|(_, (_, d))| d.name == name)
-            .or_else(|| parents().find(|(_, (_, d))| d.spec.name == name))
-            .or_else(cut)
-            .map(|(id, _)| *id)
+        let called = find(&|i, _| i.name == name);
+        let configured = find(&|_, ip| ip.parent.is_none() && ip.spec.name == name);
+        let cut = find(&|i, ip| ip.parent.is_none() && in_childs_name(&i.name) == name);
+        let only = cut.first().filter(|_| cut.len() == 1);
+        called.first().or(configured.first()).or(only).copied()
     }
 }
 

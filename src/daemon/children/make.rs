@@ -6,10 +6,11 @@ use fabric::PKey;
 use netdev::tap::{TapError, is_held};
 use rustix::io::Errno;
 
-use super::super::{Daemon, DaemonError, visit};
+use super::super::{Daemon, DaemonError};
 use super::{errno, not_16_bits};
 use crate::datapath::DeviceId;
-use crate::device::{Device, DeviceError};
+use crate::interface::{DeviceError, visit};
+use crate::ip::Ip;
 
 impl Daemon {
     /// Makes a child.
@@ -17,17 +18,18 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::child_add`]; nothing is left behind.
     pub(super) fn make_child(&mut self, request: &ChildAddRequest) -> Result<DeviceId, ApiError> {
-        let (parent, _, device) = self
-            .named(&request.parent)
+        let (interface, ip) = self
+            .named_ip(&request.parent)
             .map_err(|e| errno(Errno::NODEV, e.to_string()))?;
+        let (parent, at) = (interface.id, interface.port);
         let pkey = asked_pkey(request.pkey).map_err(|e| errno(Errno::INVAL, e))?;
         self.refuse_child(parent, pkey)
             .map_err(|(number, why)| errno(number, why))?;
         let name = match &request.name {
             Some(name) => name.clone(),
-            None => values::child_name(&device.name, pkey),
+            None => values::child_name(&interface.name, pkey),
         };
-        let mut spec = child_spec(device, &name, pkey);
+        let mut spec = child_spec(ip, &name, pkey);
         spec.mode = request.mode.unwrap_or(spec.mode);
         spec.mtu = request.mtu;
         let queues = values::queues_from_number(request.queues.unwrap_or(1).into());
@@ -39,7 +41,6 @@ impl Daemon {
             return Err(errno(Errno::INVAL, why));
         }
         self.refuse_taken(parent, &spec)?;
-        let (at, _) = self.devices[&parent];
         self.bring_in(at, &spec, Some(parent), None)
             .map_err(|e| refusal(&name, e))
     }
@@ -47,11 +48,11 @@ impl Daemon {
     /// Why an interface cannot have a child of this partition, with the kernel's number
     /// (`create_child_store`, `ipoib_new_child_link`, `is_child_unique`).
     pub(super) fn refuse_child(&self, parent: DeviceId, pkey: PKey) -> Result<(), (Errno, String)> {
-        let Some((_, device)) = self.devices.get(&parent) else {
+        let Some((interface, ip)) = self.interfaces.ip(parent) else {
             return Err((Errno::NODEV, "the parent is gone".into()));
         };
-        let name = &device.name;
-        if device.parent.is_some() {
+        let name = &interface.name;
+        if ip.parent.is_some() {
             let why = format!("{name} is a child itself, and children have none");
             return Err((Errno::INVAL, why));
         }
@@ -59,11 +60,12 @@ impl Daemon {
             let why = format!("{pkey} is the P_Key of no partition; give another");
             return Err((Errno::INVAL, why));
         }
-        if device.spec.pkey.full() == pkey.full() {
+        if ip.spec.pkey.full() == pkey.full() {
             let why = format!("the P_Key {} is that of {name} itself", pkey.full());
             return Err((Errno::NOTUNIQ, why));
         }
-        let Some((_, other)) = self.child_of(parent, pkey).map(|id| &self.devices[&id]) else {
+        let other = self.child_of(parent, pkey);
+        let Some(other) = other.and_then(|id| self.interfaces.get(id)) else {
             return Ok(());
         };
         let (pkey, other) = (pkey.full(), &other.name);
@@ -88,8 +90,8 @@ impl Daemon {
             return Ok(());
         };
         let place = there.and_then(|there| there.id().ok());
-        let mut devices = self.devices.values();
-        let ours = devices.any(|(_, d)| d.name == *name && d.namespace == place);
+        let mut ours = self.interfaces.ips();
+        let ours = ours.any(|(i, _)| i.name == *name && i.namespace == place);
         Err(match is_held(&link) && !ours {
             true => errno(
                 Errno::BUSY,
@@ -115,7 +117,7 @@ fn asked_pkey(number: i64) -> Result<PKey, String> {
 }
 
 /// What a child is like that nobody has said more of.
-pub(super) fn child_spec(parent: &Device, name: &str, pkey: PKey) -> IpoibConfig {
+pub(super) fn child_spec(parent: &Ip, name: &str, pkey: PKey) -> IpoibConfig {
     let child = parent.spec.child(pkey);
     IpoibConfig {
         interface: InterfaceConfig {

@@ -5,11 +5,10 @@ use control::api::Moderation;
 use netdev::ethtool;
 use rtnl::EthtoolEvent;
 
-use super::Place;
 use crate::daemon::Daemon;
 use crate::daemon::settings::MODERATION_MAX;
 use crate::datapath::DeviceId;
-use crate::port::PortId;
+use crate::interface::Place;
 
 impl Daemon {
     /// Follows what ethtool has set since.
@@ -25,17 +24,13 @@ impl Daemon {
                     rx_frames: Some(rx_frames),
                     ..
                 } => {
-                    let place = Place { nsid };
-                    if let Some(id) = self.by_index(place, ifindex) {
+                    if let Some(id) = self.interfaces.by_index(Place { nsid }, ifindex) {
                         self.moderation_seen(id, rx_frames);
-                    } else if let Some(id) = self.vnic_by_index(place, ifindex) {
-                        let at = self.vnics[&id].at;
-                        self.moderate_frames(at, rx_frames);
                     }
                 }
                 EthtoolEvent::Coalesce { .. } => {}
                 EthtoolEvent::Overrun => {
-                    let ids: Vec<DeviceId> = self.devices.keys().copied().collect();
+                    let ids = self.interfaces.ip_ids(|_, _| true);
                     ids.into_iter().for_each(|id| self.read_coalesce(id));
                     return;
                 }
@@ -45,7 +40,7 @@ impl Daemon {
 
     /// Looks at what ethtool has set on an interface before, which stays with a persistent one.
     pub(in crate::daemon) fn read_coalesce(&mut self, id: DeviceId) {
-        let read = self.inside(id, |device, _| ethtool::coalesce(&device.name));
+        let read = self.inside(id, |interface, _| ethtool::coalesce(&interface.name));
         if let Some(Ok(coalesce)) = read
             && coalesce.rx_frames != 0
         {
@@ -56,20 +51,17 @@ impl Daemon {
     /// An interface was told to gather `rx_frames` packets before it looks at them. (The kernel's
     /// TAP takes no time to wait for them; `ibtap coalesce` sets that.)
     fn moderation_seen(&mut self, id: DeviceId, rx_frames: u32) {
-        if let Some((at, device)) = self.devices.get(&id) {
-            log::debug!("{}: ethtool -C rx-frames {rx_frames}", device.name);
-            self.moderate_frames(*at, rx_frames);
+        if let Some(interface) = self.interfaces.get(id) {
+            log::debug!("{}: ethtool -C rx-frames {rx_frames}", interface.name);
+            let at = interface.port;
+            let now = self.ports[at].moderation;
+            self.set_moderation(
+                at,
+                Moderation {
+                    rx_frames: rx_frames.min(MODERATION_MAX),
+                    ..now
+                },
+            );
         }
-    }
-
-    fn moderate_frames(&mut self, at: PortId, rx_frames: u32) {
-        let now = self.ports[at].moderation;
-        self.set_moderation(
-            at,
-            Moderation {
-                rx_frames: rx_frames.min(MODERATION_MAX),
-                ..now
-            },
-        );
     }
 }

@@ -1,21 +1,16 @@
 //! Interfaces that a former daemon has left behind and that were renamed or moved meanwhile: their
 //! aliases tell whose they are.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::io;
-
 use control::config::IpoibConfig;
-use fabric::{Gid, PortAttributes};
-use netdev::netns::{self, Namespace, NamespaceId};
-use rtnl::{Link, Requests};
 
-use super::visit;
 use crate::daemon::Daemon;
 use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
-use crate::device::{Alias, Device, Stray};
+use crate::interface::{Interface, LeftBehind, Stray};
+use crate::ip::Ip;
 use crate::port::PortId;
+use fabric::Gid;
+use netdev::netns::{self, Namespace, NamespaceId};
 
 /// What a left interface has in common with one that is asked for, the surest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,117 +20,35 @@ enum Likeness {
     Mac,
 }
 
-/// A TAP that a daemon on one of our ports served before.
-#[derive(Debug)]
-pub(crate) struct Left {
-    /// Where it is, if not in the daemon's own network namespace.
-    pub namespace: Option<Namespace>,
-    /// What it is like.
-    pub link: Link,
-    /// What its alias says.
-    pub alias: Alias,
-}
-
-impl fmt::Display for Left {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.link.name)?;
-        match &self.namespace {
-            Some(there) => match netns::name_of(there) {
-                Some(name) => write!(f, " in the network namespace {name}"),
-                None => f.write_str(" in another network namespace"),
-            },
-            None => Ok(()),
-        }
+/// How surely it is the interface that is asked for, on a port with this GID, whose parent is
+/// called so now; `None` if it is another one. Of those without a parent there may be several in
+/// one partition, also of one name: the MAC tells more than the name, and the name more in the
+/// namespace `wanted` (`None`: the daemon's), where it is to be.
+fn likeness(
+    left: &LeftBehind,
+    spec: &IpoibConfig,
+    parent: Option<&str>,
+    wanted: Option<NamespaceId>,
+    gid: Gid,
+) -> Option<Likeness> {
+    let called = left.alias.parent.as_deref();
+    if left.alias.pkey.full() != spec.pkey.full()
+        || called.is_some() != spec.parent.is_some()
+        || called.is_some_and(|name| Some(name) != parent && Some(name) != spec.parent.as_deref())
+    {
+        return None;
     }
-}
-
-impl Left {
-    /// All those that daemons on this port have left behind: here, in the network namespaces that
-    /// `ip netns` knows, and in `more`.
-    fn look_for(
-        netlink: &mut Requests,
-        home: NamespaceId,
-        port: &PortAttributes,
-        more: Vec<Namespace>,
-    ) -> Vec<Left> {
-        let here = netlink.links().unwrap_or_default();
-        let mut all: Vec<Left> = of_port(here, &port.name)
-            .filter(|(_, alias)| alias.gid.is_none_or(|gid| gid == port.gid))
-            .map(|(link, alias)| Left {
-                namespace: None,
-                link,
-                alias,
-            })
-            .collect();
-        let named = netns::named_all().unwrap_or_default().into_iter();
-        let named = named.filter_map(|(name, _)| Namespace::named(&name).ok());
-        let mut searched = BTreeSet::from([home]);
-        for there in named.chain(more) {
-            if there.id().is_ok_and(|id| searched.insert(id)) {
-                all.extend(Left::look_in(&there, port).unwrap_or_else(|e| {
-                    log::debug!("a network namespace cannot be searched: {e}");
-                    Vec::new()
-                }));
-            }
-        }
-        all
+    let mac = ipoib::local_mac(gid, spec.pkey, &spec.identity());
+    if spec.parent.is_some() || left.link.address == Some(mac) {
+        return Some(Likeness::Mac);
     }
-
-    /// Those in another network namespace. It may have an underlay of that name, too, and a daemon on
-    /// that: the GID tells.
-    fn look_in(there: &Namespace, port: &PortAttributes) -> io::Result<Vec<Left>> {
-        let links = visit(there, Requests::links)?.map_err(io::Error::other)?;
-        of_port(links, &port.name)
-            .filter(|(_, alias)| alias.gid == Some(port.gid))
-            .map(|(link, alias)| {
-                Ok(Left {
-                    namespace: Some(there.try_clone()?),
-                    link,
-                    alias,
-                })
-            })
-            .collect()
+    if left.link.name != spec.name {
+        return None;
     }
-
-    /// How surely it is the interface that is asked for, on a port with this GID, whose parent is
-    /// called so now; `None` if it is another one. Of those without a parent there may be several in
-    /// one partition, also of one name: the MAC tells more than the name, and the name more in the
-    /// namespace `wanted` (`None`: the daemon's), where it is to be.
-    fn likeness(
-        &self,
-        spec: &IpoibConfig,
-        parent: Option<&str>,
-        wanted: Option<NamespaceId>,
-        gid: Gid,
-    ) -> Option<Likeness> {
-        let called = self.alias.parent.as_deref();
-        if self.alias.pkey.full() != spec.pkey.full()
-            || called.is_some() != spec.parent.is_some()
-            || called
-                .is_some_and(|name| Some(name) != parent && Some(name) != spec.parent.as_deref())
-        {
-            return None;
-        }
-        let mac = ipoib::local_mac(gid, spec.pkey, &spec.identity());
-        if spec.parent.is_some() || self.link.address == Some(mac) {
-            return Some(Likeness::Mac);
-        }
-        if self.link.name != spec.name {
-            return None;
-        }
-        let there = self.namespace.as_ref().and_then(|there| there.id().ok());
-        Some(match there == wanted {
-            true => Likeness::NameInPlace,
-            false => Likeness::Name,
-        })
-    }
-}
-
-fn of_port(links: Vec<Link>, port: &str) -> impl Iterator<Item = (Link, Alias)> {
-    links.into_iter().filter_map(move |link| {
-        link.tun.filter(|tun| tun.tap)?;
-        let alias = Alias::parse(link.alias.as_deref()?)?;
-        (alias.port == port).then_some((link, alias))
+    let there = left.namespace.as_ref().and_then(|there| there.id().ok());
+    Some(match there == wanted {
+        true => Likeness::NameInPlace,
+        false => Likeness::Name,
     })
 }
 
@@ -145,7 +58,7 @@ impl Daemon {
     pub(in crate::daemon) fn look_for_left(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
         let more = self.inherited.namespaces();
-        self.left = Left::look_for(&mut self.netlink, self.home, &port, more);
+        self.left = LeftBehind::look_for(&mut self.netlink, self.home, &port, more);
     }
 
     /// The interface that is asked for, if it was left behind.
@@ -155,12 +68,12 @@ impl Daemon {
         spec: &IpoibConfig,
         parent: Option<DeviceId>,
         wanted: Option<&Namespace>,
-    ) -> Option<Left> {
+    ) -> Option<LeftBehind> {
         let gid = self.ports[at].port.attributes().gid;
-        let parent = parent.and_then(|id| self.devices.get(&id));
-        let parent = parent.map(|(_, parent)| parent.name.as_str());
+        let parent = parent.and_then(|id| self.interfaces.get(id));
+        let parent = parent.map(|parent| parent.name.as_str());
         let wanted = wanted.and_then(|there| there.id().ok());
-        let like = |left: &Left| left.likeness(spec, parent, wanted, gid);
+        let like = |left: &LeftBehind| likeness(left, spec, parent, wanted, gid);
         let all = self.left.iter().enumerate();
         let alike = all.filter_map(|(at, left)| Some((like(left)?, at)));
         let (_, found) = alike.max()?;
@@ -169,7 +82,7 @@ impl Daemon {
 
     /// A child that somebody made and that a former daemon of ours served in another namespace than
     /// its parent's is taken over there.
-    pub(in crate::daemon) fn adopt_left(&mut self, at: PortId, left: Left) {
+    pub(in crate::daemon) fn adopt_left(&mut self, at: PortId, left: LeftBehind) {
         let (described, alias, link) = (left.to_string(), left.alias, left.link);
         let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
             return;
@@ -197,13 +110,14 @@ impl Daemon {
         namespace: &Option<Namespace>,
     ) -> Option<DeviceId> {
         let there = namespace.as_ref().and_then(|there| there.id().ok());
-        let is_it = |device: &Device| {
-            let names = [device.name.as_str(), device.spec.name.as_str()];
-            device.parent.is_none() && name.is_some_and(|name| names.contains(&name))
+        let is_it = |interface: &Interface, ip: &Ip| {
+            let names = [interface.name.as_str(), ip.spec.name.as_str()];
+            ip.parent.is_none() && name.is_some_and(|name| names.contains(&name))
         };
-        let mut on_port = self.devices.iter().filter(|(_, (port, _))| *port == at);
-        on_port
-            .find(|(_, (_, device))| is_it(device) && device.namespace != there)
-            .map(|(id, _)| *id)
+        let is_elsewhere = |i: &Interface| i.port == at && i.namespace != there;
+        let parents = self
+            .interfaces
+            .ip_ids(|i, ip| is_it(i, ip) && is_elsewhere(i));
+        parents.first().copied()
     }
 }

@@ -1,100 +1,87 @@
-//! What network namespaces and the interfaces in them are called.
-
-use std::collections::BTreeMap;
+//! Interfaces by their names.
 
 use control::api::ApiError;
-use netdev::netns::{self, NamespaceId};
 
-use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
-use crate::device::Device;
-use crate::port::PortId;
-
-/// The names that `ip netns` has given at this moment, to look up many.
-#[derive(Debug, Default)]
-pub(crate) struct Names(BTreeMap<NamespaceId, String>);
-
-impl Names {
-    /// Reads them.
-    pub(crate) fn read() -> Names {
-        let named = netns::named_all().unwrap_or_default().into_iter();
-        Names(named.map(|(name, id)| (id, name)).collect())
-    }
-
-    /// The name of a namespace, or `netns:INODE`.
-    pub(crate) fn of(&self, id: &NamespaceId) -> String {
-        let name = self.0.get(id).cloned();
-        name.unwrap_or_else(|| format!("netns:{}", id.inode))
-    }
-}
+use crate::daemon::{Daemon, Payload};
+use crate::ethernet::Ethernet;
+use crate::interface::{Interface, Names};
+use crate::ip::Ip;
 
 impl Daemon {
-    /// Reads what the namespaces of the interfaces are called now, for those who watch.
-    pub(crate) fn name_places(&mut self) {
-        let names = Names::read();
-        for (_, device) in self.devices.values_mut() {
-            device.netns = device.namespace.map(|there| names.of(&there));
-        }
-        for vnic in self.vnics.values_mut() {
-            vnic.netns = vnic.namespace.map(|there| names.of(&there));
-        }
-    }
-
-    /// The device whose interface is called so now. `NAME` is looked for in the daemon's own network
+    /// The interface of a kind that is called so now. `NAME` is looked for in the daemon's own network
     /// namespace first; `NETNS/NAME` says which one is meant.
     ///
     /// # Errors
     /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where several have that name.
-    pub(crate) fn named(&self, name: &str) -> Result<(DeviceId, PortId, &Device), ApiError> {
+    fn called<'d, T: Copy>(
+        &'d self,
+        name: &str,
+        all: impl Iterator<Item = (&'d Interface, T)>,
+    ) -> Result<(&'d Interface, T), ApiError> {
         let (place, wanted) = match name.rsplit_once('/') {
             Some((place, wanted)) => (Some(place), wanted),
             None => (None, name),
         };
-        let called = self.devices.iter().filter(|(_, (_, d))| d.name == wanted);
-        let mut called: Vec<_> = called.map(|(id, (at, d))| (*id, *at, d)).collect();
+        let mut called: Vec<_> = all.filter(|(i, _)| i.name == wanted).collect();
         if let Some(place) = place {
             let names = Names::read();
-            called.retain(|(_, _, d)| names.of(&d.namespace.unwrap_or(self.home)) == place);
+            called.retain(|(i, _)| names.of(&i.namespace.unwrap_or(self.home)) == place);
         } else if called.len() > 1
-            && let Some(home) = called.iter().find(|(_, _, d)| d.namespace.is_none())
+            && let Some(home) = called.iter().find(|(i, _)| i.namespace.is_none())
         {
             return Ok(*home);
         }
         match called[..] {
             [one] => Ok(one),
-            [] if self.vnic_named(name).is_ok() => Err(ApiError::Refused {
-                message: format!(
-                    "{name} is a VNIC, and has none of what IPoIB has; \"ibtap vnic\" says what can be \
-                     asked of it"
-                ),
-            }),
             [] => Err(ApiError::NoSuchInterface {
                 interface: name.to_owned(),
             }),
             [..] => Err(ApiError::Refused {
-                message: several(name, &called),
+                message: several(name, called.iter().map(|(interface, _)| *interface)),
             }),
         }
     }
-}
 
-impl Daemon {
-    /// The port of the interface that is called so, of either kind.
+    /// The interface that is called so, of either kind; as [`Daemon::named_ip`].
     ///
     /// # Errors
-    /// As [`Daemon::named`].
-    pub(crate) fn port_of_interface(&self, name: &str) -> Result<PortId, ApiError> {
-        match self.vnic_named(name) {
-            Ok(vnic) => Ok(vnic.at),
-            Err(_) => self.named(name).map(|(_, at, _)| at),
+    /// As [`Daemon::named_ip`].
+    pub(crate) fn named(&self, name: &str) -> Result<(&Interface, &Payload), ApiError> {
+        self.called(name, self.interfaces.iter())
+    }
+
+    /// The interface with IP that is called so. `NAME` is looked for in the daemon's own network namespace
+    /// first; `NETNS/NAME` says which one is meant.
+    ///
+    /// # Errors
+    /// [`ApiError::NoSuchInterface`], and [`ApiError::Refused`] where several have that name.
+    pub(crate) fn named_ip(&self, name: &str) -> Result<(&Interface, &Ip), ApiError> {
+        match self.called(name, self.interfaces.ips()) {
+            Err(ApiError::NoSuchInterface { .. }) if self.named_ethernet(name).is_ok() => {
+                Err(ApiError::Refused {
+                    message: format!(
+                        "{name} is a VNIC, and has none of what IPoIB has; \"ibtap vnic\" says what \
+                         can be asked of it"
+                    ),
+                })
+            }
+            found => found,
         }
+    }
+
+    /// The VNIC that is called so; as [`Daemon::named_ip`].
+    ///
+    /// # Errors
+    /// As [`Daemon::named_ip`].
+    pub(crate) fn named_ethernet(&self, name: &str) -> Result<(&Interface, &Ethernet), ApiError> {
+        self.called(name, self.interfaces.ethernets())
     }
 }
 
-fn several(name: &str, called: &[(DeviceId, PortId, &Device)]) -> String {
+fn several<'d>(name: &str, called: impl Iterator<Item = &'d Interface>) -> String {
     let names = Names::read();
-    let each = called.iter().filter_map(|(_, _, device)| {
-        let there = device.namespace.as_ref()?;
+    let each = called.filter_map(|interface| {
+        let there = interface.namespace.as_ref()?;
         Some(format!("{}/{name}", names.of(there)))
     });
     let each: Vec<String> = each.collect();

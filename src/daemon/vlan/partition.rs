@@ -10,10 +10,10 @@ use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
 use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
 
 use super::pkey_of;
-use crate::behind::Behind;
 use crate::daemon::siblings::Link;
 use crate::datapath::{Command, DeviceId, LaneInit, Mailbox, Sibling, VlanLane, now};
-use crate::device::{self, Device};
+use crate::interface::Interface;
+use crate::ip::{self, Guests, Ip};
 use crate::port::PortId;
 
 /// In what a partition is as the interface whose TAP it has.
@@ -36,19 +36,19 @@ pub(super) struct Followed {
 }
 
 impl Followed {
-    pub(super) fn of(device: &Device) -> Followed {
+    pub(super) fn of(interface: &Interface, ip: &Ip) -> Followed {
         Followed {
-            mode: device.mode,
-            connections: device.connections,
-            services: device.services,
-            offers: device.offers,
-            mac: device.mac,
-            link_mtu: device.limits.datagram,
-            mtu: device.mtu,
-            coalesce: device.coalesce,
-            reflect: device.spec.reflect,
-            dhcp: device.spec.dhcp.into(),
-            up: device.up,
+            mode: ip.mode,
+            connections: ip.connections,
+            services: ip.services,
+            offers: ip.offers,
+            mac: interface.mac,
+            link_mtu: ip.limits.datagram,
+            mtu: interface.mtu,
+            coalesce: interface.coalesce,
+            reflect: ip.spec.reflect,
+            dhcp: ip.spec.dhcp.into(),
+            up: interface.up,
         }
     }
 }
@@ -94,7 +94,7 @@ pub(in super::super) struct Partition {
     /// that peers see changes.
     pub(super) addresses: BTreeSet<IpAddr>,
     /// What has the tag: VLAN links, a bridge's ports.
-    pub(super) behind: Behind,
+    pub(super) guests: Guests,
 }
 
 impl Partition {
@@ -104,8 +104,7 @@ impl Partition {
     /// The fabric's. Nothing is left behind.
     pub(super) fn make(
         id: DeviceId,
-        at: PortId,
-        trunk: &Device,
+        (interface, trunk): (&Interface, &Ip),
         vid: u16,
         port: &mut dyn Port,
         threads: &[Mailbox],
@@ -125,15 +124,15 @@ impl Partition {
             qkey: spec.qkey,
             qpn,
         })?;
-        let followed = Followed::of(trunk);
-        let address = device::hardware_address(followed.mode, followed.offers, endpoint.qpn, gid);
-        let mut behind = Behind::new(ipoib::peer_mac(&address));
+        let followed = Followed::of(interface, trunk);
+        let address = ip::hardware_address(followed.mode, followed.offers, endpoint.qpn, gid);
+        let mut guests = Guests::new(ipoib::peer_mac(&address));
         // The tag may be of any number of hosts.
-        behind.set_stacked(now(), true);
+        guests.set_stacked(now(), true);
         let partition = Partition {
             id,
-            trunk: trunk.id,
-            at,
+            trunk: interface.id,
+            at: interface.port,
             vid,
             pkey,
             qkey: spec.qkey,
@@ -146,9 +145,9 @@ impl Partition {
             told_refused: false,
             created: now(),
             addresses: BTreeSet::new(),
-            behind,
+            guests,
         };
-        partition.hand_out(trunk, threads);
+        partition.hand_out(interface, threads);
         Ok(partition)
     }
 
@@ -176,7 +175,7 @@ impl Partition {
         }
     }
 
-    fn hand_out(&self, trunk: &Device, threads: &[Mailbox]) {
+    fn hand_out(&self, interface: &Interface, threads: &[Mailbox]) {
         let followed = &self.followed;
         for thread in threads {
             let mut core = ipoib::Ipoib::new(ipoib::Config {
@@ -189,7 +188,7 @@ impl Partition {
                 services: followed.services,
                 dhcp: followed.dhcp,
                 limits: ipoib::Limits {
-                    connections: device::share(followed.connections, threads.len()),
+                    connections: ip::share(followed.connections, threads.len()),
                     ..ipoib::Limits::default()
                 },
             });
@@ -200,8 +199,8 @@ impl Partition {
                 init: LaneInit {
                     id: self.id,
                     endpoint: self.endpoint.id,
-                    qkey: trunk.spec.qkey,
-                    uso: trunk.tap.offloads().uso,
+                    qkey: self.qkey,
+                    uso: interface.tap.offloads().uso,
                 },
                 core,
                 link_mtu: followed.link_mtu as usize,
@@ -223,7 +222,7 @@ impl Partition {
         let (entry, qpn) = endpoint;
         self.endpoint.qpn = qpn.unwrap_or(self.endpoint.qpn);
         let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
-        let address = device::hardware_address(wanted.mode, wanted.offers, self.endpoint.qpn, gid);
+        let address = ip::hardware_address(wanted.mode, wanted.offers, self.endpoint.qpn, gid);
         let moved = std::mem::replace(&mut self.address, address) != address;
         if moved {
             tell(&|| Command::SetLocal(id, address));
@@ -235,7 +234,7 @@ impl Partition {
             tell(&|| Command::SetMac(id, wanted.mac));
         }
         if was.link_mtu != wanted.link_mtu {
-            let payload = (wanted.link_mtu + device::ENCAPSULATION) as usize;
+            let payload = (wanted.link_mtu + ip::ENCAPSULATION) as usize;
             tell(&|| Command::SetPayloadMax(id, payload));
         }
         if was.coalesce != wanted.coalesce {
@@ -263,21 +262,21 @@ impl Partition {
         let now = now();
         match *event {
             // There is no list of the host's own memberships: a VLAN's are told by reports only.
-            Event::GroupJoined { group, .. } => self.behind.joined(now, group),
+            Event::GroupJoined { group, .. } => self.guests.joined(now, group),
             Event::GroupLeft { group, .. } => {
-                self.behind.left(now, group);
+                self.guests.left(now, group);
                 false
             }
-            Event::GroupSeen { group } => self.behind.seen(now, group),
+            Event::GroupSeen { group } => self.guests.seen(now, group),
             Event::GuestLearned { ip, weak, .. } => {
                 if !weak && self.addresses.len() < ADDRESSES_MAX {
                     self.addresses.insert(ip);
                 }
-                self.behind.guest_learned(now, ip, weak)
+                self.guests.guest_learned(now, ip, weak)
             }
             Event::GuestForgotten { ip } => {
                 self.addresses.remove(&ip);
-                self.behind.guest_forgotten(ip)
+                self.guests.guest_forgotten(ip)
             }
             _ => false,
         }
@@ -285,9 +284,9 @@ impl Partition {
 
     /// Attaches and detaches; true if anything changed. `name` is for the log.
     pub(super) fn sync_groups(&mut self, port: &mut dyn Port, name: &str) -> bool {
-        let most = device::groups_with_behind_max(port.capabilities().groups_max);
+        let most = ip::groups_with_behind_max(port.capabilities().groups_max);
         let (wanted, too_many) = match self.followed.up {
-            true => device::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.behind, most),
+            true => ip::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.guests, most),
             false => (BTreeSet::new(), false),
         };
         if wanted == self.joined {

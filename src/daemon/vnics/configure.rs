@@ -11,10 +11,10 @@ use vnic::directory::Directory;
 use vnic::table::MacTable;
 
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, EthernetCommand, EthernetSibling};
-use crate::device::DeviceError;
+use crate::datapath::{Command, DeviceId, EthernetCommand, EthernetSibling};
+use crate::ethernet::{Ethernet, carried_mtu, static_switch};
+use crate::interface::{DeviceError, Interface};
 use crate::port::PortId;
-use crate::vnic::{Vnic, carried_mtu, static_switch};
 
 impl Daemon {
     /// Does what a manager or the configuration says. What it is told again it does not do again.
@@ -26,13 +26,15 @@ impl Daemon {
         id: DeviceId,
         info: VeswPortInfo,
     ) -> Result<(), DeviceError> {
-        let Some(vnic) = self.vnics.get_mut(&id).filter(|v| v.info != info) else {
+        let found = self.interfaces.ethernet_mut(id);
+        let Some((interface, ethernet)) = found.filter(|(_, e)| e.info != info) else {
             return Ok(());
         };
-        let at = vnic.at;
-        let done = if vnic.is_on_switch_of(&info) {
-            vnic.info = info;
-            self.tell_vnic_info(id);
+        let at = interface.port;
+        let done = if ethernet.is_on_switch_of(&info) {
+            ethernet.info = info;
+            let command = |e: &Ethernet| EthernetCommand::Configure(Box::new(e.info.clone()));
+            self.tell_ethernet(id, command);
             Ok(())
         } else {
             self.change_vnic_switch(id, info)
@@ -46,19 +48,20 @@ impl Daemon {
     /// what waits in the queues these drop.
     fn change_vnic_switch(&mut self, id: DeviceId, info: VeswPortInfo) -> Result<(), DeviceError> {
         // One that begins to be served keeps the carrier that it was left with.
-        if self.vnics.get(&id).is_some_and(Vnic::is_on_switch) {
-            self.set_vnic_carrier(id, false);
+        let before = self.interfaces.ethernet(id);
+        if before.is_some_and(|(_, ethernet)| ethernet.is_on_switch()) {
+            self.set_carrier(id, false);
             self.sync_vnic_siblings();
         }
         self.close_vnic_endpoint(id);
-        if let Some(vnic) = self.vnics.get_mut(&id) {
-            vnic.info = info;
+        if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
+            ethernet.info = info;
         }
         let opened = self.open_vnic_endpoint(id);
-        if let Some(vnic) = self.vnics.get_mut(&id) {
-            vnic.failed = opened.as_ref().err().map(ToString::to_string);
+        if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
+            ethernet.failed = opened.as_ref().err().map(ToString::to_string);
             if opened.is_err() {
-                vnic.info = VeswPortInfo::default();
+                ethernet.info = VeswPortInfo::default();
             }
         }
         opened
@@ -68,12 +71,12 @@ impl Daemon {
     pub(in crate::daemon) fn configure_missing_switches(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
         let carried = carried_mtu(port.ud_payload_max);
-        let missing = self.vnics.values();
-        let missing = missing.filter(|v| v.at == at && !v.is_on_switch());
-        let missing = missing.filter_map(|v| {
-            let (info, _) =
-                static_switch(v.spec.switch.as_ref()?, port.guid, v.spec.index, carried);
-            Some((v.id, v.name.clone(), info))
+        let missing = self.interfaces.ethernets();
+        let missing = missing.filter(|(i, ethernet)| i.port == at && !ethernet.is_on_switch());
+        let missing = missing.filter_map(|(interface, ethernet)| {
+            let (switch, index) = (ethernet.spec.switch.as_ref()?, ethernet.spec.index);
+            let (info, _) = static_switch(switch, port.guid, index, carried);
+            Some((interface.id, interface.name.clone(), info))
         });
         for (id, name, info) in missing.collect::<Vec<_>>() {
             match self.configure_vnic(id, info) {
@@ -87,159 +90,144 @@ impl Daemon {
         self.unfollow_pkeys(at);
         self.keep_vnic_mtu(id);
         self.sync_vnic_groups(id);
-        self.set_vnic_carriers(at);
+        self.set_carriers(at);
         self.sync_vnic_siblings();
-        self.renew_vnic_alias(id);
+        self.renew_alias(id);
     }
 
     /// Gives a VNIC another MAC table of its manager's.
     pub(in crate::daemon) fn set_vnic_table(&mut self, id: DeviceId, table: Arc<MacTable>) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
-            return;
-        };
-        vnic.table = table;
-        let port = &self.ports[vnic.at];
-        port.tell(|| vnic.command(EthernetCommand::SetTable(vnic.table.clone())));
-        self.sync_vnic_groups(id);
+        if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
+            ethernet.table = table;
+            self.tell_ethernet(id, |e| EthernetCommand::SetTable(e.table.clone()));
+            self.sync_vnic_groups(id);
+        }
     }
 
-    /// Tells a VNIC where the members of its switch are.
+    /// Gives a VNIC another directory: where the members of its switch are.
     pub(crate) fn set_vnic_directory(&mut self, id: DeviceId, directory: Arc<Directory>) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
-            return;
-        };
-        vnic.directory = directory;
-        let port = &self.ports[vnic.at];
-        port.tell(|| vnic.command(EthernetCommand::SetDirectory(vnic.directory.clone())));
+        if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
+            ethernet.directory = directory;
+            self.tell_ethernet(id, |e| EthernetCommand::SetDirectory(e.directory.clone()));
+        }
     }
 
-    fn tell_vnic_info(&self, id: DeviceId) {
-        if let Some(vnic) = self.vnics.get(&id) {
-            let info = || EthernetCommand::Configure(Box::new(vnic.info.clone()));
-            self.ports[vnic.at].tell(|| vnic.command(info()));
+    /// Sends a command to all data threads of a VNIC.
+    fn tell_ethernet(&self, id: DeviceId, command: impl Fn(&Ethernet) -> EthernetCommand) {
+        if let Some((interface, ethernet)) = self.interfaces.ethernet(id) {
+            self.ports[interface.port].tell(|| Command::Ethernet(id, command(ethernet)));
         }
     }
 
     /// Makes the UD endpoint of a VNIC that is on a switch, and hands its lanes out.
     fn open_vnic_endpoint(&mut self, id: DeviceId) -> Result<(), DeviceError> {
-        let Some(vnic) = self.vnics.get(&id).filter(|v| v.is_on_switch()) else {
+        let found = self.interfaces.ethernet(id);
+        let Some((interface, ethernet)) = found.filter(|(_, e)| e.is_on_switch()) else {
             return Ok(());
         };
-        let (at, pkey) = (vnic.at, vnic.info.pkey);
+        let (at, pkey) = (interface.port, ethernet.info.pkey);
         self.follow_pkeys(at, Some(pkey))
             .map_err(DeviceError::Pkeys)?;
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+        let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return Ok(());
         };
         let port = &mut self.ports[at];
         let attributes = port.port.attributes();
         // The same in every run, so that what peers know of it outlives a restart.
-        let qpn = ipoib::local_qpn(attributes.gid, PKey::DEFAULT, &vnic.identity());
+        let qpn = ipoib::local_qpn(attributes.gid, PKey::DEFAULT, &ethernet.identity());
         let endpoint = port.port.create_ud(UdInit {
             pkey,
-            qkey: vnic.qkey(),
+            qkey: ethernet.qkey(),
             qpn: Some(qpn),
         })?;
-        vnic.endpoint = Some(endpoint);
-        vnic.hand_out(endpoint.id, &attributes, &port.mailboxes());
+        ethernet.endpoint = Some(endpoint);
+        ethernet.hand_out(interface, endpoint.id, &attributes, &port.mailboxes());
         Ok(())
     }
 
     /// Ends the UD endpoint of a VNIC, and its lanes; what they have counted stays.
     pub(in crate::daemon) fn close_vnic_endpoint(&mut self, id: DeviceId) {
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+        let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
-        let Some(endpoint) = vnic.endpoint.take() else {
+        let Some(endpoint) = ethernet.endpoint.take() else {
             return;
         };
-        let port = &mut self.ports[vnic.at];
-        for mgid in std::mem::take(&mut vnic.joined) {
+        let port = &mut self.ports[interface.port];
+        for mgid in std::mem::take(&mut ethernet.joined) {
             let left = Happening::GroupLeft { mgid };
-            self.watchers.tell(vnic.subject(), left);
+            self.events.push(interface.subject(), left);
         }
-        vnic.refused.clear();
+        ethernet.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
-        vnic.guests.clear();
-        vnic.siblings = Arc::default();
+        ethernet.guests.clear();
+        ethernet.siblings = Arc::default();
         for part in port.remove_lanes(id) {
-            vnic.tally.note(&part);
+            ethernet.tally.note(&part);
         }
-        vnic.tally.retire();
+        ethernet.tally.retire();
         if let Err(e) = port.port.destroy_ud(endpoint.id) {
-            log::warn!("{}: cannot close its endpoint: {e}", vnic.name);
+            log::warn!("{}: cannot close its endpoint: {e}", interface.name);
         }
     }
 
     /// Gives a VNIC's interface the MAC that its manager or the configuration has chosen.
     pub(crate) fn set_vnic_mac(&mut self, id: DeviceId, mac: Mac) {
         // The kernel's interfaces take no address of zeros, which one without a switch would have.
-        if mac == [0; 6] || self.vnics.get(&id).is_none_or(|v| v.mac == mac) {
-            return;
-        }
-        let set = self.inside_vnic(id, |vnic, netlink| netlink.set_mac(vnic.ifindex, mac));
-        let Some(vnic) = self.vnics.get_mut(&id) else {
+        let found = self.interfaces.get_mut(id).filter(|i| i.mac != mac);
+        let Some(interface) = found.filter(|_| mac != [0; 6]) else {
             return;
         };
+        let set = interface.inside(&mut self.netlink, |interface, netlink| {
+            netlink.set_mac(interface.ifindex, mac)
+        });
         match set {
             Some(Ok(())) => {
-                vnic.mac = mac;
-                let port = &self.ports[vnic.at];
-                port.tell(|| vnic.command(EthernetCommand::SetMac(mac)));
+                interface.mac = mac;
+                self.tell_ethernet(id, |_| EthernetCommand::SetMac(mac));
                 let mac = LinkAddress(mac);
-                self.tell_vnic(id, Happening::MacChanged { mac });
+                self.tell(id, Happening::MacChanged { mac });
             }
-            Some(Err(e)) => log::warn!("{}: cannot set the MAC address: {e}", vnic.name),
-            None => log::warn!("{}: cannot set the MAC address where it is", vnic.name),
+            Some(Err(e)) => log::warn!("{}: cannot set the MAC address: {e}", interface.name),
+            None => log::warn!("{}: cannot set the MAC address where it is", interface.name),
         }
-    }
-
-    /// Writes a VNIC's alias again, where it is ours.
-    pub(in crate::daemon) fn renew_vnic_alias(&mut self, id: DeviceId) {
-        let Some(vnic) = self.vnics.get(&id) else {
-            return;
-        };
-        let port = self.ports[vnic.at].port.attributes().name;
-        self.inside_vnic(id, |vnic, netlink| {
-            let link = netlink.link_by_index(vnic.ifindex);
-            let set = link.and_then(|link| vnic.set_alias(netlink, &port, &link));
-            if let Err(e) = set {
-                log::warn!("{}: cannot set the alias: {e}", vnic.name);
-            }
-        });
     }
 
     /// Tells the data threads which VNICs of a switch reach each other without the wire, where that has
     /// changed.
     pub(in crate::daemon) fn sync_vnic_siblings(&mut self) {
         let mut switches: BTreeMap<_, Vec<(PKey, EthernetSibling)>> = BTreeMap::new();
-        for vnic in self.vnics.values().filter(|v| v.forwards()) {
-            if let Some(entry) = vnic.endpoint.and_then(|e| e.pkey) {
+        let all = self.interfaces.ethernets();
+        for (interface, ethernet) in all.filter(|(i, ethernet)| ethernet.forwards(i)) {
+            if let Some(entry) = ethernet.endpoint.and_then(|e| e.pkey) {
                 let sibling = EthernetSibling {
-                    device: vnic.id,
-                    lid: vnic.lid(),
+                    device: interface.id,
+                    lid: ethernet.lid(),
                 };
-                let members = switches.entry(switch_of(vnic)).or_default();
+                let switch = switch_of(interface, ethernet);
+                let members = switches.entry(switch).or_default();
                 members.push((entry, sibling));
             }
         }
-        for vnic in self.vnics.values_mut() {
-            let members = switches.get(&switch_of(vnic));
-            let siblings = siblings_of(vnic.id, members.map_or(&[][..], Vec::as_slice));
-            if *vnic.siblings != *siblings {
-                vnic.siblings = siblings.into();
-                let port = &self.ports[vnic.at];
-                port.tell(|| vnic.command(EthernetCommand::SetSiblings(vnic.siblings.clone())));
+        for (interface, ethernet) in self.interfaces.ethernets_mut() {
+            let members = switches.get(&switch_of(interface, ethernet));
+            let id = interface.id;
+            let siblings = siblings_of(id, members.map_or(&[][..], Vec::as_slice));
+            if *ethernet.siblings != *siblings {
+                ethernet.siblings = siblings.into();
+                let siblings = &ethernet.siblings;
+                let command = || EthernetCommand::SetSiblings(siblings.clone());
+                self.ports[interface.port].tell(|| Command::Ethernet(id, command()));
             }
         }
     }
 }
 
 /// A switch of a port: its partition with bit 15 set, its fabric, its id.
-fn switch_of(vnic: &Vnic) -> (PortId, u16, u16, u16) {
-    let info = &vnic.info;
+fn switch_of(interface: &Interface, ethernet: &Ethernet) -> (PortId, u16, u16, u16) {
+    let info = &ethernet.info;
     let pkey = info.pkey.full().get();
-    (vnic.at, pkey, info.fabric_id, info.vesw_id)
+    (interface.port, pkey, info.fabric_id, info.vesw_id)
 }
 
 /// The others that a member may talk to; none for who is no member. Two limited members of a partition

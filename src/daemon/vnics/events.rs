@@ -6,19 +6,20 @@ use vnic::port::Event;
 
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
-use crate::vnic::{Vnic, now};
+use crate::ethernet::{Ethernet, now};
 
 impl Daemon {
     /// A VNIC's core has news. What one of a former switch has told is over: its addresses, too.
     pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, from: EndpointId, event: Event) {
-        let is_from = |v: &&mut Vnic| v.endpoint.is_some_and(|endpoint| endpoint.id == from);
-        let Some(vnic) = self.vnics.get_mut(&id).filter(is_from) else {
+        let is_from = |e: &Ethernet| e.endpoint.is_some_and(|endpoint| endpoint.id == from);
+        let found = self.interfaces.ethernet_mut(id);
+        let Some((interface, ethernet)) = found.filter(|(_, e)| is_from(e)) else {
             return;
         };
-        let name = &vnic.name;
+        let name = &interface.name;
         match event {
             Event::LocalMacs(macs) => {
-                vnic.guests = macs;
+                ethernet.guests = macs;
                 self.sync_agent_of(id);
             }
             Event::Crowded(kept) => log::warn!(
@@ -33,7 +34,7 @@ impl Daemon {
                 at_words(&other)
             ),
             Event::LidConflict { lid, kept, other } => {
-                if let Some(untold) = vnic.lid_conflicts.take(now()) {
+                if let Some(untold) = ethernet.lid_conflicts.take(now()) {
                     log::warn!(
                         "{name}: {} and {} both have the LID {lid}; give one of them another one{}",
                         at_words(&kept),
@@ -43,7 +44,7 @@ impl Daemon {
                 }
             }
             Event::MacConflict { mac, kept, other } => {
-                if let Some(untold) = vnic.mac_conflicts.take(now()) {
+                if let Some(untold) = ethernet.mac_conflicts.take(now()) {
                     log::warn!(
                         "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used \
                          twice?{}",

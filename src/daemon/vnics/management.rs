@@ -10,9 +10,8 @@ use control::StreamId;
 use fabric::PKey;
 
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
+use crate::ethernet::Management;
 use crate::port::PortId;
-use crate::vnic::Management;
 
 /// The endpoint and the agent.
 impl Daemon {
@@ -33,8 +32,7 @@ impl Daemon {
         }
         // An automatic table holds its partition, too.
         self.follow_pkeys(at, Some(PKey::DEFAULT))?;
-        let id = DeviceId(self.next_id);
-        self.next_id += 1;
+        let id = self.interfaces.new_id();
         let port = &mut self.ports[at];
         let threads = port.mailboxes();
         let settings = &port.management_settings;
@@ -69,11 +67,11 @@ impl Daemon {
 
     /// Whether somebody needs the management of a port.
     fn is_management_used(&self, at: PortId) -> bool {
-        let mut all = self.vnics.values();
+        let mut all = self.interfaces.ethernets();
         let port = &self.ports[at];
         port.management_settings.vnic_create
             || self.management.are_on(&port.name)
-            || all.any(|v| v.at == at && v.spec.switch.is_none())
+            || all.any(|(i, ethernet)| i.port == at && ethernet.spec.switch.is_none())
     }
 
     /// Opens the management of a port that could not be opened before.
@@ -96,10 +94,10 @@ impl Daemon {
 
     /// The P_Keys that VNICs and their management need on a port.
     pub(in crate::daemon) fn vnic_pkeys(&self, at: PortId) -> impl Iterator<Item = PKey> {
-        let on_switches = self.vnics.values();
-        let on_switches = on_switches.filter(move |v| v.at == at && v.is_on_switch());
+        let on_switches = self.interfaces.ethernets();
+        let on_switches = on_switches.filter(move |(i, e)| i.port == at && e.is_on_switch());
         let management = self.ports[at].management.as_ref();
         let management = management.map(|_| PKey::DEFAULT);
-        on_switches.map(|v| v.info.pkey).chain(management)
+        on_switches.map(|(_, e)| e.info.pkey).chain(management)
     }
 }

@@ -1,12 +1,17 @@
 //! What happens to ports, and what it means for their VNICs.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use control::api::Happening;
 use fabric::{EndpointId, PortEvent, PortState};
 
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, EthernetCommand};
+use crate::daemon::carrier::port_misses;
+use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::ethernet::{Ethernet, Management, carried_mtu, mtu_of, now};
+use crate::interface::Interface;
 use crate::port::PortId;
-use crate::vnic::{Management, Vnic, carried_mtu, mtu_of};
 
 impl Daemon {
     /// A port has news.
@@ -16,48 +21,51 @@ impl Daemon {
             PortEvent::Active => {
                 self.open_missing_management(at);
                 self.configure_missing_switches(at);
-                self.set_vnic_carriers(at);
             }
-            PortEvent::Down(_) | PortEvent::Removed => self.set_vnic_carriers(at),
+            // Their carrier follows with that of all interfaces of the port.
+            PortEvent::Down(_) | PortEvent::Removed => {}
             PortEvent::GidChange(_) => self.vnics_moved(at, None),
             PortEvent::QpnChange(changed) => self.vnics_moved(at, Some(changed)),
             PortEvent::MtuChange(payload) => self.vnic_payload_changed(at, *payload),
             // Told by `vnic_pkeys_changed`, which our own changes of the table come to, too.
             PortEvent::PKeyChange(_) => {}
         }
-        self.management_port_event(at, event);
+        self.sync_agent(at);
     }
 
     /// Why a VNIC has no carrier, for people; `None` if it has one.
-    pub(in crate::daemon) fn vnic_misses(&self, vnic: &Vnic) -> Option<String> {
-        let port = self.ports[vnic.at].port.attributes();
-        if port.state != PortState::Active {
-            let why = port.state_reason.clone();
-            return Some(why.unwrap_or_else(|| "its port is down".into()));
+    pub(in crate::daemon) fn vnic_misses(
+        &self,
+        interface: &Interface,
+        ethernet: &Ethernet,
+    ) -> Option<String> {
+        let port = self.ports[interface.port].port.attributes();
+        if let Some(why) = port_misses(&port) {
+            return Some(why);
         }
-        if !vnic.is_on_switch() {
-            return Some(match (vnic.spec.switch.is_some(), &vnic.failed) {
+        if !ethernet.is_on_switch() {
+            return Some(match (ethernet.spec.switch.is_some(), &ethernet.failed) {
                 (false, Some(why)) => {
                     format!("what its Ethernet Manager wants cannot be done: {why}")
                 }
-                (false, None) => self.waits_for_manager(vnic.at),
+                (false, None) => self.waits_for_manager(interface.port),
                 (true, Some(why)) => format!(
                     "it cannot be put on its switch, and is tried again after its port was down: {why}"
                 ),
                 (true, None) => "it is on no switch yet".into(),
             });
         }
-        if vnic.endpoint.is_none_or(|e| e.pkey.is_none()) {
+        if ethernet.endpoint.is_none_or(|e| e.pkey.is_none()) {
             return Some(format!(
                 "the P_Key {} is not in the P_Key table of {}",
-                vnic.info.pkey, port.name
+                ethernet.info.pkey, port.name
             ));
         }
-        let state = control::api::VnicState::from(vnic.info.config_state);
-        if !vnic.is_to_forward() {
+        let state = control::api::VnicState::from(ethernet.info.config_state);
+        if !ethernet.is_to_forward() {
             return Some(format!("its Ethernet Manager has it in the state {state}"));
         }
-        let why = vnic.misses_group()?;
+        let why = ethernet.misses_group()?;
         Some(format!(
             "it cannot join the multicast group of its switch, and tries again: {why}"
         ))
@@ -76,59 +84,98 @@ impl Daemon {
 
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.
     pub(in crate::daemon) fn vnic_state_changed(&mut self, id: DeviceId) {
-        if let Some(vnic) = self.vnics.get(&id) {
-            let up = vnic.up && vnic.carrier;
-            self.ports[vnic.at].tell(|| vnic.command(EthernetCommand::SetUp(up)));
-        }
+        let Some((interface, _)) = self.interfaces.ethernet(id) else {
+            return;
+        };
+        let up = interface.up && interface.carrier;
+        let command = || Command::Ethernet(id, EthernetCommand::SetUp(up));
+        self.ports[interface.port].tell(command);
         self.sync_vnic_groups(id);
-        self.management_link_changed(id);
+        self.sync_agent_of(id);
+    }
+
+    /// Whether a VNIC that an Ethernet Manager has yet to configure stays as a former daemon left it, so
+    /// that a restart does not show.
+    pub(in crate::daemon) fn keeps_left_carrier(
+        &self,
+        interface: &Interface,
+        ethernet: &Ethernet,
+    ) -> bool {
+        let is_in_time = ethernet.carrier_left.is_some_and(|until| now() < until);
+        // It says which switch, and then that it forwards.
+        let is_managed = ethernet.spec.switch.is_none();
+        let waits = is_managed && !ethernet.is_to_forward() && ethernet.failed.is_none();
+        let state = self.ports[interface.port].port.attributes().state;
+        is_in_time && waits && state == PortState::Active
+    }
+
+    /// How long until [`Daemon::tick_vnic_carriers`] has something to do.
+    pub(in crate::daemon) fn next_vnic_carrier_tick(&self) -> Option<Duration> {
+        let now = now();
+        let all = self.interfaces.ethernets();
+        let all = all.filter_map(|(_, ethernet)| ethernet.carrier_left);
+        all.map(|until| Duration::from_millis(until.since(now)))
+            .min()
+    }
+
+    /// Takes the carrier that was left from those that no manager has configured in time.
+    pub(in crate::daemon) fn tick_vnic_carriers(&mut self) {
+        let now = now();
+        let is_due = |e: &Ethernet| e.carrier_left.is_some_and(|until| until <= now);
+        let all = self.interfaces.ethernets();
+        let due = all.filter(|(_, ethernet)| is_due(ethernet));
+        let due: BTreeSet<PortId> = due.map(|(interface, _)| interface.port).collect();
+        due.into_iter().for_each(|at| self.set_carriers(at));
     }
 
     /// The port's GID is another one, or the queue pairs of these endpoints are.
     fn vnics_moved(&mut self, at: PortId, changed: Option<&[EndpointId]>) {
         let port = &self.ports[at];
         let gid = port.port.attributes().gid;
-        for vnic in self.vnics.values_mut().filter(|v| v.at == at) {
-            let Some(endpoint) = &mut vnic.endpoint else {
+        let all = self.interfaces.ethernets_mut();
+        for (interface, ethernet) in all.filter(|(i, _)| i.port == at) {
+            let Some(endpoint) = &mut ethernet.endpoint else {
                 continue;
             };
             if let Some(qpn) = port.port.endpoint_qpn(endpoint.id) {
                 endpoint.qpn = qpn;
             }
             if changed.is_some_and(|changed| changed.contains(&endpoint.id)) {
-                log::info!("{}: its queue pair is now {}", vnic.name, endpoint.qpn);
+                log::info!("{}: its queue pair is now {}", interface.name, endpoint.qpn);
             }
-            let local = vnic.address_at(gid);
-            port.tell(|| vnic.command(EthernetCommand::SetLocal(local)));
+            let (id, local) = (interface.id, ethernet.address_at(gid));
+            port.tell(|| Command::Ethernet(id, EthernetCommand::SetLocal(local)));
         }
     }
 
     /// The port's packets are of another size.
     fn vnic_payload_changed(&mut self, at: PortId, payload: u32) {
-        for id in self.vnics_on(at) {
-            let Some(vnic) = self.vnics.get_mut(&id) else {
+        for id in self.interfaces.ethernet_ids(|i, _| i.port == at) {
+            let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
                 continue;
             };
-            let most = *vnic.allowed_mtu().end();
-            let had_most = vnic.mtu == most;
-            vnic.carried_mtu = carried_mtu(payload);
+            let most = *ethernet.allowed_mtu().end();
+            let had_most = interface.mtu == most;
+            ethernet.carried_mtu = carried_mtu(payload);
             let port = &self.ports[at];
-            port.tell(|| vnic.command(EthernetCommand::SetPayloadMax(payload as usize)));
-            let (name, asked) = (vnic.name.clone(), vnic.spec.mtu);
-            if vnic.spec.switch.is_some() {
+            let tell = |command: &dyn Fn() -> EthernetCommand| {
+                port.tell(|| Command::Ethernet(id, command()));
+            };
+            tell(&|| EthernetCommand::SetPayloadMax(payload as usize));
+            let (name, asked) = (&interface.name, ethernet.spec.mtu);
+            if ethernet.spec.switch.is_some() {
                 // Nobody else says what the switch's is.
-                vnic.info.eth_mtu = mtu_of(vnic.carried_mtu);
-                let info = || EthernetCommand::Configure(Box::new(vnic.info.clone()));
-                port.tell(|| vnic.command(info()));
-                let most = *vnic.allowed_mtu().end();
+                ethernet.info.eth_mtu = mtu_of(ethernet.carried_mtu);
+                tell(&|| EthernetCommand::Configure(Box::new(ethernet.info.clone())));
+                let most = *ethernet.allowed_mtu().end();
                 // One that had all follows, others are only kept within.
                 let mtu = match asked {
                     Some(asked) => asked.min(most),
                     None if had_most => most,
-                    None => vnic.mtu.min(most),
+                    None => interface.mtu.min(most),
                 };
                 log::info!("{name}: the largest MTU is now {most}, the MTU {mtu}");
-                self.set_vnic_mtu(id, mtu);
+                self.try_mtu(id, mtu);
             } else {
                 self.keep_vnic_mtu(id);
             }
@@ -139,8 +186,9 @@ impl Daemon {
     pub(in crate::daemon) fn vnic_pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
         let port = &self.ports[at];
         let mut concerned = Vec::new();
-        for vnic in self.vnics.values_mut().filter(|v| v.at == at) {
-            let Some(endpoint) = &mut vnic.endpoint else {
+        let all = self.interfaces.ethernets_mut();
+        for (interface, ethernet) in all.filter(|(i, _)| i.port == at) {
+            let Some(endpoint) = &mut ethernet.endpoint else {
                 continue;
             };
             if !changed.contains(&endpoint.id) {
@@ -148,8 +196,8 @@ impl Daemon {
             }
             let before = endpoint.pkey;
             endpoint.pkey = port.port.endpoint_pkey(endpoint.id);
-            concerned.push(vnic.id);
-            let (name, pkey) = (&vnic.name, vnic.info.pkey);
+            concerned.push(interface.id);
+            let (name, pkey) = (&interface.name, ethernet.info.pkey);
             let what = match endpoint.pkey {
                 Some(entry) => {
                     log::info!("{name}: uses the P_Key table's entry {entry}");
@@ -161,12 +209,12 @@ impl Daemon {
                 }
                 None => continue,
             };
-            self.watchers.tell(vnic.subject(), what);
+            self.events.push(interface.subject(), what);
         }
         for id in concerned {
             self.sync_vnic_groups(id);
         }
-        self.set_vnic_carriers(at);
+        self.set_carriers(at);
         self.sync_vnic_siblings();
     }
 }

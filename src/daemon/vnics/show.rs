@@ -11,24 +11,28 @@ use vnic::counters::DRIVER_COUNTERS;
 use vnic::port::Place as MacPlace;
 use vnic::{Lid, Mac};
 
-use crate::daemon::{Daemon, Names};
+use crate::daemon::Daemon;
 use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
+use crate::ethernet::{Counted, Ethernet};
+use crate::interface::{Interface, Names};
 use crate::port::PortId;
 use crate::status::worker_stats;
-use crate::vnic::{Counted, Vnic};
+
+/// A VNIC that is shown.
+type Shown<'d> = (&'d Interface, &'d Ethernet);
 
 impl Daemon {
-    fn selected_vnics(&self, which: &Selection) -> Result<Vec<&Vnic>, ApiError> {
+    fn selected_vnics(&self, which: &Selection) -> Result<Vec<Shown<'_>>, ApiError> {
         match &which.interface {
-            Some(name) => Ok(vec![self.vnic_named(name)?]),
-            None => Ok(self.vnics.values().collect()),
+            Some(name) => Ok(vec![self.named_ethernet(name)?]),
+            None => Ok(self.interfaces.ethernets().collect()),
         }
     }
 
     /// VNICs.
     ///
     /// # Errors
-    /// As [`Daemon::vnic_named`].
+    /// As [`Daemon::named_ethernet`].
     pub(crate) fn show_vnics(&self, which: &Selection) -> Result<Reply, ApiError> {
         let names = Names::read();
         let vnics = self.selected_vnics(which)?.into_iter();
@@ -36,40 +40,40 @@ impl Daemon {
         Ok(Reply::Vnics { vnics })
     }
 
-    fn vnic_info(&self, v: &Vnic, names: &Names) -> VnicInfo {
-        let port = self.ports[v.at].port.attributes();
-        let runs_on = self.ports[v.at].port.device();
+    fn vnic_info(&self, (i, v): Shown<'_>, names: &Names) -> VnicInfo {
+        let port = self.ports[i.port].port.attributes();
+        let runs_on = self.ports[i.port].port.device();
         let group = v.group().filter(|group| v.joined.contains(group));
         let defaults = v.info.u_ucast_dlid.iter().enumerate();
         let defaults = defaults.filter(|(slot, _)| v.info.def_port_mask >> slot & 1 != 0);
         VnicInfo {
-            name: v.name.clone(),
+            name: i.name.clone(),
             kind: InterfaceKind::Vnic,
-            ifindex: v.ifindex,
+            ifindex: i.ifindex,
             underlay: runs_on.netdev,
             link_layer: runs_on.link_layer.into(),
             state: port.state.into(),
-            reason: self.vnic_misses(v),
-            up: v.up,
-            carrier: v.carrier,
+            reason: self.vnic_misses(i, v),
+            up: i.up,
+            carrier: i.carrier,
             managed: v.spec.switch.is_none(),
-            manager: self.manager_of(v),
+            manager: self.manager_of(i, v),
             index: v.spec.index,
             vesw: v.info.vesw_id,
             fabric_id: v.info.fabric_id,
             lid: v.lid(),
             config_state: v.info.config_state.into(),
-            oper_state: v.oper_state().into(),
+            oper_state: v.oper_state(i).into(),
             pkey: v.endpoint.and_then(|e| e.pkey).unwrap_or(v.info.pkey),
             qkey: v.qkey(),
             qpn: v.qpn(),
             gid: port.gid,
-            mac: LinkAddress(v.mac),
+            mac: LinkAddress(i.mac),
             base_mac: LinkAddress(v.info.base_mac_addr),
             multicast_lid: v.info.u_mcast_dlid,
             group,
             default_lids: defaults.map(|(_, lid)| *lid).collect(),
-            mtu: v.mtu,
+            mtu: i.mtu,
             mtu_max: *v.allowed_mtu().end(),
             link_mtu: port.ud_payload_max,
             learning: v.spec.learning.on,
@@ -79,8 +83,8 @@ impl Daemon {
             table_digest: v.table.digest(),
             peers: count(v.directory.nodes.len()),
             closed: v.directory.closed,
-            netns: v.namespace.as_ref().map(|there| names.of(there)),
-            queues: count(v.queues()),
+            netns: i.namespace.as_ref().map(|there| names.of(there)),
+            queues: count(i.queues.len()),
             persist: v.spec.persist,
             pid: process::id(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -94,31 +98,33 @@ impl Daemon {
         at: PortId,
     ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
         let snapshots = self.ports[at].snapshots(false);
-        let on_port = self.vnics.values().filter(|v| v.at == at);
-        on_port.map(|v| (v.id, counted(v, &snapshots).0)).collect()
+        let on_port = self.interfaces.ethernets().filter(|(i, _)| i.port == at);
+        on_port
+            .map(|vnic| (vnic.0.id, counted(vnic, &snapshots).0))
+            .collect()
     }
 
     /// The counters of VNICs.
     ///
     /// # Errors
-    /// As [`Daemon::vnic_named`].
+    /// As [`Daemon::named_ethernet`].
     pub(crate) fn vnic_stats(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected_vnics(which)?;
         let snapshots = self.snapshots(false);
         let names = Names::read();
-        let stats = selected.into_iter().map(|v| {
-            let port = self.ports[v.at].port.attributes().name;
-            let snapshots = &snapshots[&v.at];
-            let (counters, tap) = counted(v, snapshots);
+        let stats = selected.into_iter().map(|(i, v)| {
+            let port = self.ports[i.port].port.attributes().name;
+            let snapshots = &snapshots[&i.port];
+            let (counters, tap) = counted((i, v), snapshots);
             let named = counters.named();
             let (driver, own) = named.split_at(DRIVER_COUNTERS);
             VnicStats {
-                name: v.name.clone(),
-                netns: v.namespace.as_ref().map(|there| names.of(there)),
+                name: i.name.clone(),
+                netns: i.namespace.as_ref().map(|there| names.of(there)),
                 driver: driver.iter().copied().collect(),
                 port: own.iter().copied().collect(),
                 device: tap.named().into_iter().collect::<Counters>(),
-                management: self.management_counters(v),
+                management: self.management_counters(i, v),
                 workers: worker_stats(&port, snapshots),
             }
         });
@@ -130,16 +136,16 @@ impl Daemon {
     /// The Ethernet addresses that a VNIC knows.
     ///
     /// # Errors
-    /// As [`Daemon::vnic_named`]; [`ApiError::Busy`] where the data threads do not answer.
+    /// As [`Daemon::named_ethernet`]; [`ApiError::Busy`] where the data threads do not answer.
     pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
-        let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots_of(v.id);
-        if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
+        let (i, v) = self.named_ethernet(name)?;
+        let snapshots = self.ports[i.port].snapshots_of(i.id);
+        if v.endpoint.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
         let mut nodes = BTreeMap::new();
         let mut learned: BTreeMap<Mac, (Lid, MacSource, u64)> = BTreeMap::new();
-        for part in parts(&snapshots, v.id) {
+        for part in parts(&snapshots, i.id) {
             nodes.extend(part.nodes.iter().map(|node| (node.lid, node.address)));
             for mac in &part.macs {
                 let (lid, source) = match mac.place {
@@ -166,7 +172,7 @@ impl Daemon {
                 qpn: address.map(|a| a.qpn).filter(|qpn| qpn.get() != 0),
             }
         };
-        let own = row(v.mac, v.lid(), MacSource::Local, None, None);
+        let own = row(i.mac, v.lid(), MacSource::Local, None, None);
         let table = v.table.entries().filter(|(_, entry)| !entry.is_source());
         let table = table.map(|(place, entry)| {
             let index = u16::try_from(place).ok();
@@ -187,13 +193,13 @@ impl Daemon {
     /// # Errors
     /// As [`Daemon::vnic_macs`].
     pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
-        let v = self.vnic_named(name)?;
-        let snapshots = self.ports[v.at].snapshots_of(v.id);
-        if v.endpoint.is_some() && parts(&snapshots, v.id).next().is_none() {
+        let (i, v) = self.named_ethernet(name)?;
+        let snapshots = self.ports[i.port].snapshots_of(i.id);
+        if v.endpoint.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
         let mut members: BTreeMap<Lid, VnicMember> = BTreeMap::new();
-        for node in parts(&snapshots, v.id).flat_map(|part| &part.nodes) {
+        for node in parts(&snapshots, i.id).flat_map(|part| &part.nodes) {
             let qpn = Some(node.address.qpn).filter(|qpn| qpn.get() != 0);
             let member = members.entry(node.lid).or_insert(VnicMember {
                 lid: node.lid,
@@ -210,9 +216,9 @@ impl Daemon {
 }
 
 /// What was counted of a VNIC, as its data threads tell now.
-fn counted(vnic: &Vnic, snapshots: &[Snapshot]) -> Counted {
-    parts(snapshots, vnic.id).for_each(|part| vnic.tally.note(part));
-    vnic.tally.total()
+fn counted((interface, ethernet): Shown<'_>, snapshots: &[Snapshot]) -> Counted {
+    parts(snapshots, interface.id).for_each(|part| ethernet.tally.note(part));
+    ethernet.tally.total()
 }
 
 /// The parts of one VNIC in all data threads.

@@ -10,16 +10,17 @@ use vnic::counters::Counters;
 use vnic::directory::Directory;
 use vnic::table::MacTable;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Payload};
 use crate::datapath::DeviceId;
+use crate::ethernet::{Ethernet, RecentCounters, lid_of_another, now};
+use crate::interface::Interface;
 use crate::port::PortId;
-use crate::vnic::{RecentCounters, Vnic, lid_of_another, now};
 
-pub(super) fn new_port(vnic: &Vnic) -> NewPort {
+pub(super) fn new_port(interface: &Interface, ethernet: &Ethernet) -> NewPort {
     NewPort {
-        name: vnic.name.clone(),
-        qpn: vnic.qpn(),
-        mac: vnic.mac,
+        name: interface.name.clone(),
+        qpn: ethernet.qpn(),
+        mac: interface.mac,
     }
 }
 
@@ -30,14 +31,14 @@ pub(super) struct PortHost<'d> {
 }
 
 impl PortHost<'_> {
-    fn vnic(&self, index: u8) -> Option<&Vnic> {
+    fn vnic(&self, index: u8) -> Option<(&Interface, &Ethernet)> {
         self.daemon
             .vnic_of(self.at, index)
-            .filter(|v| v.spec.switch.is_none())
+            .filter(|(_, ethernet)| ethernet.spec.switch.is_none())
     }
 
     fn id(&self, index: u8) -> Option<DeviceId> {
-        self.vnic(index).map(|v| v.id)
+        self.vnic(index).map(|(interface, _)| interface.id)
     }
 
     fn forget_tables(&mut self, id: DeviceId) {
@@ -55,10 +56,12 @@ impl PortHost<'_> {
     fn free_name(&mut self, index: u8) -> String {
         let daemon = &mut *self.daemon;
         let mut is_taken = |name: &String| {
-            let mut vnics = daemon.vnics.values();
-            let mut devices = daemon.devices.values();
-            vnics.any(|v| v.name == *name || v.spec.name == *name)
-                || devices.any(|(_, d)| d.name == *name)
+            let mut all = daemon.interfaces.iter();
+            let is_its = |payload: &Payload| {
+                let ethernet = payload.ethernet();
+                ethernet.is_some_and(|ethernet| ethernet.spec.name == *name)
+            };
+            all.any(|(i, payload)| i.name == *name || is_its(payload))
                 || daemon.netlink.link_by_name(name).is_ok()
         };
         let numbers = std::iter::once(u32::from(index)).chain(0..);
@@ -69,7 +72,7 @@ impl PortHost<'_> {
 
 impl Host for PortHost<'_> {
     fn create(&mut self, index: u8) -> Result<NewPort, String> {
-        if let Some(vnic) = self.daemon.vnic_of(self.at, index) {
+        if let Some((vnic, _)) = self.daemon.vnic_of(self.at, index) {
             return Err(format!(
                 "{} has that index, and its switch is configured here",
                 vnic.name
@@ -80,17 +83,17 @@ impl Host for PortHost<'_> {
         let spec = VnicConfig::new(&name, port, index);
         let made = self.daemon.add_vnic(self.at, &spec);
         let id = made.map_err(|e| e.to_string())?;
-        let vnic = self.daemon.vnics.get_mut(&id);
-        let vnic = vnic.ok_or_else(|| format!("{name} is gone already"))?;
-        vnic.made_by_manager = true;
-        Ok(new_port(vnic))
+        let vnic = self.daemon.interfaces.ethernet_mut(id);
+        let (interface, ethernet) = vnic.ok_or_else(|| format!("{name} is gone already"))?;
+        ethernet.made_by_manager = true;
+        Ok(new_port(interface, ethernet))
     }
 
     fn refuse(&self, index: u8, info: &VeswPortInfo) -> Option<String> {
-        let all = self.daemon.vnics.values();
-        let configured = all.filter(|v| v.at == self.at && v.spec.index != index);
-        let configured = configured.filter(|v| v.spec.switch.is_some());
-        lid_of_another(configured.map(|v| (v.name.as_str(), &v.info)), info)
+        let all = self.daemon.interfaces.ethernets();
+        let others = all.filter(|(i, e)| i.port == self.at && e.spec.index != index);
+        let configured = others.filter(|(_, e)| e.spec.switch.is_some());
+        lid_of_another(configured.map(|(i, e)| (i.name.as_str(), &e.info)), info)
     }
 
     fn set_mac(&mut self, index: u8, mac: Mac) {
@@ -100,22 +103,22 @@ impl Host for PortHost<'_> {
     }
 
     fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
-        let Some(vnic) = self.vnic(index) else {
+        let Some((interface, ethernet)) = self.vnic(index) else {
             return Err("its interface is gone".into());
         };
-        let (id, name) = (vnic.id, vnic.name.clone());
+        let (id, name) = (interface.id, interface.name.clone());
         let was = (
-            vnic.info.vesw_id,
-            vnic.info.encap_slid,
-            vnic.info.config_state,
+            ethernet.info.vesw_id,
+            ethernet.info.encap_slid,
+            ethernet.info.config_state,
         );
         let configured = self.daemon.configure_vnic(id, info.clone());
         let failed = configured.err().map(|e| e.to_string());
         if failed.is_some() {
             self.forget_tables(id);
         }
-        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
-            vnic.failed.clone_from(&failed);
+        if let Some((_, ethernet)) = self.daemon.interfaces.ethernet_mut(id) {
+            ethernet.failed.clone_from(&failed);
         }
         if let Some(why) = failed {
             return Err(format!("{name}: {why}"));
@@ -147,11 +150,11 @@ impl Host for PortHost<'_> {
         // Without a switch there is no endpoint to fail to be made.
         let _ = self.daemon.configure_vnic(id, VeswPortInfo::default());
         self.forget_tables(id);
-        if let Some(vnic) = self.daemon.vnics.get_mut(&id) {
-            vnic.failed = None;
+        if let Some((interface, ethernet)) = self.daemon.interfaces.ethernet_mut(id) {
+            ethernet.failed = None;
             log::info!(
                 "{}: its Ethernet Manager takes it off its switch",
-                vnic.name
+                interface.name
             );
         }
     }

@@ -11,8 +11,8 @@ use vnic::mad::Mad;
 use super::host::PortHost;
 use crate::daemon::Daemon;
 use crate::datapath::Datagram;
+use crate::ethernet::{Management, Touched, now};
 use crate::port::{PortId, PortRuntime};
-use crate::vnic::{Management, Touched, now};
 
 /// Messages of a port to itself that are handled at once: what comes of them waits for the next turn.
 const LOOPBACK_AT_ONCE: usize = 256;

@@ -2,13 +2,14 @@
 
 use control::api::FabricAddress;
 use control::config::vnic::VPORTS_MAX;
-use fabric::{EndpointId, PortEvent};
+use fabric::EndpointId;
 
 use super::host::new_port;
 use crate::daemon::Daemon;
 use crate::datapath::DeviceId;
+use crate::ethernet::{Ethernet, Management, now};
+use crate::interface::Interface;
 use crate::port::PortId;
-use crate::vnic::{Management, Vnic, now};
 
 // So that the agent has room for all.
 const _: () = assert!(VPORTS_MAX <= vnic::mad::NODE_PORTS_MAX);
@@ -28,18 +29,19 @@ impl Daemon {
             return;
         };
         let mut gone: Vec<u8> = agent.ports().map(|(index, ..)| index).collect();
-        let managed = |v: &&Vnic| v.at == at && v.spec.switch.is_none();
-        for vnic in self.vnics.values().filter(managed) {
-            let index = vnic.spec.index;
+        let managed = |e: &Ethernet| e.spec.switch.is_none();
+        let all = self.interfaces.ethernets();
+        for (interface, ethernet) in all.filter(|(i, e)| i.port == at && managed(e)) {
+            let index = ethernet.spec.index;
             gone.retain(|known| *known != index);
-            agent.add_port(now, index, new_port(vnic));
-            agent.set_name(now, index, &vnic.name);
-            agent.set_qpn(now, index, vnic.qpn());
-            agent.set_admin_up(now, index, vnic.up);
-            agent.set_ready(now, index, vnic.is_ready());
-            agent.set_interface_mac(now, index, vnic.mac);
-            agent.set_unicast_macs(now, index, vnic.guests.clone());
-            agent.set_multicast_macs(now, index, vnic.groups.clone());
+            agent.add_port(now, index, new_port(interface, ethernet));
+            agent.set_name(now, index, &interface.name);
+            agent.set_qpn(now, index, ethernet.qpn());
+            agent.set_admin_up(now, index, interface.up);
+            agent.set_ready(now, index, ethernet.is_ready());
+            agent.set_interface_mac(now, index, interface.mac);
+            agent.set_unicast_macs(now, index, ethernet.guests.clone());
+            agent.set_multicast_macs(now, index, ethernet.groups.clone());
         }
         for index in gone {
             agent.remove_port(now, index);
@@ -51,30 +53,11 @@ impl Daemon {
         }
     }
 
+    /// The same for the agent of a VNIC's port.
     pub(in crate::daemon) fn sync_agent_of(&mut self, id: DeviceId) {
-        if let Some(at) = self.vnics.get(&id).map(|v| v.at) {
-            self.sync_agent(at);
+        if let Some((interface, _)) = self.interfaces.ethernet(id) {
+            self.sync_agent(interface.port);
         }
-    }
-
-    /// A VNIC is up or down now, or has another carrier.
-    pub(in crate::daemon) fn management_link_changed(&mut self, id: DeviceId) {
-        self.sync_agent_of(id);
-    }
-
-    /// A VNIC's interface has another MAC, or another name.
-    pub(in crate::daemon) fn management_macs_changed(&mut self, id: DeviceId) {
-        self.sync_agent_of(id);
-    }
-
-    /// The host has joined other groups on a VNIC's interface.
-    pub(in crate::daemon) fn management_groups_changed(&mut self, id: DeviceId) {
-        self.sync_agent_of(id);
-    }
-
-    /// A port has news.
-    pub(in crate::daemon) fn management_port_event(&mut self, at: PortId, _: &PortEvent) {
-        self.sync_agent(at);
     }
 
     /// The entries of these endpoints in a port's P_Key table are others now.
@@ -90,18 +73,26 @@ impl Daemon {
     }
 
     /// The counters of the agent that a VNIC has.
-    pub(in crate::daemon) fn management_counters(&self, vnic: &Vnic) -> control::api::Counters {
-        let management = self.ports[vnic.at].management.as_ref();
-        let its = management.filter(|_| vnic.spec.switch.is_none());
+    pub(in crate::daemon) fn management_counters(
+        &self,
+        interface: &Interface,
+        ethernet: &Ethernet,
+    ) -> control::api::Counters {
+        let management = self.ports[interface.port].management.as_ref();
+        let its = management.filter(|_| ethernet.spec.switch.is_none());
         its.map(Management::counters).unwrap_or_default()
     }
 
     /// Who manages a VNIC.
-    pub(in crate::daemon) fn manager_of(&self, vnic: &Vnic) -> Option<FabricAddress> {
-        let management = self.ports[vnic.at].management.as_ref()?;
+    pub(in crate::daemon) fn manager_of(
+        &self,
+        interface: &Interface,
+        ethernet: &Ethernet,
+    ) -> Option<FabricAddress> {
+        let management = self.ports[interface.port].management.as_ref()?;
         let owner = management.agent.as_ref()?.owner(now())?;
         let (gid, qpn) = (owner.gid, owner.qpn);
-        let is_managed = vnic.spec.switch.is_none();
+        let is_managed = ethernet.spec.switch.is_none();
         is_managed.then_some(FabricAddress { gid, qpn })
     }
 }

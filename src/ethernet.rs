@@ -3,10 +3,11 @@
 mod alias;
 mod clients;
 mod groups;
-mod interface;
+
 mod lanes;
 mod management;
 mod mtu;
+mod payload;
 mod ration;
 mod recent;
 mod refused;
@@ -16,9 +17,9 @@ mod touched;
 
 pub use alias::Alias;
 pub use clients::Clients;
-pub use interface::{Vnic, VnicSite, drawn};
 pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
+pub use payload::{Ethernet, VnicSite, drawn};
 pub use ration::Ration;
 pub use recent::RecentCounters;
 pub use refused::{News as RefusedNews, Refused};

@@ -6,14 +6,10 @@ use control::config::VnicConfig;
 use control::config::vnic::ETH_MTU_MIN;
 use vnic::packet::eth_mtu;
 
-use super::Vnic;
-use crate::device::DeviceError;
+use super::Ethernet;
+use crate::interface::{DeviceError, TAP_MTU};
 
-/// The MTU in bytes of a TAP that nobody has set one for (kernel drivers/net/tun.c,
-/// tun_net_initialize: ETH_DATA_LEN), and of a VNIC of the kernel's.
-pub(super) const USUAL_MTU: u32 = 1500;
-
-impl Vnic {
+impl Ethernet {
     /// The MTUs that it may have: up to what its switch and its port carry.
     pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
         let of_switch = match self.is_on_switch() {
@@ -47,7 +43,7 @@ pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceErro
     }
     match spec.mtu {
         None if spec.switch.is_some() => Ok(most),
-        None => Ok(USUAL_MTU.min(most)),
+        None => Ok(TAP_MTU.min(most)),
         Some(mtu) if mtu <= most => Ok(mtu),
         Some(mtu) => Err(DeviceError::Mtu(format!(
             "the MTU {mtu} asked for {name} is over the port's {most}; ask for at most {most}, or \

@@ -43,8 +43,8 @@ mod tests {
         };
         let text = alias.to_string();
         assert_eq!(text, "ibtap: soft/eth0 vnic 0 vesw 7 lid 0x000005");
-        assert!(crate::device::Alias::is_free(Some(&text)));
-        assert_eq!(crate::device::Alias::parse(&text), None);
+        assert!(crate::interface::Alias::is_free(Some(&text)));
+        assert_eq!(crate::interface::Alias::parse(&text), None);
         alias.switch = None;
         assert_eq!(alias.to_string(), "ibtap: soft/eth0 vnic 0");
     }

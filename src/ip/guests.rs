@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 4096;
 const SOLICITED_MAX: usize = 8192;
 
 /// See the module.
-pub struct Behind {
+pub struct Guests {
     /// Groups of hosts behind the interface.
     snooper: Snooper,
     /// Groups that others on the fabric have reported, while the host routes multicast.
@@ -30,10 +30,10 @@ pub struct Behind {
     routing: bool,
 }
 
-impl Behind {
+impl Guests {
     /// Nothing yet. `querier` is the Ethernet address that queries come from: one that nobody has.
-    pub fn new(querier: [u8; 6]) -> Behind {
-        Behind {
+    pub fn new(querier: [u8; 6]) -> Guests {
+        Guests {
             snooper: Snooper::new(querier, GROUPS_MAX),
             seen: Snooper::new(querier, GROUPS_MAX),
             routed: BTreeSet::new(),
@@ -133,7 +133,7 @@ impl Behind {
             .chain(self.addresses.iter().map(solicited))
     }
 
-    /// How long until [`Behind::tick`] has something to do.
+    /// How long until [`Guests::tick`] has something to do.
     pub fn wait(&self, now: Time) -> Option<Duration> {
         let snooper = self.snooper.next_deadline();
         let first = snooper.into_iter().chain(self.seen.next_deadline()).min()?;
@@ -166,13 +166,13 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn behind() -> Behind {
-        Behind::new(QUERIER)
+    fn guests() -> Guests {
+        Guests::new(QUERIER)
     }
 
     #[test]
     fn groups_without_room_are_counted_and_take_nobody_elses() {
-        let mut b = behind();
+        let mut b = guests();
         let group = |n: usize| IpAddr::V4(std::net::Ipv4Addr::from(0xef01_0000 + n as u32));
         for n in 0..GROUPS_MAX {
             assert!(b.joined(Time(0), group(n)));
@@ -183,12 +183,12 @@ mod tests {
         assert!(b.is_member(group(0)));
     }
 
-    fn groups(b: &Behind) -> BTreeSet<IpAddr> {
+    fn groups(b: &Guests) -> BTreeSet<IpAddr> {
         b.groups().collect()
     }
 
     /// The frames that are written at `now`.
-    fn frames(b: &mut Behind, now: u64) -> Vec<Vec<u8>> {
+    fn frames(b: &mut Guests, now: u64) -> Vec<Vec<u8>> {
         let mut written = Vec::new();
         b.tick(Time(now), |frame| written.push(frame.to_vec()));
         written
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn queries_go_out_while_something_is_stacked() {
-        let mut b = behind();
+        let mut b = guests();
         assert!(frames(&mut b, 0).is_empty());
         assert_eq!(b.wait(Time(0)), None);
         b.set_stacked(Time(0), true);
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn a_guest_alone_is_asked_too() {
-        let mut b = behind();
+        let mut b = guests();
         b.guest_learned(Time(0), ip("10.0.0.9"), false);
         assert_eq!(frames(&mut b, 0).len(), 2);
     }
 
     #[test]
     fn c78_a_guests_solicited_node_group_needs_no_report() {
-        let mut b = behind();
+        let mut b = guests();
         let guest = ip("fd09::12:3456");
         assert!(b.guest_learned(Time(0), guest, false));
         assert!(!b.guest_learned(Time(0), guest, false));
@@ -229,14 +229,14 @@ mod tests {
 
     #[test]
     fn what_a_guest_forwards_has_no_solicited_node_group() {
-        let mut b = behind();
+        let mut b = guests();
         assert!(!b.guest_learned(Time(0), ip("2001:db8::1"), true));
         assert!(groups(&b).is_empty());
     }
 
     #[test]
     fn two_addresses_of_one_solicited_node_group() {
-        let mut b = behind();
+        let mut b = guests();
         let (one, two) = (ip("fd09::1:12:3456"), ip("fe80::12:3456"));
         b.guest_learned(Time(0), one, false);
         b.guest_learned(Time(0), two, false);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_group_goes_when_nobody_says_that_it_is_wanted() {
-        let mut b = behind();
+        let mut b = guests();
         b.set_stacked(Time(0), true);
         assert!(b.joined(Time(0), ip(GROUP)));
         assert!(!b.joined(Time(1), ip(GROUP)));
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn groups_of_others_count_while_the_host_routes_multicast() {
-        let mut b = behind();
+        let mut b = guests();
         assert!(!b.seen(Time(0), ip(GROUP)));
         let routed = ip("239.9.9.9");
         assert!(b.set_routes(true, BTreeSet::from([routed])));

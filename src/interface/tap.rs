@@ -1,4 +1,4 @@
-//! The TAP of a device: new, or one that was there before, in the daemon's network namespace or in
+//! The TAP of an interface: new, or one that was there before, in the daemon's network namespace or in
 //! another one.
 
 use std::thread;
@@ -8,14 +8,21 @@ use control::config::InterfaceConfig;
 use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
-use super::{DeviceError, Stray};
-use crate::daemon::{Left, visit};
+use super::{DeviceError, LeftBehind, closed, visit};
 use crate::fdstore::{self, Inherited, Stored};
 
 /// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
 /// moment, and so does a daemon that ends while this one starts. The kernel announces neither.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
+
+/// An interface that nobody serves and that a device takes over.
+pub struct Stray<'a> {
+    /// What it is like.
+    pub link: &'a rtnl::Link,
+    /// The network namespace that it is in, if it is another one than the daemon's.
+    pub namespace: Option<Namespace>,
+}
 
 /// Where a TAP is made, or found.
 pub struct TapSite<'a> {
@@ -28,11 +35,11 @@ pub struct TapSite<'a> {
     /// The network namespace where the interface is to be, if it is another one than the daemon's.
     pub namespace: Option<Namespace>,
     /// Its interface, which a daemon has left behind under another name or in another namespace.
-    pub(crate) left: Option<Left>,
+    pub left: Option<LeftBehind>,
 }
 
 /// A TAP, new or taken over.
-pub struct Opened {
+pub(super) struct Opened {
     pub tap: Tap,
     pub queues: Vec<TapQueue>,
     pub name: String,
@@ -45,7 +52,7 @@ pub struct Opened {
 impl Opened {
     /// Takes over what a service manager has kept, or what a daemon has left behind; else opens the
     /// interface of that name, or makes it.
-    pub fn find(
+    pub(super) fn find(
         spec: &InterfaceConfig,
         queues: usize,
         site: &mut TapSite<'_>,
@@ -131,7 +138,7 @@ impl Opened {
     fn adopt_left(
         spec: &InterfaceConfig,
         queues: usize,
-        left: Left,
+        left: LeftBehind,
     ) -> Result<Option<Opened>, DeviceError> {
         let described = left.to_string();
         let name = left.link.name;
@@ -240,20 +247,6 @@ fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> DeviceEr
     DeviceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
 }
 
-/// A network namespace could not be entered.
-pub fn closed(netns: Option<&str>, e: &std::io::Error) -> DeviceError {
-    let name = netns.unwrap_or_default();
-    // What `ip netns` is still making, or has half removed, is an empty file.
-    if e.raw_os_error() == Some(libc::EINVAL) {
-        return DeviceError::Netns(format!(
-            "{name} is no network namespace (any more); make it: ip netns add {name}"
-        ));
-    }
-    DeviceError::Netns(format!(
-        "the network namespace {name} cannot be entered ({e}); that takes CAP_SYS_ADMIN"
-    ))
-}
-
 fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapError> {
     let end = Instant::now() + HELD_PATIENCE;
     let mut told = false;
@@ -267,19 +260,5 @@ fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapE
             }
             opened => return opened,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use super::*;
-
-    #[test]
-    fn a_namespace_that_is_none_is_not_taken_for_a_lack_of_rights() {
-        let said = |errno| closed(Some("blue"), &io::Error::from_raw_os_error(errno)).to_string();
-        assert!(said(libc::EINVAL).starts_with("blue is no network namespace"));
-        assert!(said(libc::EPERM).contains("CAP_SYS_ADMIN"));
     }
 }

@@ -3,18 +3,25 @@
 use fabric::{EndpointId, PortAttributes};
 use vnic::port::{Settings, VeswPort};
 
-use super::{Vnic, mtu_of};
-use crate::datapath::{Command, EthernetCommand, EthernetLane, LaneBase, LaneInit, Mailbox};
+use super::{Ethernet, mtu_of};
+use crate::datapath::{Command, EthernetLane, LaneBase, LaneInit, Mailbox};
+use crate::interface::Interface;
 
-impl Vnic {
+impl Ethernet {
     /// Hands a lane to each data thread.
-    pub fn hand_out(&self, endpoint: EndpointId, port: &PortAttributes, threads: &[Mailbox]) {
+    pub fn hand_out(
+        &self,
+        interface: &Interface,
+        endpoint: EndpointId,
+        port: &PortAttributes,
+        threads: &[Mailbox],
+    ) {
         for (i, thread) in threads.iter().enumerate() {
-            let Some(queue) = self.queues.get(i % self.queues.len().max(1)) else {
+            let Some(queue) = interface.queues.get(i % interface.queues.len().max(1)) else {
                 return;
             };
             let mut core = VeswPort::new(Settings {
-                mac: self.mac,
+                mac: interface.mac,
                 local: self.address_at(port.gid),
                 learning: self.spec.learning.on,
                 ageing_ms: self.spec.learning.ageing_ms(),
@@ -22,20 +29,20 @@ impl Vnic {
                 hash_key: self.hash_key,
                 tells: i == 0,
             });
-            core.set_mtu(mtu_of(self.mtu));
+            core.set_mtu(mtu_of(interface.mtu));
             core.configure(&self.info);
             core.set_table(self.table.clone());
             core.set_directory(&self.directory);
             core.set_siblings(self.siblings.iter().map(|sibling| sibling.lid));
-            core.set_up(self.up && self.carrier);
+            core.set_up(interface.up && interface.carrier);
             let init = LaneInit {
-                id: self.id,
+                id: interface.id,
                 endpoint,
                 qkey: self.qkey(),
-                uso: self.tap.offloads().uso,
+                uso: interface.tap.offloads().uso,
             };
-            let mut base = LaneBase::new(&init, queue.share(), i < self.queues.len());
-            base.set_coalesce(self.coalesce);
+            let mut base = LaneBase::new(&init, queue.share(), i < interface.queues.len());
+            base.set_coalesce(interface.coalesce);
             thread.send(Command::AddEthernet(Box::new(EthernetLane {
                 base,
                 core,
@@ -43,10 +50,5 @@ impl Vnic {
                 siblings: self.siblings.clone(),
             })));
         }
-    }
-
-    /// A command to all its lanes.
-    pub fn command(&self, command: EthernetCommand) -> Command {
-        Command::Ethernet(self.id, command)
     }
 }

@@ -7,7 +7,8 @@ use control::config::IpoibConfig;
 use fabric::Port;
 use ipoib::Mode;
 
-use super::{DeviceError, ENCAPSULATION, MTU_MIN};
+use super::{ENCAPSULATION, MTU_MIN};
+use crate::interface::DeviceError;
 
 /// The largest MTU of connected mode in bytes (kernel drivers/infiniband/ulp/ipoib/ipoib.h,
 /// `IPOIB_CM_MTU`).

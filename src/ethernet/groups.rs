@@ -7,7 +7,8 @@ use vnic::carriage::group_mgid;
 use vnic::table::MacTable;
 use vnic::{Lid, Mac};
 
-use super::Vnic;
+use super::Ethernet;
+use crate::interface::Interface;
 
 /// Every station listens to it.
 const BROADCAST: Mac = [0xff; 6];
@@ -15,7 +16,7 @@ const BROADCAST: Mac = [0xff; 6];
 /// Groups that one VNIC is attached to: its switch's, and those that its manager's table names.
 const GROUPS_MAX: usize = 256;
 
-impl Vnic {
+impl Ethernet {
     /// The group of its switch.
     pub fn group(&self) -> Option<Gid> {
         self.is_on_switch()
@@ -35,9 +36,9 @@ impl Vnic {
 
     /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
     /// here listens to. None while it is down or does not forward.
-    pub fn wanted_groups(&self) -> BTreeSet<Gid> {
+    pub fn wanted_groups(&self, interface: &Interface) -> BTreeSet<Gid> {
         let has_pkey = self.endpoint.is_some_and(|e| e.pkey.is_some());
-        if !(has_pkey && self.up && self.is_to_forward()) {
+        if !(has_pkey && interface.up && self.is_to_forward()) {
             return BTreeSet::new();
         }
         let of_others = self.stacked || self.bonded || self.allmulti;

@@ -1,0 +1,23 @@
+//! What network namespaces and the interfaces in them are called.
+
+use std::collections::BTreeMap;
+
+use netdev::netns::{self, NamespaceId};
+
+/// The names that `ip netns` has given at this moment, to look up many.
+#[derive(Debug, Default)]
+pub struct Names(BTreeMap<NamespaceId, String>);
+
+impl Names {
+    /// Reads them.
+    pub fn read() -> Names {
+        let named = netns::named_all().unwrap_or_default().into_iter();
+        Names(named.map(|(name, id)| (id, name)).collect())
+    }
+
+    /// The name of a namespace, or `netns:INODE`.
+    pub fn of(&self, id: &NamespaceId) -> String {
+        let name = self.0.get(id).cloned();
+        name.unwrap_or_else(|| format!("netns:{}", id.inode))
+    }
+}

@@ -1,0 +1,151 @@
+//! Where interfaces are: they may move to other network namespaces, and work on there.
+//!
+//! The daemon's sockets stay in its own namespace. It visits another one for as long as a question
+//! takes, through the interface that it serves there, and keeps nothing of it: a socket or a
+//! descriptor would keep the namespace alive after `ip netns del`.
+
+use std::io;
+
+use netdev::netns::{Namespace, NamespaceId};
+use netdev::tap::{Tap, is_gone};
+use rtnl::{Link, Requests};
+
+use super::DeviceError;
+
+/// The network namespace of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Place {
+    /// What the daemon's own namespace calls it (RTM_NEWNSID); `None`: it is the daemon's own.
+    pub nsid: Option<i32>,
+}
+
+impl Place {
+    /// The daemon's own namespace.
+    pub const HOME: Place = Place { nsid: None };
+
+    /// A namespace that is no more; the kernel gives no such number.
+    pub const NOWHERE: Place = Place { nsid: Some(-1) };
+}
+
+/// How often an interface is looked for that moves on, or gets another name, just then.
+const TRIES: usize = 16;
+
+/// What looking for an interface found.
+pub enum Found {
+    /// It is there, and its namespace's number in ours.
+    There(Place, NamespaceId, Box<Link>),
+    /// It is there, but the daemon may not go there.
+    Closed(Place, NamespaceId, io::Error),
+    /// It was deleted, or went where this kernel does not tell.
+    Gone,
+    /// It cannot be told where it is.
+    Unknown(io::Error),
+}
+
+/// Looks for the interface of a TAP, wherever it is now; `home` is the daemon's own namespace.
+pub fn locate(tap: &Tap, netlink: &mut Requests, home: NamespaceId) -> Found {
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for _ in 0..TRIES {
+        let there = match tap.namespace() {
+            Ok(there) => there,
+            Err(e) if is_gone(&e) => return Found::Gone,
+            Err(e) => return look_at_home(tap, netlink, home, e),
+        };
+        let namespace = match there.id() {
+            Ok(namespace) => namespace,
+            Err(e) => return Found::Unknown(e),
+        };
+        let place = if namespace == home {
+            Place::HOME
+        } else {
+            match netlink.assign_nsid(&there) {
+                Ok(number) => Place { nsid: Some(number) },
+                Err(e) => return Found::Unknown(io::Error::other(e)),
+            }
+        };
+        let read = |netlink: &mut Requests| {
+            let name = tap.name()?;
+            netlink.link_by_name(&name).map_err(io::Error::other)
+        };
+        let seen = match place {
+            Place::HOME => Ok(read(netlink)),
+            _ => visit(&there, read),
+        };
+        match seen {
+            Err(e) => return Found::Closed(place, namespace, e),
+            // Another interface may have its former name by now.
+            Ok(Ok(link)) if is_still(tap, namespace, &link.name) => {
+                return Found::There(place, namespace, Box::new(link));
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(e)) => last = e,
+        }
+    }
+    Found::Unknown(last)
+}
+
+/// For kernels before 5.2, which do not tell where an interface is: it is here, or lost.
+fn look_at_home(tap: &Tap, netlink: &mut Requests, home: NamespaceId, why: io::Error) -> Found {
+    let link = tap.name().ok().map(|name| netlink.link_by_name(&name));
+    match link {
+        Some(Ok(link)) if link.tun.is_some() => Found::There(Place::HOME, home, Box::new(link)),
+        Some(Err(e)) if !e.is_not_found() => Found::Unknown(io::Error::other(e)),
+        _ => {
+            log::debug!("where an interface is: {why}");
+            Found::Gone
+        }
+    }
+}
+
+/// Whether an interface still is in that namespace and has that name.
+fn is_still(tap: &Tap, namespace: NamespaceId, name: &str) -> bool {
+    let there = tap.namespace().and_then(|there| there.id());
+    there.is_ok_and(|there| there == namespace) && tap.name().is_ok_and(|now| now == name)
+}
+
+/// Asks the kernel in another namespace.
+///
+/// # Errors
+/// If it cannot be entered (CAP_SYS_ADMIN), or there is no socket.
+pub fn visit<T>(there: &Namespace, ask: impl FnOnce(&mut Requests) -> T) -> io::Result<T> {
+    there
+        .visit(|| Requests::new().map(|mut netlink| ask(&mut netlink)))?
+        .map_err(io::Error::other)
+}
+
+/// What [`super::Interface::inside`] means by `None`, for callers that tell of netlink errors.
+pub fn unreachable(what: &str) -> rtnl::Error {
+    rtnl::Error::Refused {
+        what: what.to_owned(),
+        errno: io::Error::from_raw_os_error(libc::ENODEV),
+        reason: "; the interface is gone, or its network namespace cannot be entered".to_owned(),
+    }
+}
+
+/// A network namespace could not be entered.
+pub fn closed(netns: Option<&str>, e: &std::io::Error) -> DeviceError {
+    let name = netns.unwrap_or_default();
+    // What `ip netns` is still making, or has half removed, is an empty file.
+    if e.raw_os_error() == Some(libc::EINVAL) {
+        return DeviceError::Netns(format!(
+            "{name} is no network namespace (any more); make it: ip netns add {name}"
+        ));
+    }
+    DeviceError::Netns(format!(
+        "the network namespace {name} cannot be entered ({e}); that takes CAP_SYS_ADMIN"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_is_none_is_not_taken_for_a_lack_of_rights() {
+        let said = |errno| closed(Some("blue"), &io::Error::from_raw_os_error(errno)).to_string();
+        assert!(said(libc::EINVAL).starts_with("blue is no network namespace"));
+        assert!(said(libc::EPERM).contains("CAP_SYS_ADMIN"));
+    }
+}
