@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn equal_names_in_other_namespaces_are_other_interfaces() {
         let configured = |netns: &str| {
-            let text = format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{netns}");
+            let text = format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{netns}");
             let config = control::config::Config::parse(&text, "t.toml").unwrap();
             config.ipoib[0].identity()
         };

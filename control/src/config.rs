@@ -1,4 +1,4 @@
-//! What the daemon is to do: fabric ports and devices. Made from a TOML file ([`Config::from_file`])
+//! What the daemon is to do: fabric ports and interfaces. Made from a TOML file ([`Config::from_file`])
 //! or from the command line ([`args::Args::action`]).
 
 pub mod args;
@@ -18,11 +18,11 @@ pub use self::interface::{InterfaceConfig, InterfaceKey};
 pub use self::ipoib::{IpoibConfig, SCOPE};
 pub use self::vnic::VnicConfig;
 use crate::api::LogLevel;
-pub use port::{ManagementSettings, PortConfig, PortFault, PortName};
+pub use port::{ManagementSettings, PortConfig, PortName};
 pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two interfaces share a
-/// name in a network namespace, no two children of one device a partition, every interface's port has
+/// name in a network namespace, no two children of one interface a partition, every interface's port has
 /// an entry in `ports`, and there is something to serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -30,7 +30,7 @@ pub struct Config {
     pub socket: PathBuf,
     /// What to log.
     pub log_level: LogLevel,
-    /// Fabric ports; one for each that a device or a VNIC names.
+    /// Fabric ports; one for each that an interface names.
     pub ports: BTreeMap<PortName, PortConfig>,
     /// IPoIB interfaces, in the order of the file, each with its children behind it.
     pub ipoib: Vec<IpoibConfig>,
@@ -103,12 +103,12 @@ impl Source {
     }
 }
 
-/// So many devices and VNICs, in words.
-pub fn interfaces(devices: usize, vnics: usize) -> String {
-    match (devices, vnics) {
-        (devices, 0) => format!("{devices} device(s)"),
+/// So many IPoIB interfaces and VNICs, in words.
+pub fn interfaces(ipoib: usize, vnics: usize) -> String {
+    match (ipoib, vnics) {
+        (ipoib, 0) => format!("{ipoib} IPoIB interface(s)"),
         (0, vnics) => format!("{vnics} VNIC(s)"),
-        (devices, vnics) => format!("{devices} device(s) and {vnics} VNIC(s)"),
+        (ipoib, vnics) => format!("{ipoib} IPoIB interface(s) and {vnics} VNIC(s)"),
     }
 }
 
@@ -118,6 +118,21 @@ fn position(text: &str, at: usize) -> (usize, usize) {
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = before.matches('\n').count() + 1;
     (line, before[line_start..].chars().count() + 1)
+}
+
+/// A setting that cannot be what it is, by its key in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFault {
+    /// The key.
+    pub key: &'static str,
+    /// A sentence about it.
+    pub what: String,
+}
+
+impl KeyFault {
+    fn new(key: &'static str, what: String) -> KeyFault {
+        KeyFault { key, what }
+    }
 }
 
 /// A configuration that cannot be used; one sentence for the user.

@@ -41,7 +41,7 @@ class Device:
         self.name, self.pkey, self.both, self.keys = name, pkey, both, keys
 
     def toml(self):
-        lines = ["[[device]]", f'name = "{self.name}"', 'underlay = "eth0"', f"pkey = {self.pkey:#06x}"]
+        lines = ["[[ipoib]]", f'name = "{self.name}"', 'underlay = "eth0"', f"pkey = {self.pkey:#06x}"]
         lines += [f"{key} = {json.dumps(value)}" for key, value in self.keys.items()]
         return "\n".join(lines) + "\n"
 

@@ -74,12 +74,12 @@ fn link_local(node: &dyn Node) -> String {
 }
 
 const CONFIG: &str = r#"
-[[device]]
+[[ipoib]]
 name = "ib0"
 rdma = "rxe0"
 netns = "blue"
 
-[[device]]
+[[ipoib]]
 name = "ib0"
 rdma = "rxe0"
 netns = "green"

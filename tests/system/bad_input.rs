@@ -177,7 +177,7 @@ fn a_start_that_fails_takes_back_what_it_made() {
     let file = host.file("half.toml");
     let device = |name: &str, pkey: &str| {
         format!(
-            "[[device]]\nname = \"{name}\"\nunderlay = \"eth0\"\npkey = {pkey}\npersist = true\n"
+            "[[ipoib]]\nname = \"{name}\"\nunderlay = \"eth0\"\npkey = {pkey}\npersist = true\n"
         )
     };
     let text = device("ib0", "0xffff") + &device("ib7", "0x8001");

@@ -54,7 +54,7 @@ impl Wire {
 /// Starts the daemon with `ib0` as this piece of a configuration file describes it.
 fn start_described(host: &mut Host, device: &str) {
     let path = host.file("ibtapd.toml");
-    let text = format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{device}\n");
+    let text = format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{device}\n");
     std::fs::write(&path, text).expect("written");
     host.start_with(&["--config", path.to_str().expect("an ASCII path")]);
 }

@@ -104,7 +104,7 @@ fn underlay_groups(host: &Host, pkey: &str) -> usize {
 fn configuration(host: &Host, port: &str, device: &str) -> String {
     let path = host.file("children.toml");
     let text =
-        format!("[port.eth0]\n{port}\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{device}\n");
+        format!("[port.eth0]\n{port}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{device}\n");
     std::fs::write(&path, text).expect("written");
     path.to_str().expect("an ASCII path").to_owned()
 }

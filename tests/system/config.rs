@@ -13,11 +13,11 @@ fn write(host: &Host, text: &str) -> String {
 const TWO_PARTITIONS: &str = r#"
 log_level = "debug"
 
-[[device]]
+[[ipoib]]
 name = "ib0"
 underlay = "eth0"
 
-[[device]]
+[[ipoib]]
 name = "ib1"
 underlay = "eth0"
 pkey = "0x8001"
@@ -93,22 +93,22 @@ fn check_config_says_yes_or_where_it_is_wrong() {
     assert!(!host.has_link("ib0"), "checking makes nothing");
     for (text, line, column) in [
         (
-            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\ncolour = 1\n",
+            "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\ncolour = 1\n",
             4,
             1,
         ),
         (
-            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtu = \"big\"\n",
+            "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtu = \"big\"\n",
             4,
             7,
         ),
         (
-            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = 0\n",
+            "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = 0\n",
             4,
             8,
         ),
         (
-            "[[device]]\nname = \"an-overlong-name\"\nunderlay = \"eth0\"\n",
+            "[[ipoib]]\nname = \"an-overlong-name\"\nunderlay = \"eth0\"\n",
             2,
             8,
         ),
@@ -120,7 +120,7 @@ fn check_config_says_yes_or_where_it_is_wrong() {
         assert!(checked.err.contains(&place), "no {place} in {checked:?}");
         assert_eq!(checked.err.trim_end().lines().count(), 1, "{checked:?}");
     }
-    let connected = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
+    let connected = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmode = \"connected\"\n";
     let checked = host.daemon_run(&["--check-config", &write(host, connected)]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let too_much = format!("{connected}mtu = 65521\n");
@@ -167,7 +167,7 @@ fn a_file_that_is_missing_or_wrong_starts_nothing() {
     );
     let path = write(
         host,
-        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtuu = 2044\n",
+        "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nmtuu = 2044\n",
     );
     let wrong = host.refused(&["--config", &path]);
     assert_eq!(wrong.code, Some(1), "{wrong:?}");

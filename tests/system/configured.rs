@@ -11,7 +11,7 @@ fn write(host: &Host, text: &str) -> String {
 }
 
 fn ib0_with(rest: &str) -> String {
-    format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{rest}")
+    format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n{rest}")
 }
 
 /// The sentences of `ibtap reload`, which is to have that status.
@@ -113,7 +113,7 @@ fn children_of_the_file_are_there_and_reload_changes_them() {
     assert_eq!(applied.len(), 4, "{applied:?}");
     assert_eq!(names(a), ["st0", "ib0.8003", "ib0.8009"]);
     // A parent that is taken out takes them with it.
-    write(a, "[[device]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
+    write(a, "[[ipoib]]\nname = \"ib7\"\nunderlay = \"eth0\"\n");
     let (applied, refused) = reload(a, 0);
     assert_eq!(refused, [""; 0]);
     assert_eq!(applied.last().map(String::as_str), Some("ib7: created"));

@@ -106,7 +106,7 @@ fn without_a_daemon_it_says_so_and_looks_all_the_same() {
     );
 
     let file = a.file("ibtapd.toml");
-    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth7\"\n";
+    let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth7\"\n";
     std::fs::write(&file, text).expect("a file");
     let (findings, status) = doctor(a, &format!("--config {}", file.display()));
     assert_eq!(status, 2);
@@ -116,7 +116,7 @@ fn without_a_daemon_it_says_so_and_looks_all_the_same() {
             .0
             .contains("no such interface")
     );
-    std::fs::write(&file, "[[device]]\nnmae = 1\n").expect("a file");
+    std::fs::write(&file, "[[ipoib]]\nnmae = 1\n").expect("a file");
     let (findings, _) = doctor(a, &format!("--config {}", file.display()));
     assert!(
         failed(&findings, "config").0.contains(":2:"),

@@ -208,7 +208,7 @@ fn a_restart_keeps_the_mtu_of_the_mode_it_left() {
 fn a_reload_changes_the_mode_but_not_the_number_of_connections() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let one = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let one = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     let path = write(a, one);
     a.start_with(&["--config", &path]);
     let reloaded = |host: &Host, text: &str| {

@@ -221,10 +221,10 @@ fn an_interface_is_followed_to_other_namespaces_and_told_from_its_namesake() {
     let a = lab.host(0);
     let [in_blue, in_green] = [&blue, &green].map(|s| s.namespace().name().to_owned());
     let device = |netns: &str| {
-        format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{netns}\"\n")
+        format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{netns}\"\n")
     };
     let path = a.file("ibtapd.toml");
-    let text = device(&in_blue) + "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let text = device(&in_blue) + "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     std::fs::write(&path, text).expect("written");
     a.start_with(&["--config", path.to_str().expect("an ASCII path")]);
 

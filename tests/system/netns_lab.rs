@@ -70,7 +70,7 @@ fn a_routed_lab_has_a_subnet_for_each_host() {
 fn a_lab_is_kept_until_it_is_taken_down() {
     // With a file, and something that is left running.
     let file = tempfile::NamedTempFile::new().expect("a file");
-    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqpn = 0x10{n}\n";
+    let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqpn = 0x10{n}\n";
     std::fs::write(file.path(), text).expect("a file");
     let config = file.path().to_str().expect("an ASCII path");
     let command = "echo lab $LAB; ip netns exec {1} bash -c \"exec -a $LAB.left sleep 300\" \

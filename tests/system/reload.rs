@@ -11,10 +11,10 @@ fn write(host: &Host, text: &str) -> String {
     path.to_str().expect("an ASCII path").to_owned()
 }
 
-const ONE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+const ONE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
-const TWO_PARTITIONS: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-                              [[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n";
+const TWO_PARTITIONS: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+                              [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n";
 
 /// What `ibtap --json reload` says, and its status.
 fn reload(host: &Host) -> (Value, Option<i32>) {
@@ -50,7 +50,7 @@ fn what_can_change_changes_without_a_flap() {
     let before = a.show("ib0");
     let text = format!(
         "log_level = \"debug\"\n[port.eth0]\nbusy_poll = 0\n{ONE}mtu = 2044\npersist = true\n\
-         dhcp = \"off\"\nreflect = true\n[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
+         dhcp = \"off\"\nreflect = true\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n\
          pkey = 0x8001\nqueues = 1\n"
     );
     write(a, &text);
@@ -103,7 +103,7 @@ fn devices_and_ports_come_and_go() {
     let Some(mut lab) = Lab::pair() else { return };
     lab.add_second_underlay();
     let (a, b) = lab.two();
-    let two = format!("{ONE}[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\npersist = true\n");
+    let two = format!("{ONE}[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\npersist = true\n");
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
         let path = write(host, ONE);
         host.start_with(&["--config", &path]);
@@ -123,7 +123,7 @@ fn devices_and_ports_come_and_go() {
         a.pings("10.10.0.2").then_some(())
     });
     // The first one goes, so that ports change places.
-    write(a, "[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n");
+    write(a, "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n");
     let (outcome, status) = reload(a);
     assert_eq!(status, Some(0), "{outcome}");
     assert_eq!(
@@ -161,8 +161,8 @@ fn what_cannot_change_is_told_and_told_again() {
     a.start_with(&["--config", &path]);
     write(
         a,
-        "[port.eth0]\nlink_mtu = 1500\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-         pkey = 0x8001\nmtu = 60000\n[[device]]\nname = \"ib7\"\nunderlay = \"nosuch0\"\n",
+        "[port.eth0]\nlink_mtu = 1500\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+         pkey = 0x8001\nmtu = 60000\n[[ipoib]]\nname = \"ib7\"\nunderlay = \"nosuch0\"\n",
     );
     for _ in 0..2 {
         let (outcome, status) = reload(a);

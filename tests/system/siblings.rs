@@ -16,7 +16,7 @@ fn write(host: &Host, text: &str) -> String {
 fn config(blue: (&Station, &str), green: (&Station, &str)) -> String {
     let device = |(station, more): (&Station, &str)| {
         let place = station.namespace().name();
-        format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{place}\"\n{more}\n")
+        format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{place}\"\n{more}\n")
     };
     device(blue) + &device(green)
 }

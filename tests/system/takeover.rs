@@ -128,7 +128,7 @@ fn interfaces_that_exchanged_their_names_are_both_kept() {
     let a = lab.host(0);
     let file = a.file("two.toml");
     let device = |name, pkey| {
-        format!("[[device]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
+        format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
     };
     let text = device("ib0", 0x8001) + &device("ib1", 0x8002);
     std::fs::write(&file, text).expect("a configuration");
@@ -153,7 +153,7 @@ fn fewer_queues_are_used_than_were_kept_when_fewer_are_asked_for() {
     let (a, b) = lab.two();
     let file = a.file("queues.toml");
     let configure = |queues: usize| {
-        let text = format!("[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqueues = {queues}\n");
+        let text = format!("[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nqueues = {queues}\n");
         std::fs::write(&file, text).expect("a configuration");
     };
     configure(3);
@@ -181,7 +181,7 @@ fn what_a_reload_takes_out_of_service_leaves_the_store_and_goes() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
     let device = |name, pkey| {
-        format!("[[device]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
+        format!("[[ipoib]]\nname = {name:?}\nunderlay = \"eth0\"\npkey = {pkey}\nqueues = 1\n")
     };
     let file = a.file("reloaded.toml");
     let write = |text: String| std::fs::write(&file, text).expect("a configuration");

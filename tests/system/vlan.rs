@@ -12,12 +12,12 @@ use crate::lab::{Alone, Background, Host, Lab, SOON, Sniffer, Station, eventuall
 /// `ib0` on `eth0` whose tags select partitions, with further keys of the port and more devices.
 fn config(port: &str, more: &str) -> String {
     format!(
-        "[port.eth0]\n{port}\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n{more}"
+        "[port.eth0]\n{port}\n[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nvlan_pkey = true\n{more}"
     )
 }
 
 /// A device of its own in the partition of VLAN 5.
-const PARTITION_5: &str = "[[device]]\nname = \"p5\"\nunderlay = \"eth0\"\npkey = 0x8005\n";
+const PARTITION_5: &str = "[[ipoib]]\nname = \"p5\"\nunderlay = \"eth0\"\npkey = 0x8005\n";
 
 impl Host {
     fn start_config(&mut self, text: &str) {
@@ -308,8 +308,8 @@ fn a_vlan_stays_with_its_port_when_another_is_closed() {
     let Some(mut lab) = Lab::pair() else { return };
     lab.add_second_underlay();
     let (a, _) = lab.two();
-    let trunk = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\nvlan_pkey = true\n";
-    let other = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    let trunk = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth1\"\nvlan_pkey = true\n";
+    let other = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
     a.start_config(&format!("{trunk}{other}"));
     let own = mac_of(a, "ib0");
     let asks = arp_request(

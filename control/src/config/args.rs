@@ -49,155 +49,9 @@ pub enum Provider {
     ibtapd --provider verbs --device DEVICE [--port N] [OPTIONS]\n       \
     ibtapd --config FILE [OPTIONS]\n       ibtapd --check-config FILE")]
 pub struct Args {
-    /// Ethernet interface that carries the software fabric's packets
-    #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
-    #[arg(required_unless_present_any = ["config", "check_config", "provider", "device", "port"])]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub underlay: Option<String>,
-
-    /// Where the fabric comes from: "soft" is RoCEv2 in this process on an --underlay, "verbs" an
-    /// RDMA device of the kernel, named by --device [default: soft]
-    #[arg(
-        long,
-        value_name = "soft|verbs",
-        value_enum,
-        hide_possible_values = true
-    )]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub provider: Option<Provider>,
-
-    /// RDMA device, as "rdma link" lists them: mlx5_0
-    #[arg(long, value_name = "DEVICE", value_parser = parse_rdma_device)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub device: Option<String>,
-
-    /// Port of the RDMA device [default: 1]
-    #[arg(long, value_name = "N", value_parser = parse_rdma_port)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub port: Option<u8>,
-
-    /// Name of the IPoIB interface to make [default: ib0; with --vnic none is made]
-    #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub name: Option<String>,
-
-    /// Make a VNIC, an Ethernet interface on a virtual switch: "lan0=7" is lan0 on switch 7, "7" is
-    /// vnic0 there; "lan0", or nothing, has an Ethernet Manager say on which. May be repeated. --pkey,
-    /// --mtu, --queues, --netns, --down and --persist are VNICs', too [default: none]
-    #[arg(long, value_name = "[NAME=]VESW", value_parser = parse_option)]
-    #[arg(num_args = 0..=1, default_missing_value = "", action = clap::ArgAction::Append)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub vnic: Vec<VnicOption>,
-
-    /// IPoIB transport mode; `ibtap mode` changes it later
-    #[arg(long, value_enum, default_value_t)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub mode: Mode,
-
-    /// How many connections it may have, those of peers included; 0: none are made nor taken
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
-    #[arg(allow_negative_numbers = true)] // to refuse them by a sentence of ours
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub connections: usize,
-
-    /// Partition key, 0x0001 to 0xffff but 0x8000; bit 15 is full membership
-    #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub pkey: PKey,
-
-    /// Queue pair number: "stable" is made from GID, P_Key and name, so that peers do not notice a
-    /// restart; "random" is another one at each start; or 0x000002 to 0xfffffe
-    #[arg(long, value_name = "stable|random|QPN", default_value = "stable")]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub qpn: QpnChoice,
-
-    /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay; in connected mode
-    /// 65520]
-    #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub mtu: Option<u32>,
-
-    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4; on an RDMA device 1]
-    #[arg(long, value_name = "N", value_parser = parse_queues)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub queues: Option<usize>,
-
-    /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
-    /// address; or an address of the underlay; or the index of an RDMA device's GID table
-    #[arg(long, value_name = "auto|ipv4|ADDRESS|INDEX", default_value = "auto")]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub gid: GidChoice,
-
-    /// Send multicast as unicast copies to these addresses; required with an IPv4 GID
-    /// [default: IPv6 multicast on the underlay]
-    #[arg(long, value_name = "A,B,...", value_delimiter = ',', value_parser = parse_peer)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub peers: Vec<IpAddr>,
-
-    /// Largest UD payload: "auto" is the IB MTU that fits the underlay, but all that fits where
-    /// that IB MTU is below 2048; "exact" is all that fits; or bytes
-    #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub link_mtu: LinkMtu,
-
-    /// On an RDMA device: do not offer connections in the address, since peers may be the kernel's
-    /// IPoIB, whose requests do not reach ibtapd there [default: offered in connected mode]
-    #[arg(long)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub kernel_peers: bool,
-
-    /// How long a data thread looks for the next packet before it sleeps, while packets come close
-    /// together; 0 saves CPU time and costs latency
-    #[arg(long, value_name = "MICROSECONDS", default_value_t)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub busy_poll: BusyPoll,
-
-    /// Leave the interface down, for `ip link set ib0 up` later [default: set it up]
-    #[arg(long)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub down: bool,
-
-    /// Leave the interface in place at exit, so that a restart keeps its addresses and routes
-    /// [default: remove it]
-    #[arg(long)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub persist: bool,
-
-    /// What is done to DHCPv4: "broadcast" has servers answer clients on and behind the interface by
-    /// broadcast, "rfc4390" also has requests leave as RFC 4390 wants them, "off" leaves it alone
-    #[arg(
-        long,
-        value_name = "broadcast|rfc4390|off",
-        value_enum,
-        default_value_t
-    )]
-    #[arg(hide_possible_values = true)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub dhcp: DhcpMode,
-
-    /// Send frames for guests and groups back to the interface, too, as macvlans in VEPA mode need
-    /// it [default: only to the fabric]
-    #[arg(long)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub reflect: bool,
-
-    /// Network namespace that the interface goes to, one of `ip netns`; the underlay stays in the
-    /// daemon's [default: the daemon's]
-    #[arg(long, value_name = "NAME", value_parser = parse_netns)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub netns: Option<String>,
-
-    /// Child interfaces of these partitions, named like ib0.8001; `ibtap child` makes and removes
-    /// others later [default: none]
-    #[arg(long, value_name = "P_KEY,...", value_delimiter = ',', value_parser = parse_pkey)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub child: Vec<PKey>,
-
-    /// Have 802.1Q tags select partitions: VLAN n is P_Key 0x8000 | n [default: tagged frames are
-    /// dropped]
-    #[arg(long)]
-    #[arg(conflicts_with_all = ["config", "check_config"])]
-    pub vlan_pkey: bool,
+    /// The interface, or the interfaces, that options describe.
+    #[command(flatten)]
+    pub described: Described,
 
     /// Control socket [default: /run/ibtap/ibtapd.sock]
     #[arg(long, value_name = "PATH")]
@@ -214,6 +68,138 @@ pub struct Args {
     /// What to log to stderr; `ibtap log LEVEL` changes it later [default: info]
     #[arg(long, value_name = "LEVEL", value_enum)]
     pub log_level: Option<LogLevel>,
+}
+
+/// Options that describe interfaces, which a configuration file does otherwise.
+#[derive(Clone, Debug, clap::Args)]
+// Of each option by itself, since a group's conflict would have every option of the group in its error.
+#[command(mut_args(|option| option.conflicts_with_all(["config", "check_config"])))]
+pub struct Described {
+    /// Ethernet interface that carries the software fabric's packets
+    #[arg(long, short, value_name = "IF", value_parser = parse_interface)]
+    #[arg(required_unless_present_any = ["config", "check_config", "provider", "device", "port"])]
+    pub underlay: Option<String>,
+
+    /// Where the fabric comes from: "soft" is RoCEv2 in this process on an --underlay, "verbs" an
+    /// RDMA device of the kernel, named by --device [default: soft]
+    #[arg(
+        long,
+        value_name = "soft|verbs",
+        value_enum,
+        hide_possible_values = true
+    )]
+    pub provider: Option<Provider>,
+
+    /// RDMA device, as "rdma link" lists them: mlx5_0
+    #[arg(long, value_name = "DEVICE", value_parser = parse_rdma_device)]
+    pub device: Option<String>,
+
+    /// Port of the RDMA device [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_rdma_port)]
+    pub port: Option<u8>,
+
+    /// Name of the IPoIB interface to make [default: ib0; with --vnic none is made]
+    #[arg(long, short, value_name = "NAME", value_parser = parse_interface)]
+    pub name: Option<String>,
+
+    /// Make a VNIC, an Ethernet interface on a virtual switch: "lan0=7" is lan0 on switch 7, "7" is
+    /// vnic0 there; "lan0", or nothing, has an Ethernet Manager say on which. May be repeated. --pkey,
+    /// --mtu, --queues, --netns, --down and --persist are VNICs', too [default: none]
+    #[arg(long, value_name = "[NAME=]VESW", value_parser = parse_option)]
+    #[arg(num_args = 0..=1, default_missing_value = "", action = clap::ArgAction::Append)]
+    pub vnic: Vec<VnicOption>,
+
+    /// IPoIB transport mode; `ibtap mode` changes it later
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: Mode,
+
+    /// How many connections it may have, those of peers included; 0: none are made nor taken
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS, value_parser = parse_connections)]
+    #[arg(allow_negative_numbers = true)] // to refuse them by a sentence of ours
+    pub connections: usize,
+
+    /// Partition key, 0x0001 to 0xffff but 0x8000; bit 15 is full membership
+    #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = parse_pkey)]
+    pub pkey: PKey,
+
+    /// Queue pair number: "stable" is made from GID, P_Key and name, so that peers do not notice a
+    /// restart; "random" is another one at each start; or 0x000002 to 0xfffffe
+    #[arg(long, value_name = "stable|random|QPN", default_value = "stable")]
+    pub qpn: QpnChoice,
+
+    /// IP MTU in bytes, 72 to 65520 [default: the largest that fits the underlay; in connected mode
+    /// 65520]
+    #[arg(long, value_name = "BYTES", value_parser = parse_mtu)]
+    pub mtu: Option<u32>,
+
+    /// TAP queues, each with a worker thread [default: one for each CPU, at most 4; on an RDMA device 1]
+    #[arg(long, value_name = "N", value_parser = parse_queues)]
+    pub queues: Option<usize>,
+
+    /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
+    /// address; or an address of the underlay; or the index of an RDMA device's GID table
+    #[arg(long, value_name = "auto|ipv4|ADDRESS|INDEX", default_value = "auto")]
+    pub gid: GidChoice,
+
+    /// Send multicast as unicast copies to these addresses; required with an IPv4 GID
+    /// [default: IPv6 multicast on the underlay]
+    #[arg(long, value_name = "A,B,...", value_delimiter = ',', value_parser = parse_peer)]
+    pub peers: Vec<IpAddr>,
+
+    /// Largest UD payload: "auto" is the IB MTU that fits the underlay, but all that fits where
+    /// that IB MTU is below 2048; "exact" is all that fits; or bytes
+    #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
+    pub link_mtu: LinkMtu,
+
+    /// On an RDMA device: do not offer connections in the address, since peers may be the kernel's
+    /// IPoIB, whose requests do not reach ibtapd there [default: offered in connected mode]
+    #[arg(long)]
+    pub kernel_peers: bool,
+
+    /// How long a data thread looks for the next packet before it sleeps, while packets come close
+    /// together; 0 saves CPU time and costs latency
+    #[arg(long, value_name = "MICROSECONDS", default_value_t)]
+    pub busy_poll: BusyPoll,
+
+    /// Leave the interface down, for `ip link set ib0 up` later [default: set it up]
+    #[arg(long)]
+    pub down: bool,
+
+    /// Leave the interface in place at exit, so that a restart keeps its addresses and routes
+    /// [default: remove it]
+    #[arg(long)]
+    pub persist: bool,
+
+    /// What is done to DHCPv4: "broadcast" has servers answer clients on and behind the interface by
+    /// broadcast, "rfc4390" also has requests leave as RFC 4390 wants them, "off" leaves it alone
+    #[arg(
+        long,
+        value_name = "broadcast|rfc4390|off",
+        value_enum,
+        default_value_t
+    )]
+    #[arg(hide_possible_values = true)]
+    pub dhcp: DhcpMode,
+
+    /// Send frames for guests and groups back to the interface, too, as macvlans in VEPA mode need
+    /// it [default: only to the fabric]
+    #[arg(long)]
+    pub reflect: bool,
+
+    /// Network namespace that the interface goes to, one of `ip netns`; the underlay stays in the
+    /// daemon's [default: the daemon's]
+    #[arg(long, value_name = "NAME", value_parser = parse_netns)]
+    pub netns: Option<String>,
+
+    /// Child interfaces of these partitions, named like ib0.8001; `ibtap child` makes and removes
+    /// others later [default: none]
+    #[arg(long, value_name = "P_KEY,...", value_delimiter = ',', value_parser = parse_pkey)]
+    pub child: Vec<PKey>,
+
+    /// Have 802.1Q tags select partitions: VLAN n is P_Key 0x8000 | n [default: tagged frames are
+    /// dropped]
+    #[arg(long)]
+    pub vlan_pkey: bool,
 }
 
 /// What the command line asks for.
@@ -244,9 +230,16 @@ impl Args {
             };
             return Ok(Action::Run(source.read()?, Some(source)));
         }
-        Ok(Action::Run(self.describe()?, None))
+        let mut config = self.described.describe()?;
+        if let Some(socket) = self.socket {
+            config.socket = socket;
+        }
+        config.log_level = self.log_level.unwrap_or_default();
+        Ok(Action::Run(config, None))
     }
+}
 
+impl Described {
     /// The configuration that the options describe: one device and any number of VNICs on one port.
     fn describe(self) -> Result<Config, ConfigError> {
         let name = self.port_name().map_err(ConfigError::options)?;
@@ -266,8 +259,8 @@ impl Args {
         };
         let vnics = self.vnics(&name, &devices).map_err(ConfigError::options)?;
         Ok(Config {
-            socket: self.socket.unwrap_or_else(|| DEFAULT_SOCKET.into()),
-            log_level: self.log_level.unwrap_or_default(),
+            socket: DEFAULT_SOCKET.into(),
+            log_level: LogLevel::default(),
             ports: [(name, port)].into(),
             ipoib: devices,
             vnics,
@@ -289,10 +282,7 @@ impl Args {
             reflect: self.reflect,
             ..IpoibConfig::new(name, port.clone())
         };
-        device
-            .check_port()
-            .and_then(|()| device.check_queues())
-            .and_then(|()| device.check_qpn())?;
+        device.check(&[]).map_err(|fault| fault.what)?;
         with_children(device, &self.child)
     }
 
@@ -327,9 +317,8 @@ impl Args {
                 switch,
                 ..VnicConfig::new(&name, port.clone(), index)
             };
-            vnic.check_name(devices, &vnics)?;
-            vnic.check_port()?;
-            vnic.check_queues()?;
+            let checked = vnic.check(devices, &vnics);
+            checked.map_err(|fault| fault.what)?;
             vnics.push(vnic);
         }
         Ok(vnics)
@@ -392,7 +381,7 @@ fn with_children(parent: IpoibConfig, pkeys: &[PKey]) -> Result<Vec<IpoibConfig>
     for pkey in pkeys {
         let child = parent.child(*pkey);
         child.check_child(&parent, &devices)?;
-        child.check_name(&devices)?;
+        child.check(&devices).map_err(|fault| fault.what)?;
         devices.push(child);
     }
     Ok(devices)

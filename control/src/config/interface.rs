@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::PortName;
+use super::{KeyFault, PortName};
 
 /// What IPoIB interfaces and VNICs have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,45 +51,38 @@ impl InterfaceConfig {
         }
     }
 
-    /// An interface cannot carry its own packets; `what` says what kind of interface it is.
-    pub(super) fn check_port(&self, what: &str) -> Result<(), String> {
-        match &self.port {
-            PortName::Underlay(underlay) if *underlay == self.name => Err(format!(
-                "the {what} {:?} cannot be its own underlay",
-                self.name
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// A queue pair of an adapter has one receive queue.
-    pub(super) fn check_queues(&self) -> Result<(), String> {
-        match (&self.port, self.queues) {
-            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(format!(
-                "{queues} queues: an interface on an RDMA device has one queue pair, and so one \
-                 queue; leave queues out"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// No two interfaces of a network namespace have one name; `kind` says what the others are.
-    pub(super) fn check_name<'c>(
+    /// Checks what one value alone cannot show, beside the other interfaces: no two of a network
+    /// namespace have one name.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub(super) fn check<'c>(
         &self,
-        kind: &str,
         mut others: impl Iterator<Item = &'c InterfaceConfig>,
-    ) -> Result<(), String> {
-        let key = self.key();
-        if others.all(|other| other.key() != key) {
-            return Ok(());
+    ) -> Result<(), KeyFault> {
+        let name = &self.name;
+        if others.any(|other| other.key() == self.key()) {
+            let place = match &self.netns {
+                Some(netns) => format!(" in the namespace {netns:?}"),
+                None => String::new(),
+            };
+            let what = format!("another interface{place} is named {name:?} already");
+            return Err(KeyFault::new("name", what));
         }
-        Err(match &self.netns {
-            Some(netns) => format!(
-                "{kind} in the namespace {netns:?} is named {:?} already",
-                self.name
-            ),
-            None => format!("{kind} is named {:?} already", self.name),
-        })
+        match (&self.port, self.queues) {
+            (PortName::Underlay(underlay), _) if underlay == name => {
+                let what = format!("the interface {name:?} cannot be its own underlay");
+                Err(KeyFault::new("underlay", what))
+            }
+            (PortName::Rdma { .. }, Some(queues)) if queues > 1 => Err(KeyFault::new(
+                "queues",
+                format!(
+                    "{queues} queues: an interface on an RDMA device has one queue pair, and so \
+                     one queue; leave queues out"
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

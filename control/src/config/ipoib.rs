@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use fabric::{PKey, QKey};
 
 use super::interface::InterfaceConfig;
-use super::{PortName, QpnChoice, values};
+use super::{KeyFault, PortName, QpnChoice, values};
 use crate::api::{DhcpMode, Mode};
 
 /// The scope nibble of broadcast groups: link-local, as the kernel has it
@@ -111,26 +111,30 @@ impl IpoibConfig {
         }
     }
 
-    /// A device cannot carry its own packets.
-    pub(super) fn check_port(&self) -> Result<(), String> {
-        self.interface.check_port("device")
-    }
-
-    /// An adapter draws queue pair numbers itself.
-    pub(super) fn check_qpn(&self) -> Result<(), String> {
-        match (&self.port, self.qpn) {
-            (PortName::Rdma { .. }, QpnChoice::Number(qpn)) => Err(format!(
+    /// Checks what one value alone cannot show, beside the other IPoIB interfaces.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub(super) fn check(&self, others: &[IpoibConfig]) -> Result<(), KeyFault> {
+        self.interface.check(others.iter().map(|o| &o.interface))?;
+        let QpnChoice::Number(qpn) = self.qpn else {
+            return Ok(());
+        };
+        if matches!(self.port, PortName::Rdma { .. }) {
+            let what = format!(
                 "an RDMA device draws queue pair numbers itself, and cannot be asked for {qpn}; \
                  leave qpn out"
-            )),
-            _ => Ok(()),
+            );
+            return Err(KeyFault::new("qpn", what));
         }
-    }
-
-    /// No two interfaces of a network namespace have one name.
-    pub(super) fn check_name(&self, others: &[IpoibConfig]) -> Result<(), String> {
-        let others = others.iter().map(|other| &other.interface);
-        self.interface.check_name("another device", others)
+        let has_it = |o: &&IpoibConfig| o.port == self.port && o.qpn == self.qpn;
+        match others.iter().find(has_it) {
+            Some(other) => Err(KeyFault::new(
+                "qpn",
+                format!("{:?} has the queue pair number {qpn} already", other.name),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A child has a partition of its own (kernel ipoib_vlan.c, `is_child_unique`); `others` has the

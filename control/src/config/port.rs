@@ -7,6 +7,7 @@ use std::num::NonZeroUsize;
 
 use fabric::{Gid, Lid, PKey};
 
+use super::KeyFault;
 use super::values::{self, BusyPoll, GidChoice, LinkMtu};
 
 /// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
@@ -134,15 +135,6 @@ pub struct ManagementSettings {
     pub vnic_create: bool,
 }
 
-/// A setting that a port cannot have, by its key in a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortFault {
-    /// The key.
-    pub key: &'static str,
-    /// A sentence about it.
-    pub what: String,
-}
-
 impl PortConfig {
     /// Who may manage its VNICs.
     pub fn management(&self) -> ManagementSettings {
@@ -156,15 +148,15 @@ impl PortConfig {
     ///
     /// # Errors
     /// The first setting that is wrong.
-    pub fn check(&self, name: &PortName) -> Result<(), PortFault> {
+    pub fn check(&self, name: &PortName) -> Result<(), KeyFault> {
         match name {
             PortName::Underlay(_) => self.check_soft(),
             PortName::Rdma { .. } => self.check_verbs(),
         }
     }
 
-    fn check_soft(&self) -> Result<(), PortFault> {
-        let fault = |key, what: String| Err(PortFault { key, what });
+    fn check_soft(&self) -> Result<(), KeyFault> {
+        let fault = |key, what: String| Err(KeyFault { key, what });
         if let GidChoice::Index(index) = self.gid {
             return fault(
                 "gid",
@@ -216,8 +208,8 @@ impl PortConfig {
         }
     }
 
-    fn check_verbs(&self) -> Result<(), PortFault> {
-        let fault = |key, what: String| Err(PortFault { key, what });
+    fn check_verbs(&self) -> Result<(), KeyFault> {
+        let fault = |key, what: String| Err(KeyFault { key, what });
         if self.gid.is_ipv4() {
             return fault(
                 "gid",

@@ -7,7 +7,7 @@ use fabric::{PKey, QKey, Qpn};
 use super::*;
 use crate::api::{DhcpMode, Mode};
 
-const DEVICE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+const DEVICE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 
 fn on(underlay: &str) -> PortName {
     PortName::Underlay(underlay.into())
@@ -114,7 +114,7 @@ fn queue_pair_numbers() {
         "t.toml:4:7: \"fixed\" is not a queue pair number; use \"stable\", \"random\" or a number"
     );
     let second = |underlay: &str| {
-        let name = "[[device]]\nname = \"ib1\"\npkey = 0x8001\nqpn = 0x4a";
+        let name = "[[ipoib]]\nname = \"ib1\"\npkey = 0x8001\nqpn = 0x4a";
         parse(&format!(
             "{DEVICE}qpn = 0x4a\n{name}\nunderlay = {underlay:?}"
         ))
@@ -130,9 +130,9 @@ fn queue_pair_numbers() {
 fn several_devices_share_a_port() {
     let config = parse(
         "[port.eth0]\ngid = \"ipv4\"\npeers = [\"192.0.2.2\"]\npkeys = [\"0xffff\", 0x0001]\n\
-         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-         [[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n\
-         [[device]]\nname = \"ib2\"\nunderlay = \"eth1\"\n",
+         [[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+         [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n\
+         [[ipoib]]\nname = \"ib2\"\nunderlay = \"eth1\"\n",
     )
     .unwrap();
     assert_eq!(config.ipoib.len(), 3);
@@ -158,8 +158,18 @@ fn unknown_keys() {
     assert_eq!(
         parse("sockets = 1").unwrap_err(),
         "t.toml:1:1: unknown key `sockets`, expected one of `socket`, `log_level`, `port`, \
-         `device`, `vnic`"
+         `ipoib`, `vnic`"
     );
+}
+
+#[test]
+fn an_old_file_is_told_the_new_name() {
+    assert_eq!(
+        parse("log_level = \"info\"\n\n[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n")
+            .unwrap_err(),
+        "t.toml:3:3: IPoIB interfaces are [[ipoib]] now; rename [[device]] to [[ipoib]]"
+    );
+    assert!(device_fault("device = 1").starts_with("t.toml:4:1: unknown key `device`, expected"));
 }
 
 #[test]
@@ -190,13 +200,13 @@ fn wrong_types() {
         "t.toml:2:9: invalid type: string \"192.0.2.2\", expected a sequence"
     );
     assert_eq!(
-        parse("[[device]]\nname = \"ib0\"").unwrap_err(),
-        "t.toml:1:1: the device has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
+        parse("[[ipoib]]\nname = \"ib0\"").unwrap_err(),
+        "t.toml:1:1: the interface has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
          device such as \"mlx5_0\"; add one of them"
     );
     assert_eq!(
-        parse("[[device]\n").unwrap_err(),
-        "t.toml:1:10: unclosed array table, expected `]`"
+        parse("[[ipoib]\n").unwrap_err(),
+        "t.toml:1:9: unclosed array table, expected `]`"
     );
 }
 
@@ -232,7 +242,7 @@ fn keys_out_of_range() {
 #[test]
 fn names() {
     let name = |name: &str| {
-        let text = format!("[[device]]\nunderlay = \"eth0\"\nname = {name:?}\n");
+        let text = format!("[[ipoib]]\nunderlay = \"eth0\"\nname = {name:?}\n");
         parse(&text).unwrap_err()
     };
     assert_eq!(
@@ -252,7 +262,7 @@ fn names() {
     );
     assert_eq!(
         name("eth0"),
-        "t.toml:2:12: the device \"eth0\" cannot be its own underlay"
+        "t.toml:2:12: the interface \"eth0\" cannot be its own underlay"
     );
     assert_eq!(
         parse(&format!("[port.\"a/b\"]\n{DEVICE}")).unwrap_err(),
@@ -307,12 +317,12 @@ fn sizes() {
 fn duplicates() {
     assert_eq!(
         parse(&format!("{DEVICE}{DEVICE}pkey = 0x8001")).unwrap_err(),
-        "t.toml:5:8: another device is named \"ib0\" already"
+        "t.toml:5:8: another interface is named \"ib0\" already"
     );
     let in_blue = "netns = \"blue\"\n";
     assert_eq!(
         parse(&format!("{DEVICE}{in_blue}{DEVICE}{in_blue}")).unwrap_err(),
-        "t.toml:6:8: another device in the namespace \"blue\" is named \"ib0\" already"
+        "t.toml:6:8: another interface in the namespace \"blue\" is named \"ib0\" already"
     );
     let config = parse(&format!("{DEVICE}{in_blue}{DEVICE}")).unwrap();
     let keys = config.ipoib.iter().map(|d| d.key().to_string());
@@ -321,7 +331,7 @@ fn duplicates() {
 
 #[test]
 fn interfaces_of_one_partition_share_a_port() {
-    let second = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
+    let second = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n";
     let config = parse(&format!("{DEVICE}{second}")).unwrap();
     assert_eq!(config.ipoib[0].pkey, config.ipoib[1].pkey);
 }

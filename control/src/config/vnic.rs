@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use fabric::{Gid, PKey, Qpn};
 use vnic::{Lid, Mac};
 
-use super::{InterfaceConfig, IpoibConfig, PortName, values};
+use super::{InterfaceConfig, IpoibConfig, KeyFault, PortName, values};
 
 /// Virtual ports of one fabric port (kernel opa_vnic_vema.c: an attribute's modifier has 8 bits for
 /// them, and OPA_VNIC_MAX_NUM_VPORT says 255).
@@ -138,21 +138,33 @@ impl VnicConfig {
             .ok_or_else(|| format!("a port has {VPORTS_MAX} VNICs at most"))
     }
 
-    /// A VNIC cannot carry its own packets.
-    pub(super) fn check_port(&self) -> Result<(), String> {
-        self.interface.check_port("VNIC")
-    }
-
-    /// No two interfaces of a network namespace have one name.
-    pub(super) fn check_name(
+    /// Checks what one value alone cannot show, beside the other interfaces. LIDs tell the members
+    /// of a switch apart.
+    ///
+    /// # Errors
+    /// The first setting that is wrong.
+    pub(super) fn check(
         &self,
         ipoib: &[IpoibConfig],
         others: &[VnicConfig],
-    ) -> Result<(), String> {
-        let ipoib = ipoib.iter().map(|other| &other.interface);
-        self.interface.check_name("a device", ipoib)?;
-        let others = others.iter().map(|other| &other.interface);
-        self.interface.check_name("another VNIC", others)
+    ) -> Result<(), KeyFault> {
+        let of_ipoib = ipoib.iter().map(|other| &other.interface);
+        let of_vnics = others.iter().map(|other| &other.interface);
+        self.interface.check(of_ipoib.chain(of_vnics))?;
+        let own = |v: &VnicConfig| v.switch.as_ref().map(|s| (s.vesw, s.lid));
+        let Some((vesw, Some(lid))) = own(self) else {
+            return Ok(());
+        };
+        match others.iter().find(|o| own(o) == Some((vesw, Some(lid)))) {
+            Some(other) => Err(KeyFault::new(
+                "lid",
+                format!(
+                    "{:?} has the LID {lid} on the switch {vesw} already",
+                    other.name
+                ),
+            )),
+            None => Ok(()),
+        }
     }
 
     /// A number on a port belongs to one VNIC.
@@ -162,21 +174,6 @@ impl VnicConfig {
             Some(other) => Err(format!(
                 "{:?} has the index {} on that port already",
                 other.name, self.index
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// LIDs tell the members of a switch apart.
-    pub(super) fn check_lid(&self, others: &[VnicConfig]) -> Result<(), String> {
-        let own = |v: &VnicConfig| v.switch.as_ref().map(|s| (s.vesw, s.lid));
-        let Some((vesw, Some(lid))) = own(self) else {
-            return Ok(());
-        };
-        match others.iter().find(|o| own(o) == Some((vesw, Some(lid)))) {
-            Some(other) => Err(format!(
-                "{:?} has the LID {lid} on the switch {vesw} already",
-                other.name
             )),
             None => Ok(()),
         }

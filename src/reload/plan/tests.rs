@@ -19,9 +19,9 @@ fn key(name: &str) -> InterfaceKey {
     }
 }
 
-const ONE: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
-const TWO: &str = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-                   [[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
+const ONE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+const TWO: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+                   [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
 
 #[test]
 fn nothing_new_is_nothing_to_do() {
@@ -59,7 +59,7 @@ fn what_a_device_can_change_while_it_runs() {
 #[test]
 fn what_it_cannot_is_named() {
     let new = "socket = \"/tmp/s\"\n[port.eth0]\ngid = \"fe80::1\"\nlink_mtu = 2048\n\
-               [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+               [[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
                connections = 7\npkey = 0x8001\nqkey = 1\nqpn = 0x1234\nqueues = 200\n\
                netns = \"blue\"\n";
     let plan = plan(ONE, new);
@@ -123,7 +123,7 @@ fn ports_change_with_their_devices() {
 
 #[test]
 fn a_device_that_cannot_move_keeps_its_port() {
-    let moved = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\n";
+    let moved = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth1\"\n";
     let plan = plan(ONE, moved);
     assert_eq!(plan.steps, []);
     assert_eq!(
@@ -134,7 +134,7 @@ fn a_device_that_cannot_move_keeps_its_port() {
 
 #[test]
 fn rdma_ports_come_and_go() {
-    let rdma = "[[device]]\nname = \"ib1\"\nrdma = \"mlx5_0\"\n";
+    let rdma = "[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0\"\n";
     let both = format!("[port.\"mlx5_0/1\"]\nbusy_poll = 5\n{ONE}{rdma}");
     let port = || PortName::parse("mlx5_0/1").unwrap();
     let added = plan(ONE, &both).steps;
@@ -201,8 +201,8 @@ fn children_come_and_go_like_devices() {
     ];
     assert_eq!(plan(&with("1"), &other).steps[..2], removed);
     let moved = TWO.replacen(
-        "[[device]]\nname = \"ib1\"",
-        "children = [{ pkey = 1, name = \"a\" }]\n[[device]]\nname = \"ib1\"",
+        "[[ipoib]]\nname = \"ib1\"",
+        "children = [{ pkey = 1, name = \"a\" }]\n[[ipoib]]\nname = \"ib1\"",
         1,
     );
     let back = format!("{TWO}children = [{{ pkey = 1, name = \"a\" }}]\n");

@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn ports_come_and_go_with_their_vnics() {
-        let ib0 = "[[device]]\nname = \"ib0\"\nunderlay = \"eth1\"\n";
+        let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth1\"\n";
         let both = format!("{ib0}{LAN}vesw = 1\n");
         let steps = plan(ib0, &both);
         assert!(

@@ -141,7 +141,7 @@ fn taps_that_cannot_be_children_are_left_alone_and_logged_once() {
         assert_eq!(alias(a, name), "", "{name}");
     }
     // Another parent makes the daemon look at all of them again.
-    let another = "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8009";
+    let another = "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8009";
     configuration(a, "", another);
     done(&a.ibtap("reload"));
     await_child(a, "ib1");

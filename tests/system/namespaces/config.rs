@@ -13,9 +13,9 @@ fn write(host: &Host, text: &str) -> String {
 fn three_places(blue: &Station, green: &Station) -> String {
     let (blue, green) = (blue.namespace().name(), green.namespace().name());
     format!(
-        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
-         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8001\"\nnetns = \"{blue}\"\n\
-         [[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8002\"\nnetns = \"{green}\"\n"
+        "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n\
+         [[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8001\"\nnetns = \"{blue}\"\n\
+         [[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\npkey = \"0x8002\"\nnetns = \"{green}\"\n"
     )
 }
 
@@ -68,7 +68,7 @@ fn what_persists_in_a_namespace_is_taken_up_there() {
     let (a, b) = lab.two();
     let name = blue.namespace().name();
     let text = format!(
-        "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\npersist = true\n"
+        "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\npersist = true\n"
     );
     let path = write(a, &text);
     a.start_with(&["--config", &path]);
@@ -93,7 +93,7 @@ fn equal_names_of_one_partition_are_told_apart_and_found_again() {
     let device = |place: &Station| {
         let name = place.namespace().name();
         format!(
-            "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\n\
+            "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"{name}\"\n\
              persist = true\nqueues = 1\n"
         )
     };
@@ -134,7 +134,7 @@ fn equal_names_of_one_partition_are_told_apart_and_found_again() {
 fn a_namespace_that_is_not_there_is_named() {
     let Some(mut lab) = Lab::pair() else { return };
     let a = lab.host(0);
-    let text = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"ibtap-none\"\n";
+    let text = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\nnetns = \"ibtap-none\"\n";
     let path = write(a, text);
     let refused = a.refused(&["--config", &path]);
     assert_eq!(refused.code, Some(2));
@@ -143,13 +143,13 @@ fn a_namespace_that_is_not_there_is_named() {
     assert!(!a.has_link("ib0"));
     let text = text.replace("ib0", "ib2");
 
-    let path = write(a, "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
+    let path = write(a, "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n");
     a.start_with(&["--config", &path]);
     write(
         a,
         &format!(
             "{}{text}",
-            "[[device]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
+            "[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\n"
         ),
     );
     let reload = a.ibtap("reload");

@@ -23,7 +23,7 @@ fn a_vnic_without_its_switchs_group_has_no_carrier_and_tries_again() {
     let (a, b) = lab.two();
     start(b, &fixed("vnic0", 1, ""));
     b.configure("vnic0");
-    let ib0 = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     let text = format!("{ib0}{}", fixed("vnic0", 1, "up = false"));
     start(a, &text);
     a.await_carrier("ib0", true);

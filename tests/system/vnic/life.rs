@@ -185,7 +185,7 @@ fn reload_adds_changes_and_removes() {
 fn a_vnic_stands_beside_ipoib() {
     let Some(mut lab) = Lab::pair() else { return };
     let (a, b) = lab.two();
-    let device = "[[device]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
+    let device = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
     let text = format!("{device}{}", fixed("vnic0", 1, ""));
     for (host, number) in [(&mut *a, 1), (&mut *b, 2)] {
         start(host, &text);

@@ -59,7 +59,7 @@ fn the_options_say_what_a_file_can_say() {
         peers = ["192.0.2.2", "192.0.2.3"]
         link_mtu = "exact"
         busy_poll = 20
-        [[device]]
+        [[ipoib]]
         name = "st0"
         underlay = "eth0"
         mode = "connected"
@@ -90,7 +90,7 @@ fn an_rdma_device_is_a_port() {
         gid = 3
         link_mtu = 2048
         kernel_peers = true
-        [[device]]
+        [[ipoib]]
         name = "ib0"
         rdma = "mlx5_0/2"
         mode = "connected"
@@ -117,7 +117,7 @@ fn explicit_addresses_are_gids() {
 fn socket_and_level_go_before_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.toml");
-    let text = "log_level = \"warn\"\n[[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
+    let text = "log_level = \"warn\"\n[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n";
     std::fs::write(&file, text).unwrap();
     let config = run(&format!(
         "--config {} --log-level trace --socket /tmp/x",
@@ -253,7 +253,7 @@ fn refusals_are_sentences() {
         ),
         (
             "--underlay ib0",
-            "the device \"ib0\" cannot be its own underlay",
+            "the interface \"ib0\" cannot be its own underlay",
         ),
         (
             "--config /nonexistent/ibtapd.toml",
@@ -266,9 +266,52 @@ fn refusals_are_sentences() {
 }
 
 #[test]
-fn a_file_leaves_no_room_for_device_options() {
-    assert!(parse("--config a.toml --mtu 2044").is_err());
-    assert!(parse("--check-config a.toml --underlay eth0").is_err());
+fn a_file_leaves_no_room_for_options_that_describe_interfaces() {
+    let options = [
+        "--underlay eth0",
+        "--provider verbs",
+        "--device mlx5_0",
+        "--port 1",
+        "--name ib0",
+        "--vnic 7",
+        "--mode connected",
+        "--connections 7",
+        "--pkey 0x8001",
+        "--qpn random",
+        "--mtu 2044",
+        "--queues 1",
+        "--gid ipv4",
+        "--peers fe80::1",
+        "--link-mtu exact",
+        "--kernel-peers",
+        "--busy-poll 0",
+        "--down",
+        "--persist",
+        "--dhcp off",
+        "--reflect",
+        "--netns blue",
+        "--child 0x8001",
+        "--vlan-pkey",
+    ];
+    let flag = |option: &str| option.split(' ').next().unwrap_or_default().to_owned();
+    for (option, file) in options
+        .iter()
+        .flat_map(|o| [(o, "--config"), (o, "--check-config")])
+    {
+        let text = refusal(&format!("{file} a.toml {option}"));
+        assert!(!text.contains('\n'), "{text}");
+        assert!(text.contains("cannot be used with"), "{text}");
+        assert!(text.contains(&format!("'{file} <FILE>'")), "{text}");
+        assert!(text.contains(&format!("'{}", flag(option))), "{text}");
+    }
+    let all: Vec<_> = Args::command()
+        .get_opts()
+        .filter_map(|option| option.get_long().map(|long| format!("--{long}")))
+        .filter(|long| {
+            !["--config", "--check-config", "--socket", "--log-level"].contains(&&**long)
+        })
+        .collect();
+    assert_eq!(all, options.map(flag));
     assert!(parse("").is_err());
 }
 
@@ -317,7 +360,7 @@ fn vnics_by_options() {
     assert_eq!(several.ipoib[0].name, "ib0");
     assert_eq!(
         refusal("-u eth0 --vnic lan=1 --vnic lan=2"),
-        "another VNIC is named \"lan\" already"
+        "another interface is named \"lan\" already"
     );
     let wrong = refusal("-u eth0 --vnic lan=4096");
     assert!(wrong.contains("use 1 to 4095"), "{wrong}");

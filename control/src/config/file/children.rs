@@ -1,4 +1,4 @@
-//! The `children` of a device: P_Keys, or tables with a P_Key and more.
+//! The `children` of an interface: P_Keys, or tables with a P_Key and more.
 
 use std::fmt;
 
@@ -82,22 +82,22 @@ impl Child {
         })
     }
 
-    fn to_device(&self, parent: &IpoibConfig) -> IpoibConfig {
+    fn read(&self, parent: &IpoibConfig) -> IpoibConfig {
         let written = &self.0;
-        let mut device = parent.child(written.pkey.0);
+        let mut child = parent.child(written.pkey.0);
         if let Some(name) = &written.name {
-            device.name.clone_from(&name.get_ref().0.0);
+            child.name.clone_from(&name.get_ref().0.0);
         }
-        device.mode = written.mode.unwrap_or(device.mode);
+        child.mode = written.mode.unwrap_or(child.mode);
         if let Some(netns) = &written.netns {
-            device.set_netns(Some(netns.0.0.clone()));
+            child.set_netns(Some(netns.0.0.clone()));
         }
-        device.mtu = written.mtu.as_ref().map(|mtu| mtu.0.0);
+        child.mtu = written.mtu.as_ref().map(|mtu| mtu.0.0);
         if let Some(queues) = &written.queues {
-            device.queues = Some(queues.get_ref().0.0);
+            child.queues = Some(queues.get_ref().0.0);
         }
-        device.up = written.up.unwrap_or(device.up);
-        device
+        child.up = written.up.unwrap_or(child.up);
+        child
     }
 }
 
@@ -105,7 +105,7 @@ impl Child {
 pub(super) fn check(
     raw: &[Spanned<Child>],
     parent: &IpoibConfig,
-    devices: &mut Vec<IpoibConfig>,
+    all: &mut Vec<IpoibConfig>,
 ) -> Result<(), Fault> {
     for place in raw {
         let written = &place.get_ref().0;
@@ -113,22 +113,20 @@ pub(super) fn check(
             let what = "a child cannot have children; list them beside it";
             return Err(Fault::at(children, what));
         }
-        let device = place.get_ref().to_device(parent);
-        device
-            .check_child(parent, devices)
+        let child = place.get_ref().read(parent);
+        child
+            .check_child(parent, all)
             .map_err(|what| Fault::at(place, what))?;
-        device
-            .check_name(devices)
-            .map_err(|what| match &written.name {
-                Some(name) => Fault::at(name, what),
-                None => Fault::at(place, what),
-            })?;
-        if let Some(queues) = &written.queues {
-            device
-                .check_queues()
-                .map_err(|what| Fault::at(queues, what))?;
-        }
-        devices.push(device);
+        child.check(all).map_err(|fault| {
+            let name = written.name.as_ref().map(Spanned::span);
+            let queues = written.queues.as_ref().map(Spanned::span);
+            let own = if fault.key == "queues" { queues } else { name };
+            Fault {
+                what: fault.what,
+                at: Some(own.unwrap_or(place.span()).start),
+            }
+        })?;
+        all.push(child);
     }
     Ok(())
 }

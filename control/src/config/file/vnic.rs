@@ -5,12 +5,13 @@ use toml::Spanned;
 use vnic::{Lid, Mac};
 
 use super::Fault;
+use super::interface::Common;
 use super::scalar::{Name, Netns, Queues, RdmaName, Scalar, Value};
 use crate::config::values::{self, QpnChoice};
 use crate::config::vnic::{
     self as own, ETH_MTU_MAX, ETH_MTU_MIN, Learning, SwitchConfig, VPORTS_MAX, VnicPeer,
 };
-use crate::config::{IpoibConfig, PortName, VnicConfig};
+use crate::config::{IpoibConfig, VnicConfig};
 
 /// A VNIC as it is written.
 #[derive(serde::Deserialize)]
@@ -193,96 +194,71 @@ impl Scalar for PeerQpn {
     }
 }
 
-/// Checks the VNICs, beside the devices.
+impl Vnic {
+    fn common(&self, at: usize) -> Common<'_> {
+        Common {
+            at,
+            name: &self.name,
+            underlay: self.underlay.as_ref(),
+            rdma: self.rdma.as_ref(),
+            netns: self.netns.as_ref(),
+            mtu: self.mtu.as_ref().map(|mtu| mtu.0.0),
+            queues: self.queues.as_ref(),
+            persist: self.persist,
+            up: self.up,
+        }
+    }
+}
+
+/// Checks the VNICs, beside the IPoIB interfaces.
 pub(super) fn check(
     raw: &[Spanned<Vnic>],
-    devices: &[IpoibConfig],
+    ipoib: &[IpoibConfig],
 ) -> Result<Vec<VnicConfig>, Fault> {
     let mut vnics: Vec<VnicConfig> = Vec::with_capacity(raw.len());
     // Numbers that somebody chose are not given away.
     let mut chosen: Vec<VnicConfig> = Vec::new();
     for place in raw {
         if let Some(index) = &place.get_ref().index {
-            let vnic = to_vnic(place, index.get_ref().0.0)?;
+            let vnic = read(place, index.get_ref().0.0)?;
             vnic.check_index(&chosen)
                 .map_err(|what| Fault::at(index, what))?;
             chosen.push(vnic);
         }
     }
     for place in raw {
-        let index = match &place.get_ref().index {
+        let raw = place.get_ref();
+        let common = raw.common(place.span().start);
+        let index = match &raw.index {
             Some(index) => index.get_ref().0.0,
             None => {
-                let port = port_of(place)?;
                 let taken: Vec<VnicConfig> = vnics.iter().chain(&chosen).cloned().collect();
-                VnicConfig::free_index(&port, &taken).map_err(|what| Fault::at(place, what))?
+                VnicConfig::free_index(&common.port()?, &taken)
+                    .map_err(|what| Fault::at(place, what))?
             }
         };
-        let vnic = to_vnic(place, index)?;
-        check_vnic(place.get_ref(), &vnic, devices, &vnics)?;
+        let vnic = read(place, index)?;
+        let own = raw.lid.as_ref().map(|lid| lid.span().start);
+        let checked = vnic.check(ipoib, &vnics);
+        checked.map_err(|fault| common.locate(fault, own))?;
         vnics.push(vnic);
     }
     Ok(vnics)
 }
 
-/// What a VNIC is on.
-fn port_of(place: &Spanned<Vnic>) -> Result<PortName, Fault> {
+fn read(place: &Spanned<Vnic>, index: u8) -> Result<VnicConfig, Fault> {
     let raw = place.get_ref();
-    match (&raw.underlay, &raw.rdma) {
-        (Some(underlay), None) => Ok(PortName::Underlay(underlay.get_ref().0.0.clone())),
-        (None, Some(rdma)) => Ok(rdma.get_ref().0.0.clone()),
-        (Some(_), Some(rdma)) => Err(Fault::at(
-            rdma,
-            "a VNIC is on an underlay or on an RDMA device, not on both; leave one out",
-        )),
-        (None, None) => Err(Fault::at(
-            place,
-            "the VNIC has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA device \
-             such as \"mlx5_0\"; add one of them",
-        )),
-    }
-}
-
-/// What one value of a VNIC alone cannot show.
-fn check_vnic(
-    raw: &Vnic,
-    vnic: &VnicConfig,
-    devices: &[IpoibConfig],
-    others: &[VnicConfig],
-) -> Result<(), Fault> {
-    let at_name = |what| Fault::at(&raw.name, what);
-    vnic.check_name(devices, others).map_err(at_name)?;
-    vnic.check_port().map_err(|what| match &raw.underlay {
-        Some(underlay) => Fault::at(underlay, what),
-        None => at_name(what),
-    })?;
-    if let Some(queues) = &raw.queues {
-        vnic.check_queues()
-            .map_err(|what| Fault::at(queues, what))?;
-    }
-    if let Some(lid) = &raw.lid {
-        vnic.check_lid(others)
-            .map_err(|what| Fault::at(lid, what))?;
-    }
-    Ok(())
-}
-
-fn to_vnic(place: &Spanned<Vnic>, index: u8) -> Result<VnicConfig, Fault> {
-    let raw = place.get_ref();
-    let mut vnic = VnicConfig::new(&raw.name.get_ref().0.0, port_of(place)?, index);
-    vnic.netns = raw.netns.as_ref().map(|netns| netns.0.0.clone());
-    vnic.switch = to_switch(raw)?;
-    vnic.mtu = raw.mtu.as_ref().map(|mtu| mtu.0.0);
-    vnic.queues = raw.queues.as_ref().map(|queues| queues.get_ref().0.0);
-    vnic.persist = raw.persist;
-    vnic.up = raw.up.unwrap_or(vnic.up);
     let defaults = Learning::default();
-    vnic.learning = Learning {
-        on: raw.learning.unwrap_or(defaults.on),
-        ageing: raw.ageing.as_ref().map_or(defaults.ageing, |a| a.0.0),
-        mac_limit: raw.mac_limit.as_ref().map_or(defaults.mac_limit, |l| l.0.0),
-    };
-    Ok(vnic)
+    Ok(VnicConfig {
+        interface: raw.common(place.span().start).read()?,
+        index,
+        switch: to_switch(raw)?,
+        learning: Learning {
+            on: raw.learning.unwrap_or(defaults.on),
+            ageing: raw.ageing.as_ref().map_or(defaults.ageing, |a| a.0.0),
+            mac_limit: raw.mac_limit.as_ref().map_or(defaults.mac_limit, |l| l.0.0),
+        },
+    })
 }
 
 /// The switch; `None` where a manager chooses it, who then chooses the rest of this, too.

@@ -9,7 +9,7 @@ fn children_are_devices_behind_their_parent() {
          queues = 2\nqpn = 0x4a\nup = false\ndhcp = \"off\"\nreflect = true\nvlan_pkey = true\n\
          children = [1, \"0x8002\", {{ pkey = 3, name = \"storage\", mode = \"datagram\", \
          netns = \"blue\", mtu = 2044, queues = 4, up = true }}]\n\
-         [[device]]\nname = \"ib1\"\nunderlay = \"eth1\"\n"
+         [[ipoib]]\nname = \"ib1\"\nunderlay = \"eth1\"\n"
     ))
     .unwrap();
     let names: Vec<_> = config.ipoib.iter().map(|d| &*d.name).collect();
@@ -89,7 +89,7 @@ fn children_that_cannot_be() {
     );
     assert_eq!(
         fault("[0x8001, { pkey = 2, name = \"ib0\" }]"),
-        "t.toml:4:40: another device is named \"ib0\" already"
+        "t.toml:4:40: another interface is named \"ib0\" already"
     );
     assert_eq!(
         fault("[{ pkey = 1, children = [2] }]"),
@@ -111,7 +111,7 @@ fn children_that_cannot_be() {
     let twins = format!("{DEVICE}netns = \"blue\"\n{DEVICE}children = [1]\n");
     assert_eq!(
         parse(&twins).unwrap_err(),
-        "t.toml:8:13: \"ib0\" has children, and another namespace has a device of that name; \
+        "t.toml:8:13: \"ib0\" has children, and another namespace has an interface of that name; \
          give one of them another name"
     );
 }

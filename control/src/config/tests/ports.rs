@@ -6,17 +6,17 @@ use super::*;
 fn ports_fit_their_devices() {
     assert_eq!(
         parse(&format!("{DEVICE}[port.eth1]")).unwrap_err(),
-        "t.toml:4:7: no device has the underlay \"eth1\"; add one, or take [port.eth1] out"
+        "t.toml:4:7: no interface has the underlay \"eth1\"; add one, or take [port.eth1] out"
     );
     assert_eq!(
         port_fault("pkeys = []"),
-        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the devices ask for"
+        "t.toml:2:9: pkeys is empty; list some, or leave it out to have what the interfaces ask for"
     );
     // A device whose partition the table lacks waits for it.
     assert!(parse(&format!("[port.eth0]\npkeys = [0x8001]\n{DEVICE}")).is_ok());
     assert_eq!(
         parse("log_level = \"info\"").unwrap_err(),
-        "t.toml: there is neither a [[device]] nor a [[vnic]]; describe at least one with a name and an \
+        "t.toml: there is neither an [[ipoib]] nor a [[vnic]]; describe at least one with a name and an \
          underlay"
     );
 }
@@ -59,7 +59,7 @@ fn gids_and_peers() {
     );
 }
 
-const RDMA: &str = "[[device]]\nname = \"ib0\"\nrdma = \"mlx5_0\"\n";
+const RDMA: &str = "[[ipoib]]\nname = \"ib0\"\nrdma = \"mlx5_0\"\n";
 
 fn rdma(device: &str, port: u8) -> PortName {
     let device = device.into();
@@ -76,7 +76,7 @@ fn rdma_devices() {
     let config = parse(&format!(
         "[port.\"mlx5_0/1\"]\ngid = 3\nlink_mtu = 2048\nbusy_poll = 7\nkernel_peers = true\n\
          [port.\"mlx5_0/1\".lids]\n\"fe80::2\" = 7\n\"ff12:401b:ffff::ffff:ffff\" = \"0xc000\"\n\
-         {RDMA}[[device]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
+         {RDMA}[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
     ))
     .unwrap();
     let gid = |text: &str| text.parse::<fabric::Gid>().unwrap();
@@ -100,7 +100,7 @@ fn rdma_devices() {
     assert_eq!(*ib0, IpoibConfig::new("ib0", rdma("mlx5_0", 1)));
     assert_eq!((ib0.queue_count(), ib1.queue_count()), (1, 1));
     // A device of any name: the interface's own is another's.
-    assert!(parse("[[device]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
+    assert!(parse("[[ipoib]]\nname = \"rxe0\"\nrdma = \"rxe0\"").is_ok());
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_an_rdma_device_does_not_have() {
     );
     assert_eq!(
         fault("underlay = \"eth0\""),
-        "t.toml:3:8: a device is on an underlay or on an RDMA device, not on both; leave one out"
+        "t.toml:3:8: an interface is on an underlay or on an RDMA device, not on both; leave one out"
     );
     for (settings, expected) in [
         (
@@ -196,7 +196,7 @@ fn what_an_underlay_does_not_have() {
 #[test]
 fn names_of_rdma_devices() {
     let fault =
-        |name: &str| parse(&format!("[[device]]\nname = \"ib0\"\nrdma = {name:?}\n")).unwrap_err();
+        |name: &str| parse(&format!("[[ipoib]]\nname = \"ib0\"\nrdma = {name:?}\n")).unwrap_err();
     let listed = "rdma link lists them";
     assert_eq!(
         fault(""),
@@ -218,11 +218,11 @@ fn names_of_rdma_devices() {
     }
     assert_eq!(
         parse(&format!("[port.\"mlx5_0/2\"]\n{RDMA}")).unwrap_err(),
-        "t.toml:1:7: no device has the rdma \"mlx5_0/2\"; add one, or take [port.\"mlx5_0/2\"] out"
+        "t.toml:1:7: no interface has the rdma \"mlx5_0/2\"; add one, or take [port.\"mlx5_0/2\"] out"
     );
     assert_eq!(
         parse(&format!("[port.mlx5_0]\n{RDMA}")).unwrap_err(),
-        "t.toml:1:7: no device has the underlay \"mlx5_0\"; for the RDMA device of that name write \
+        "t.toml:1:7: no interface has the underlay \"mlx5_0\"; for the RDMA device of that name write \
          [port.\"mlx5_0/1\"]"
     );
     assert_eq!(

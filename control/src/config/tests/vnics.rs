@@ -22,7 +22,10 @@ fn a_vnic_is_enough_and_has_defaults() {
     assert_eq!(config.what_is_served(), "1 VNIC(s)");
     let config = parse(&format!("{VNIC}vesw = 7\n{DEVICE}")).unwrap();
     assert_eq!(config.vnics[0].switch, Some(SwitchConfig::new(7)));
-    assert_eq!(config.what_is_served(), "1 device(s) and 1 VNIC(s)");
+    assert_eq!(
+        config.what_is_served(),
+        "1 IPoIB interface(s) and 1 VNIC(s)"
+    );
 }
 
 #[test]
@@ -136,11 +139,11 @@ fn every_fault_has_its_place() {
         ),
         (
             "rdma = \"mlx5_0\"",
-            "t.toml:4:8: a VNIC is on an underlay or on an RDMA device, not on both; leave one out",
+            "t.toml:4:8: an interface is on an underlay or on an RDMA device, not on both; leave one out",
         ),
         (
             "[[vnic]]\nname = \"lan0\"\nunderlay = \"eth1\"",
-            "t.toml:5:8: another VNIC is named \"lan0\" already",
+            "t.toml:5:8: another interface is named \"lan0\" already",
         ),
         (
             "index = 1\n[[vnic]]\nname = \"lan1\"\nunderlay = \"eth0\"\nindex = 1",
@@ -151,16 +154,16 @@ fn every_fault_has_its_place() {
             "t.toml:10:7: \"lan0\" has the LID 0x000005 on the switch 1 already",
         ),
         (
-            "[[device]]\nname = \"lan0\"\nunderlay = \"eth1\"",
-            "t.toml:2:8: a device is named \"lan0\" already",
+            "[[ipoib]]\nname = \"lan0\"\nunderlay = \"eth1\"",
+            "t.toml:2:8: another interface is named \"lan0\" already",
         ),
         (
             "[[vnic]]\nname = \"eth1\"\nunderlay = \"eth1\"",
-            "t.toml:6:12: the VNIC \"eth1\" cannot be its own underlay",
+            "t.toml:6:12: the interface \"eth1\" cannot be its own underlay",
         ),
         (
             "[[vnic]]\nname = \"lan1\"",
-            "t.toml:4:1: the VNIC has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
+            "t.toml:4:1: the interface has neither `underlay`, an Ethernet interface, nor `rdma`, an RDMA \
              device such as \"mlx5_0\"; add one of them",
         ),
         (

@@ -1,0 +1,110 @@
+//! `[[ipoib]]`: IPoIB interfaces.
+
+use fabric::{PKey, QKey};
+use toml::Spanned;
+
+use super::Fault;
+use super::children::{self, Child};
+use super::interface::Common;
+use super::scalar::{Connections, Mtu, Name, Netns, Queues, RdmaName, Value};
+use crate::api::{DhcpMode, Mode};
+use crate::config::{IpoibConfig, QpnChoice};
+
+/// An IPoIB interface as it is written.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ipoib {
+    name: Spanned<Value<Name>>,
+    underlay: Option<Spanned<Value<Name>>>,
+    rdma: Option<Spanned<Value<RdmaName>>>,
+    mode: Option<Mode>,
+    connections: Option<Value<Connections>>,
+    pkey: Option<Value<PKey>>,
+    qkey: Option<Value<QKey>>,
+    qpn: Option<Spanned<Value<QpnChoice>>>,
+    mtu: Option<Value<Mtu>>,
+    queues: Option<Spanned<Value<Queues>>>,
+    #[serde(default)]
+    persist: bool,
+    up: Option<bool>,
+    dhcp: Option<DhcpMode>,
+    #[serde(default)]
+    reflect: bool,
+    netns: Option<Value<Netns>>,
+    #[serde(default)]
+    vlan_pkey: bool,
+    #[serde(default)]
+    children: Vec<Spanned<Child>>,
+}
+
+impl Ipoib {
+    fn common(&self, at: usize) -> Common<'_> {
+        Common {
+            at,
+            name: &self.name,
+            underlay: self.underlay.as_ref(),
+            rdma: self.rdma.as_ref(),
+            netns: self.netns.as_ref(),
+            mtu: self.mtu.as_ref().map(|mtu| mtu.0.0),
+            queues: self.queues.as_ref(),
+            persist: self.persist,
+            up: self.up,
+        }
+    }
+}
+
+/// Checks the IPoIB interfaces; each has its children behind it.
+pub(super) fn check(raw: &[Spanned<Ipoib>]) -> Result<Vec<IpoibConfig>, Fault> {
+    let mut all: Vec<IpoibConfig> = Vec::with_capacity(raw.len());
+    for place in raw {
+        let raw = place.get_ref();
+        let common = raw.common(place.span().start);
+        let ipoib = read(raw, &common)?;
+        let own = raw.qpn.as_ref().map(|qpn| qpn.span().start);
+        let checked = ipoib.check(&all);
+        checked.map_err(|fault| common.locate(fault, own))?;
+        all.push(ipoib.clone());
+        children::check(&raw.children, &ipoib, &mut all)?;
+    }
+    check_parents(raw, &all)?;
+    Ok(all)
+}
+
+fn read(raw: &Ipoib, common: &Common<'_>) -> Result<IpoibConfig, Fault> {
+    let interface = common.read()?;
+    let defaults = IpoibConfig::new(&interface.name, interface.port.clone());
+    Ok(IpoibConfig {
+        origin: interface.netns.clone(),
+        interface,
+        vlan_pkey: raw.vlan_pkey,
+        mode: raw.mode.unwrap_or(defaults.mode),
+        connections: raw
+            .connections
+            .as_ref()
+            .map_or(defaults.connections, |c| c.0.0),
+        pkey: raw.pkey.as_ref().map_or(defaults.pkey, |pkey| pkey.0),
+        qkey: raw.qkey.as_ref().map_or(defaults.qkey, |qkey| qkey.0),
+        qpn: raw.qpn.as_ref().map_or(defaults.qpn, |qpn| qpn.get_ref().0),
+        dhcp: raw.dhcp.unwrap_or(defaults.dhcp),
+        reflect: raw.reflect,
+        parent: None,
+    })
+}
+
+/// Children find their parent by its name.
+fn check_parents(raw: &[Spanned<Ipoib>], all: &[IpoibConfig]) -> Result<(), Fault> {
+    for place in raw {
+        let raw = place.get_ref();
+        let name = &raw.name.get_ref().0.0;
+        if let Some(first) = raw.children.first()
+            && all.iter().filter(|other| other.name == *name).count() > 1
+        {
+            let what = format!(
+                "{name:?} has children, and another namespace has an interface of that name; \
+                 give one of them another name"
+            );
+            return Err(Fault::at(first, what));
+        }
+    }
+    Ok(())
+}
