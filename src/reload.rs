@@ -2,6 +2,7 @@
 //! what has not; for the rest there is a sentence.
 
 mod apply;
+mod interface;
 mod plan;
 mod vnics;
 
@@ -66,16 +67,11 @@ impl Daemon {
         };
         // What was deleted by hand is made again.
         let served = |key: InterfaceKey| {
-            let mut all = self.interfaces.ips();
-            all.any(|(_, ip)| ip.spec.name == key.name && ip.spec.netns == key.netns)
+            let mut all = self.interfaces.iter();
+            all.any(|(_, payload)| payload.config().key() == key)
         };
         let config = &mut running.config;
         config.ipoib.retain(|d| served(d.key()));
-        let served = |key: InterfaceKey| {
-            self.interfaces
-                .ethernets()
-                .any(|(_, e)| e.spec.key() == key)
-        };
         config.vnics.retain(|v| served(v.key()));
         let plan = Plan::new(config, new);
         let mut reloaded = Reloaded {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use control::config::InterfaceConfig;
+use control::config::{InterfaceConfig, InterfaceKey};
 use ipoib::Mode;
 
 use crate::datapath::{Command, DeviceId, EthernetCommand};
@@ -197,6 +197,21 @@ impl Payload {
             Payload::Ip(ip) => &ip.spec.interface,
             Payload::Ethernet(ethernet) => &ethernet.spec.interface,
         }
+    }
+
+    /// The same, to be changed.
+    pub fn config_mut(&mut self) -> &mut InterfaceConfig {
+        match self {
+            Payload::Ip(ip) => &mut ip.spec.interface,
+            Payload::Ethernet(ethernet) => &mut ethernet.spec.interface,
+        }
+    }
+
+    /// Whether the configuration calls the interface so. It knows none that an Ethernet Manager made.
+    pub fn is_configured_as(&self, key: &InterfaceKey) -> bool {
+        let by_manager = self.ethernet().is_some_and(|e| e.made_by_manager);
+        let config = self.config();
+        !by_manager && config.name == key.name && config.netns == key.netns
     }
 
     /// Whether frames of others than the host pass, or may, as something is stacked on the interface.

@@ -199,6 +199,14 @@ impl Daemon {
         }
     }
 
+    /// Closes all interfaces on a port.
+    pub(crate) fn forget_all_on(&mut self, at: PortId) {
+        let on_port = self.interfaces.iter().filter(|(i, _)| i.port == at);
+        for id in on_port.map(|(i, _)| i.id).collect::<Vec<_>>() {
+            self.forget(id);
+        }
+    }
+
     /// Closes an interface. Its TAP stays if it is persistent or a service manager keeps its queues.
     pub(super) fn close(&mut self, id: DeviceId) {
         self.close_vnic_endpoint(id);

@@ -13,8 +13,6 @@ use fabric::PKey;
 use super::plan::Step;
 use crate::daemon::Daemon;
 use crate::datapath::Command;
-use crate::interface::Interface;
-use crate::ip::Ip;
 use crate::port::PortId;
 use crate::run;
 
@@ -36,7 +34,7 @@ impl Daemon {
             }
             Step::RemoveDevice(name) => {
                 running.ipoib.retain(|d| d.key() != *name);
-                self.remove_device(name)
+                self.remove_interface(name)
             }
             Step::RemovePort(name) => {
                 running.ports.remove(name);
@@ -54,7 +52,7 @@ impl Daemon {
             }
             Step::RemoveVnic(key) => {
                 running.vnics.retain(|v| v.key() != *key);
-                self.remove_vnic(key)
+                self.remove_interface(key)
             }
             Step::AddVnic(vnic) => {
                 let done = self.make_vnic_of(self.port_at(&vnic.port)?, vnic)?;
@@ -106,7 +104,7 @@ impl Daemon {
                 Ok(done)
             }
             Step::Dhcp(name, dhcp) => {
-                let (interface, ip) = self.configured(name)?;
+                let (interface, ip) = self.configured_ip(name)?;
                 let (id, at) = (interface.id, interface.port);
                 ip.spec.dhcp = *dhcp;
                 self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
@@ -114,7 +112,7 @@ impl Daemon {
                 Ok(format!("{name}: dhcp {dhcp}"))
             }
             Step::Reflect(name, reflect) => {
-                let (interface, ip) = self.configured(name)?;
+                let (interface, ip) = self.configured_ip(name)?;
                 let (id, at) = (interface.id, interface.port);
                 ip.spec.reflect = *reflect;
                 self.ports[at].tell(|| Command::SetReflect(id, *reflect));
@@ -122,7 +120,7 @@ impl Daemon {
                 Ok(format!("{name}: reflect {reflect}"))
             }
             Step::VlanPkey(name, vlan_pkey) => {
-                let (_, ip) = self.configured(name)?;
+                let (_, ip) = self.configured_ip(name)?;
                 ip.spec.vlan_pkey = *vlan_pkey;
                 self.tend_vlans();
                 note_device(running, name, |d| d.vlan_pkey = *vlan_pkey);
@@ -131,42 +129,15 @@ impl Daemon {
         }
     }
 
-    /// The device that the configuration calls so, whatever its interface is called now.
-    fn configured(&mut self, key: &InterfaceKey) -> Result<(&mut Interface, &mut Ip), String> {
-        let mut all = self.interfaces.ips_mut();
-        all.find(|(_, ip)| ip.spec.name == key.name && ip.spec.netns == key.netns)
-            .ok_or_else(|| format!("{key}: it is not in service"))
-    }
-
     fn port_at(&self, name: &PortName) -> Result<PortId, String> {
         self.ports
             .named(name)
             .ok_or_else(|| format!("{name}: there is no port on it"))
     }
 
-    fn remove_device(&mut self, name: &InterfaceKey) -> Outcome {
-        let (interface, ip) = self.configured(name)?;
-        if ip.spec.persist
-            && let Err(e) = interface.tap.set_persist(false)
-        {
-            log::warn!("{name}: cannot be removed: {e}");
-        }
-        // Still persistent: by somebody else's wish.
-        let stays = interface.tap.is_persistent().unwrap_or(false);
-        let id = interface.id;
-        self.forget(id);
-        Ok(if stays {
-            format!("{name}: out of service; the interface was there before ibtapd and stays")
-        } else {
-            format!("{name}: removed")
-        })
-    }
-
     fn remove_port(&mut self, name: &PortName) -> Outcome {
         let at = self.port_at(name)?;
-        for id in self.interfaces.ethernet_ids(|i, _| i.port == at) {
-            self.forget(id);
-        }
+        self.forget_all_on(at);
         self.management.port_closed(name);
         if let Some(port) = self.ports.remove(at) {
             port.stop();
@@ -200,7 +171,7 @@ impl Daemon {
         }
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         self.add_device(at, device).map_err(|e| failed(&e))?;
-        let made = self.configured(name)?.0.queues.len();
+        let made = self.configured_ip(name)?.0.queues.len();
         Ok(if made < device.queue_count() {
             format!(
                 "{name}: created with {} of {} queues, as many as its port has threads; \
@@ -217,7 +188,7 @@ impl Daemon {
     fn made_by_hand(&mut self, device: &IpoibConfig) -> Option<Outcome> {
         let name = &device.key();
         let parent = device.parent.clone();
-        let (_, made) = self.configured(name).ok()?;
+        let (_, made) = self.configured_ip(name).ok()?;
         let is_it = made.spec.parent == parent && made.spec.pkey == device.pkey;
         Some(match is_it {
             true => Ok(format!("{name}: was there already, and is configured now")),
@@ -253,7 +224,7 @@ impl Daemon {
     }
 
     fn set_configured_mtu(&mut self, name: &InterfaceKey, mtu: Option<u32>) -> Outcome {
-        let (interface, ip) = self.configured(name)?;
+        let (interface, ip) = self.configured_ip(name)?;
         let (id, mut spec) = (interface.id, ip.spec.clone());
         spec.mtu = mtu;
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
@@ -261,7 +232,7 @@ impl Daemon {
         let bytes = bytes.map_err(|e| failed(&e))?;
         self.set_mtu(id, bytes)
             .map_err(|e| failed(&format_args!("cannot set the MTU {bytes}: {e}")))?;
-        let (_, ip) = self.configured(name)?;
+        let (_, ip) = self.configured_ip(name)?;
         ip.spec.mtu = mtu;
         Ok(format!("{name}: mtu {bytes}"))
     }
@@ -272,7 +243,7 @@ impl Daemon {
         mode: Mode,
         mtu: Option<u32>,
     ) -> Outcome {
-        let (interface, ip) = self.configured(name)?;
+        let (interface, ip) = self.configured_ip(name)?;
         let (id, mut spec) = (interface.id, ip.spec.clone());
         (spec.mode, spec.mtu) = (mode, mtu);
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
@@ -282,36 +253,13 @@ impl Daemon {
         let mtu_differs = ip.spec.mtu != mtu;
         self.change_mode(id, mode.into(), &spec)
             .map_err(|e| failed(&e))?;
-        let (_, ip) = self.configured(name)?;
+        let (_, ip) = self.configured_ip(name)?;
         ip.spec.mode = mode;
         if mtu_differs {
             self.set_configured_mtu(name, mtu)?;
         }
-        let (interface, _) = self.configured(name)?;
+        let (interface, _) = self.configured_ip(name)?;
         Ok(format!("{name}: mode {mode}, mtu {}", interface.mtu))
-    }
-
-    fn set_up(&mut self, name: &InterfaceKey, up: bool) -> Outcome {
-        let (interface, ip) = self.configured(name)?;
-        ip.spec.up = up;
-        let id = interface.id;
-        if !up {
-            return Ok(format!("{name}: up false; it stays as it is now"));
-        }
-        self.inside(id, |interface, netlink| netlink.set_up(interface.ifindex))
-            .ok_or_else(|| format!("{name}: its network namespace cannot be entered"))?
-            .map_err(|e| format!("{name}: cannot be set up: {e}"))?;
-        Ok(format!("{name}: up true"))
-    }
-
-    fn set_persist(&mut self, name: &InterfaceKey, persist: bool) -> Outcome {
-        let (interface, ip) = self.configured(name)?;
-        interface
-            .tap
-            .set_persist(persist)
-            .map_err(|e| format!("{name}: cannot change persist: {e}"))?;
-        ip.spec.persist = persist;
-        Ok(format!("{name}: persist {persist}"))
     }
 }
 

@@ -24,8 +24,8 @@ impl Daemon {
     ) -> Outcome {
         let done = match change {
             VnicChange::Mtu(mtu) => self.set_configured_vnic_mtu(key, *mtu),
-            VnicChange::Up(up) => self.set_vnic_up(key, *up),
-            VnicChange::Persist(persist) => self.set_vnic_persist(key, *persist),
+            VnicChange::Up(up) => self.set_up(key, *up),
+            VnicChange::Persist(persist) => self.set_persist(key, *persist),
             VnicChange::Learning(learning) => self.set_vnic_learning(key, *learning),
             VnicChange::Switch(switch) => self.set_vnic_switch(key, switch),
         }?;
@@ -33,33 +33,6 @@ impl Daemon {
             note(vnic, change);
         }
         Ok(done)
-    }
-
-    /// The VNIC that the configuration calls so, whatever its interface is called now.
-    fn configured_vnic(
-        &mut self,
-        key: &InterfaceKey,
-    ) -> Result<(&mut Interface, &mut Ethernet), String> {
-        let mut all = self.interfaces.ethernets_mut();
-        all.find(|(_, e)| !e.made_by_manager && e.spec.key() == *key)
-            .ok_or_else(|| format!("{key}: it is not in service"))
-    }
-
-    pub(super) fn remove_vnic(&mut self, key: &InterfaceKey) -> Outcome {
-        let (interface, ethernet) = self.configured_vnic(key)?;
-        if ethernet.spec.persist
-            && let Err(e) = interface.tap.set_persist(false)
-        {
-            log::warn!("{key}: cannot be removed: {e}");
-        }
-        let (id, stays) = (interface.id, interface.tap.is_persistent().unwrap_or(false));
-        self.forget(id);
-        Ok(match stays {
-            true => {
-                format!("{key}: out of service; the interface was there before ibtapd and stays")
-            }
-            false => format!("{key}: removed"),
-        })
     }
 
     pub(super) fn make_vnic_of(&mut self, at: PortId, vnic: &VnicConfig) -> Outcome {
@@ -99,29 +72,6 @@ impl Daemon {
         let (id, bytes) = (interface.id, mtu.unwrap_or(most));
         self.try_mtu(id, bytes);
         Ok(format!("{key}: mtu {bytes}"))
-    }
-
-    fn set_vnic_up(&mut self, key: &InterfaceKey, up: bool) -> Outcome {
-        let (interface, ethernet) = self.configured_vnic(key)?;
-        ethernet.spec.up = up;
-        let id = interface.id;
-        if !up {
-            return Ok(format!("{key}: up false; it stays as it is now"));
-        }
-        self.inside(id, |interface, netlink| netlink.set_up(interface.ifindex))
-            .ok_or_else(|| format!("{key}: its network namespace cannot be entered"))?
-            .map_err(|e| format!("{key}: cannot be set up: {e}"))?;
-        Ok(format!("{key}: up true"))
-    }
-
-    fn set_vnic_persist(&mut self, key: &InterfaceKey, persist: bool) -> Outcome {
-        let (interface, ethernet) = self.configured_vnic(key)?;
-        interface
-            .tap
-            .set_persist(persist)
-            .map_err(|e| format!("{key}: cannot change persist: {e}"))?;
-        ethernet.spec.persist = persist;
-        Ok(format!("{key}: persist {persist}"))
     }
 
     fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
