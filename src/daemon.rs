@@ -12,6 +12,7 @@ mod link;
 mod mode;
 mod mtu;
 mod partition;
+mod parts;
 mod place;
 mod service;
 mod settings;
@@ -19,33 +20,25 @@ mod siblings;
 mod vlan;
 mod vnics;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use control::config::IpoibConfig;
 use control::config::ManagementSettings;
 use control::config::{PortName, VnicConfig};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use fabric::{FabricError, PortState, ProviderConfig};
-use netdev::netns::{Namespace, NamespaceId};
-use rtnl::{EthtoolMonitor, Group, Monitor};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::datapath::{DeviceId, Report, Snapshot};
-use crate::ethernet::Clients;
-use crate::fdstore::{self, Inherited};
-use crate::interface::{DeviceError, Events, LeftBehind, Place};
-use crate::pinger::Pingers;
+use crate::datapath::{Report, Snapshot};
+use crate::fdstore::{self};
+use crate::interface::{DeviceError, Events};
 use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
-use crate::watch::Watchers;
-use children::Strangers;
 
 pub(crate) use interfaces::{Interfaces, Payload};
+use parts::{Adoption, Host, Pending, Reports, Streams};
 use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
@@ -94,40 +87,18 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Ports,
     pub(crate) interfaces: Interfaces,
-    /// What has happened, for those who watch.
-    pub(crate) events: Events,
-    /// Clients that manage VNICs.
-    pub(crate) management: Clients,
     /// Partitions that tags on their frames select.
     pub(crate) vlans: Vlans,
-    /// Clients that monitor.
-    pub(crate) watchers: Watchers,
-    /// Clients that ping.
-    pub(crate) pingers: Pingers,
+    pub(crate) host: Host,
+    reports: Reports,
+    pending: Pending,
+    adoption: Adoption,
+    /// What has happened, for those who watch.
+    pub(crate) events: Events,
+    pub(crate) streams: Streams,
     /// The configuration that is in force, where there is a file to read again.
     pub(crate) running: Option<Running>,
-    pub(crate) netlink: rtnl::Requests,
-    /// The daemon's own network namespace.
-    home: NamespaceId,
-    monitor: Monitor,
-    /// What ethtool sets; older kernels do not tell.
-    ethtool: Option<EthtoolMonitor>,
-    reports: Receiver<Report>,
-    reports_sender: Sender<Report>,
-    reports_wake: Arc<OwnedFd>,
     next_membership_poll: Instant,
-    membership_changed: BTreeSet<DeviceId>,
-    /// Queues that a service manager has kept over a restart.
-    inherited: Inherited,
-    /// Interfaces that a former daemon has left behind on the port that is being opened, at the start.
-    left: Vec<LeftBehind>,
-    /// TAPs that may become children.
-    strangers: Strangers,
-    stacking_changed: BTreeSet<DeviceId>,
-    addresses_changed: BTreeSet<DeviceId>,
-    routes_changed: BTreeSet<Place>,
-    /// Groups that were reported with the host's own Ethernet address, by itself or by others.
-    maybe_own: BTreeSet<(DeviceId, IpAddr)>,
 }
 
 /// How often a port that is down is looked at without having announced anything.
@@ -142,49 +113,18 @@ impl Daemon {
     /// # Errors
     /// The first thing that does not work; what was made before is undone.
     pub fn start(specs: Vec<PortSpec>) -> Result<Daemon, DaemonError> {
-        let monitor = Monitor::across_namespaces(&[
-            Group::Link,
-            Group::Ipv4Address,
-            Group::Ipv6Address,
-            Group::Ipv4Multicast,
-            Group::Ipv6Multicast,
-            Group::Ipv4MulticastRoute,
-            Group::Ipv6MulticastRoute,
-            Group::Ipv4Netconf,
-            Group::Ipv6Netconf,
-            Group::Namespace,
-        ])?;
-        let home = Namespace::current()
-            .and_then(|home| home.id())
-            .map_err(|e| DaemonError::Os("cannot read the own network namespace", e))?;
-        let (reports_sender, reports) = unbounded();
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|e| DaemonError::Os("cannot make an eventfd", e.into()))?;
         let mut daemon = Daemon {
             ports: Ports::default(),
             interfaces: Interfaces::default(),
-            events: Events::default(),
-            management: Clients::default(),
             vlans: Vlans::default(),
-            watchers: Watchers::default(),
-            pingers: Pingers::default(),
+            host: Host::open()?,
+            reports: Reports::new()?,
+            pending: Pending::default(),
+            adoption: Adoption::default(),
+            events: Events::default(),
+            streams: Streams::default(),
             running: None,
-            netlink: rtnl::Requests::new()?,
-            home,
-            monitor,
-            ethtool: EthtoolMonitor::new()?,
-            reports,
-            reports_sender,
-            reports_wake: Arc::new(wake),
             next_membership_poll: Instant::now(),
-            membership_changed: BTreeSet::new(),
-            inherited: Inherited::take(),
-            left: Vec::new(),
-            strangers: Strangers::default(),
-            stacking_changed: BTreeSet::new(),
-            addresses_changed: BTreeSet::new(),
-            routes_changed: BTreeSet::new(),
-            maybe_own: BTreeSet::new(),
         };
         for spec in specs {
             if let Err(e) = daemon.start_port(spec) {
@@ -196,7 +136,7 @@ impl Daemon {
             }
         }
         daemon.find_children();
-        daemon.inherited.discard_rest();
+        daemon.host.inherited.discard_rest();
         // Again, for where interfaces have exchanged names: one's new label was the other's old one.
         // What is kept already stays as it is.
         for (interface, payload) in daemon.interfaces.iter() {
@@ -216,7 +156,7 @@ impl Daemon {
             let mut vnics = vnics.iter();
             vnics.try_for_each(|vnic| self.add_vnic(at, vnic).map(drop))
         });
-        let left = std::mem::take(&mut self.left);
+        let left = std::mem::take(&mut self.adoption.left);
         made?;
         left.into_iter().for_each(|left| self.adopt_left(at, left));
         Ok(())
@@ -234,13 +174,13 @@ impl Daemon {
     pub fn wait(&self, extra: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(6);
         let mut add = |fd| fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        add(self.monitor.as_fd());
-        self.ethtool.iter().for_each(|m| add(m.as_fd()));
-        add(self.reports_wake.as_fd());
+        add(self.host.monitor.as_fd());
+        self.host.ethtool.iter().for_each(|m| add(m.as_fd()));
+        add(self.reports.wake.as_fd());
         let ports = self.ports.values();
         ports.for_each(|p| add(p.port.event_fd()));
         extra.iter().for_each(|fd| add(*fd));
-        let memberships = self.polls_memberships().then(|| {
+        let memberships = self.host.polls_memberships().then(|| {
             self.next_membership_poll
                 .saturating_duration_since(Instant::now())
         });
@@ -249,12 +189,12 @@ impl Daemon {
             .values()
             .any(|p| p.port.attributes().state == PortState::Down)
             .then_some(DOWN_POLL);
-        let ping = self.pingers.deadline();
+        let ping = self.streams.pingers.deadline();
         let timeout = memberships
             .into_iter()
             .chain(down)
             .chain(self.next_tick())
-            .chain(self.strangers.wait())
+            .chain(self.adoption.strangers.wait())
             .chain(ping.map(|at| at.saturating_duration_since(Instant::now())))
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
@@ -264,16 +204,12 @@ impl Daemon {
         }
     }
 
-    fn polls_memberships(&self) -> bool {
-        !(self.monitor.has(Group::Ipv4Multicast) && self.monitor.has(Group::Ipv6Multicast))
-    }
-
     /// Handles what happened.
     ///
     /// # Errors
     /// When a data thread cannot go on.
     pub fn process(&mut self) -> Result<(), DaemonError> {
-        for notice in self.monitor.notices() {
+        for notice in self.host.monitor.notices() {
             self.netlink_event(notice);
         }
         self.process_ethtool();
@@ -283,17 +219,17 @@ impl Daemon {
             }
         }
         let mut count = [0; 8];
-        let _ = rustix::io::read(&*self.reports_wake, &mut count);
+        let _ = rustix::io::read(&*self.reports.wake, &mut count);
         // What comes meanwhile wakes us again: a flood must not keep us from everything else.
-        let waiting = self.reports.len();
-        for report in self.reports.clone().try_iter().take(waiting) {
+        let waiting = self.reports.receiver.len();
+        for report in self.reports.receiver.clone().try_iter().take(waiting) {
             match report {
                 Report::TapGone(id) => self.forget(id),
                 Report::Ethernet(id, from, event) => self.vnic_event(id, from, event),
                 Report::Management(datagram, _) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
-                Report::EchoRefused(id, echo, seq) => self.pingers.refused(id, echo, seq),
+                Report::EchoRefused(id, echo, seq) => self.streams.pingers.refused(id, echo, seq),
                 // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
@@ -304,13 +240,13 @@ impl Daemon {
         self.sync_changed_groups();
         self.sync_siblings();
         self.send_pings();
-        if self.polls_memberships() && Instant::now() >= self.next_membership_poll {
+        if self.host.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let ids = self.interfaces.ids();
             ids.iter().for_each(|id| self.read_vnic_groups(*id));
             self.sync_groups_of(ids);
         }
-        self.watchers.take(&mut self.events);
+        self.streams.watchers.take(&mut self.events);
         Ok(())
     }
 

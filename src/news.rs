@@ -34,21 +34,21 @@ impl Daemon {
 
     /// What a stream has for its client.
     pub(crate) fn next_of_stream(&mut self, stream: StreamId) -> Streamed {
-        self.watchers.take(&mut self.events);
-        let found = self.watchers.next(stream);
+        self.streams.watchers.take(&mut self.events);
+        let found = self.streams.watchers.next(stream);
         found
-            .or_else(|| self.pingers.next(stream))
-            .or_else(|| self.management.next(stream))
+            .or_else(|| self.streams.pingers.next(stream))
+            .or_else(|| self.streams.managers.next(stream))
             .unwrap_or(Streamed::Nothing)
     }
 
     /// A client is gone.
     pub(crate) fn close_stream(&mut self, stream: StreamId) {
-        self.pingers.remove(stream);
+        self.streams.pingers.remove(stream);
         self.manager_gone(stream);
-        let watched = !self.watchers.is_empty();
-        self.watchers.remove(stream);
-        if watched && self.watchers.is_empty() {
+        let watched = !self.streams.watchers.is_empty();
+        self.streams.watchers.remove(stream);
+        if watched && self.streams.watchers.is_empty() {
             self.watch(false);
         }
     }
@@ -66,11 +66,11 @@ impl Daemon {
                 })
             }
         };
-        if self.watchers.is_empty() {
+        if self.streams.watchers.is_empty() {
             self.watch(true);
         }
-        self.watchers.take(&mut self.events);
-        self.watchers.add(stream, filter);
+        self.streams.watchers.take(&mut self.events);
+        self.streams.watchers.add(stream, filter);
         Ok(())
     }
 
@@ -91,14 +91,16 @@ impl Daemon {
             names: &names,
         };
         let plan = Plan::new(request, &link)?;
-        self.pingers.add(stream, plan, names, Instant::now());
+        self.streams
+            .pingers
+            .add(stream, plan, names, Instant::now());
         self.send_pings();
         Ok(())
     }
 
     /// Sends the echo requests that are due.
     pub(crate) fn send_pings(&mut self) {
-        for (id, request) in self.pingers.due(Instant::now()) {
+        for (id, request) in self.streams.pingers.due(Instant::now()) {
             if let Some(interface) = self.interfaces.get(id) {
                 self.ports[interface.port].tell_first(Command::Echo(id, request));
             }
@@ -127,13 +129,13 @@ impl Daemon {
 
     fn echo_answered(&mut self, id: DeviceId, answer: &Answered) {
         let now = Instant::now();
-        if self.pingers.lacks_names(id, answer, now)
+        if self.streams.pingers.lacks_names(id, answer, now)
             && let Some(interface) = self.interfaces.get(id)
             && let Ok(names) = self.names(id, interface.port)
         {
-            self.pingers.set_names(id, &names, now);
+            self.streams.pingers.set_names(id, &names, now);
         }
-        self.pingers.answered(id, answer);
+        self.streams.pingers.answered(id, answer);
     }
 
     /// Tells those who watch, or who ping, of a core's news.

@@ -22,7 +22,7 @@ impl Daemon {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let found = interface.inside(&mut self.netlink, |interface, netlink| {
+        let found = interface.inside(&mut self.host.netlink, |interface, netlink| {
             let mut found = BTreeSet::new();
             for ifindex in [Some(interface.ifindex), ip.bridge].into_iter().flatten() {
                 let all = netlink.addresses(ifindex)?;

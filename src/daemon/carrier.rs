@@ -108,7 +108,7 @@ impl Daemon {
             }
             port.tell(|| Command::Flush(id));
         }
-        self.membership_changed.insert(id);
+        self.pending.membership.insert(id);
         self.announce(id);
         self.set_carriers(interface.port);
     }

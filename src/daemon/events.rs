@@ -16,13 +16,13 @@ impl Daemon {
             Event::LinkChanged(link) => {
                 match self.interfaces.by_index(place, link.index) {
                     Some(id) => self.link_changed(id, &link),
-                    None => self.strangers.seen(place, &link),
+                    None => self.adoption.strangers.seen(place, &link),
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
-                self.strangers.gone(place, index);
+                self.adoption.strangers.gone(place, index);
                 // It was deleted, or moved; maybe it has come back since.
                 if let Some(id) = self.interfaces.by_index(place, index) {
                     self.reread(id);
@@ -30,7 +30,7 @@ impl Daemon {
                 self.note_stacking(place, None);
             }
             Event::AddressAdded(a) => {
-                self.strangers.touched(place, a.ifindex);
+                self.adoption.strangers.touched(place, a.ifindex);
                 if a.is_usable() {
                     self.reached_by(place, a.ifindex)
                         .into_iter()
@@ -41,18 +41,18 @@ impl Daemon {
                 for id in self.reached_by(place, a.ifindex) {
                     self.address_removed(id, a.ip);
                     // It may have gone from the port to the bridge, or back.
-                    self.addresses_changed.insert(id);
+                    self.pending.addresses.insert(id);
                 }
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
                 let id = self.interfaces.by_index(place, ifindex);
-                self.membership_changed.extend(id);
+                self.pending.membership.extend(id);
             }
             Event::MulticastRouting => {
-                self.routes_changed.insert(place);
+                self.pending.routes.insert(place);
                 // Who routes multicast wants every group's frames, which is not announced.
                 let there = self.interfaces.ethernet_ids(|i, _| i.place == place);
-                self.stacking_changed.extend(there);
+                self.pending.stacking.extend(there);
             }
             Event::NamespaceGone { nsid } => self.place_gone(Place { nsid: Some(nsid) }),
             Event::Overrun => {

@@ -33,7 +33,7 @@ impl Daemon {
             Event::GroupJoined { mac, group } => return self.group_joined(id, mac, group),
             Event::GroupLeft { group, .. } => {
                 ip.guests.left(now, group);
-                self.maybe_own.remove(&(id, group));
+                self.pending.maybe_own.remove(&(id, group));
                 false
             }
             Event::GroupSeen { group } => ip.guests.seen(now, group),
@@ -78,7 +78,7 @@ impl Daemon {
             _ => false,
         };
         if changed {
-            self.membership_changed.insert(id);
+            self.pending.membership.insert(id);
         }
     }
 
@@ -91,14 +91,14 @@ impl Daemon {
         if mac != interface.mac || ip.guests.is_member(group) {
             self.joined_behind(id, group);
         } else if !ip.host_groups.contains(&group) {
-            self.maybe_own.insert((id, group));
+            self.pending.maybe_own.insert((id, group));
         }
     }
 
     /// Finds out which of the reports with the host's Ethernet address were its own. Its groups are
     /// read once for all of them: one forged report names hundreds of groups.
     pub(super) fn sort_out_reports(&mut self) {
-        let reported = std::mem::take(&mut self.maybe_own);
+        let reported = std::mem::take(&mut self.pending.maybe_own);
         let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.sync_groups(id));
         for (id, group) in reported {
@@ -116,10 +116,10 @@ impl Daemon {
         let turned_away = ip.guests.turned_away();
         if ip.guests.joined(now(), group) {
             log::debug!("{}: a host behind it joined {group}", interface.name);
-            self.membership_changed.insert(id);
+            self.pending.membership.insert(id);
         } else if turned_away == 0 && ip.guests.turned_away() != 0 {
             // The first without room: it is told of when the groups are looked at.
-            self.membership_changed.insert(id);
+            self.pending.membership.insert(id);
         }
     }
 
@@ -137,7 +137,8 @@ impl Daemon {
         };
         let there = self.interfaces.iter().filter(|(i, _)| i.place == place);
         let concerned = there.filter(|(i, payload)| concerned(i, payload));
-        self.stacking_changed
+        self.pending
+            .stacking
             .extend(concerned.map(|(interface, _)| interface.id));
     }
 
@@ -147,7 +148,7 @@ impl Daemon {
             return;
         };
         let was_stacked = ip.guests.is_stacked();
-        let read = interface.inside(&mut self.netlink, |interface, netlink| {
+        let read = interface.inside(&mut self.host.netlink, |interface, netlink| {
             let stacking = netlink.stacking(interface.ifindex)?;
             let stacked = stacking.has_guests();
             let mut own = Vec::new();
@@ -226,7 +227,7 @@ impl Daemon {
                 );
             }
         }
-        self.membership_changed.insert(id);
+        self.pending.membership.insert(id);
     }
 
     /// How long until [`Daemon::tick`] has something to do.
@@ -244,13 +245,13 @@ impl Daemon {
 
     /// Lets time pass for what is behind the interfaces.
     pub(super) fn tick(&mut self) {
-        for id in std::mem::take(&mut self.stacking_changed) {
+        for id in std::mem::take(&mut self.pending.stacking) {
             match self.interfaces.ethernet(id) {
                 Some(_) => self.read_vnic_stacking(id),
                 None => self.read_stacking(id),
             }
         }
-        for id in std::mem::take(&mut self.addresses_changed) {
+        for id in std::mem::take(&mut self.pending.addresses) {
             self.read_addresses(id);
         }
         let now = now();
@@ -258,14 +259,14 @@ impl Daemon {
             let (id, port) = (interface.id, &self.ports[interface.port]);
             let write = |frame: &[u8]| port.tell_first(Command::ToTap(id, frame.into()));
             if ip.guests.tick(now, write) {
-                self.membership_changed.insert(id);
+                self.pending.membership.insert(id);
             }
         }
         self.tick_vlans();
         self.tick_management();
         self.tick_vnic_groups();
         self.tick_vnic_carriers();
-        for place in std::mem::take(&mut self.routes_changed) {
+        for place in std::mem::take(&mut self.pending.routes) {
             let ids = self.interfaces.ip_ids(|i, _| i.place == place);
             self.read_routes(place, &ids.into_iter().collect());
         }

@@ -14,7 +14,7 @@ use crate::interface::Place;
 impl Daemon {
     /// Once for all changes that came together: a thousand joins are a thousand events.
     pub(super) fn sync_changed_groups(&mut self) {
-        let changed = std::mem::take(&mut self.membership_changed);
+        let changed = std::mem::take(&mut self.pending.membership);
         for id in &changed {
             self.read_vnic_groups(*id);
         }

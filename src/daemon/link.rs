@@ -31,7 +31,7 @@ impl Daemon {
             return;
         };
         let bridge = payload.ip().and_then(|ip| ip.bridge);
-        let asked = interface.inside(&mut self.netlink, |_, netlink| {
+        let asked = interface.inside(&mut self.host.netlink, |_, netlink| {
             // What was a bridge is one still: asked for once, and not at each change of the link.
             let is_bridge = |m: &u32| bridge == Some(*m) || is_bridge(netlink, *m);
             let above = link.master.filter(|_| payload.ip().is_some());
@@ -51,9 +51,9 @@ impl Daemon {
             self.read_addresses(id);
         }
         if self.interfaces.ethernet(id).is_some() {
-            self.stacking_changed.insert(id);
+            self.pending.stacking.insert(id);
         }
-        self.membership_changed.insert(id);
+        self.pending.membership.insert(id);
     }
 
     /// Something of an interface became another.
@@ -83,7 +83,7 @@ impl Daemon {
         };
         let port = self.ports[interface.port].port.attributes().name;
         let alias = payload.alias(interface, &port);
-        interface.inside(&mut self.netlink, |interface, netlink| {
+        interface.inside(&mut self.host.netlink, |interface, netlink| {
             let link = netlink.link_by_index(interface.ifindex);
             let set = link.and_then(|link| interface.write_alias(netlink, &link, &alias));
             if let Err(e) = set {

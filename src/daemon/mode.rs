@@ -100,7 +100,7 @@ impl Daemon {
         self.tell(id, what);
         if let Some((interface, ip)) = self.interfaces.ip_mut(id) {
             let most = ip.gso_max();
-            interface.inside(&mut self.netlink, |interface, netlink| {
+            interface.inside(&mut self.host.netlink, |interface, netlink| {
                 interface.set_gso_max(netlink, most);
             });
         }

@@ -58,7 +58,7 @@ impl Daemon {
         };
         let allowed = payload.allowed_mtu();
         let (fault, right) = payload.mtu_fault(mtu);
-        interface.inside(&mut self.netlink, |interface, netlink| {
+        interface.inside(&mut self.host.netlink, |interface, netlink| {
             // The administrator may have said something better since.
             let now = netlink.link_by_index(interface.ifindex);
             if !now.is_ok_and(|now| !allowed.contains(&now.mtu)) {

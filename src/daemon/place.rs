@@ -22,7 +22,9 @@ impl Daemon {
         id: DeviceId,
         ask: impl FnOnce(&mut Interface, &mut Requests) -> T,
     ) -> Option<T> {
-        self.interfaces.get_mut(id)?.inside(&mut self.netlink, ask)
+        self.interfaces
+            .get_mut(id)?
+            .inside(&mut self.host.netlink, ask)
     }
 
     /// Asks the kernel in a namespace where interfaces of ours are. `None` if none is there, or it
@@ -33,7 +35,7 @@ impl Daemon {
         ask: impl FnOnce(&mut Requests) -> T,
     ) -> Option<T> {
         if place == Place::HOME {
-            return Some(ask(&mut self.netlink));
+            return Some(ask(&mut self.host.netlink));
         }
         // One of them may have moved on.
         let mut all = self.interfaces.iter().filter(|(i, _)| i.place == place);
@@ -77,7 +79,7 @@ impl Daemon {
         };
         let there = Namespace::named(name).map_err(|e| no_namespace(name, &e))?;
         let id = there.id().map_err(|e| no_namespace(name, &e))?;
-        Ok((id != self.home).then_some(there))
+        Ok((id != self.host.home).then_some(there))
     }
 }
 

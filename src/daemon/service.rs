@@ -18,12 +18,12 @@ impl Daemon {
             spec.name,
             port,
             spec.settings,
-            &self.reports_sender,
-            &self.reports_wake,
+            &self.reports.sender,
+            &self.reports.wake,
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
         runtime.management_settings = spec.management;
-        if !self.watchers.is_empty() {
+        if !self.streams.watchers.is_empty() {
             runtime.tell(|| Command::Watch(true));
         }
         let at = self.ports.add(runtime);
@@ -135,7 +135,7 @@ impl Daemon {
     /// Puts an interface that was made into service. What was announced while it was made is older than what
     /// is read now, and would show states that have passed: the first MAC, the first MTU, down before up.
     pub(super) fn insert(&mut self, mut interface: Interface, payload: Payload) {
-        for notice in self.monitor.notices() {
+        for notice in self.host.monitor.notices() {
             self.netlink_event(notice);
         }
         // What is drained here wakes the control loop no more.
@@ -165,8 +165,8 @@ impl Daemon {
             parent,
             tap: TapSite {
                 found,
-                netlink: &mut self.netlink,
-                inherited: &mut self.inherited,
+                netlink: &mut self.host.netlink,
+                inherited: &mut self.host.inherited,
                 namespace,
                 left,
             },
@@ -211,7 +211,7 @@ impl Daemon {
     pub(super) fn close(&mut self, id: DeviceId) {
         self.close_vnic_endpoint(id);
         self.tell(id, Happening::Gone);
-        self.pingers.device_gone(id);
+        self.streams.pingers.device_gone(id);
         // Their lanes hold the TAP open.
         self.end_vlans(id);
         if let Some((interface, Payload::Ip(ip))) = self.interfaces.remove(id) {

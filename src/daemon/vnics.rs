@@ -109,8 +109,8 @@ impl Daemon {
             threads: port.threads(),
             tap: TapSite {
                 found: None,
-                netlink: &mut self.netlink,
-                inherited: &mut self.inherited,
+                netlink: &mut self.host.netlink,
+                inherited: &mut self.host.inherited,
                 namespace,
                 left: None,
             },

@@ -138,7 +138,7 @@ impl Daemon {
     fn remove_port(&mut self, name: &PortName) -> Outcome {
         let at = self.port_at(name)?;
         self.forget_all_on(at);
-        self.management.port_closed(name);
+        self.streams.managers.port_closed(name);
         if let Some(port) = self.ports.remove(at) {
             port.stop();
         }

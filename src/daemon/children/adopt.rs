@@ -148,7 +148,7 @@ impl Daemon {
             Some((place, Ok(links))) => {
                 for link in links {
                     if self.interfaces.by_index(place, link.index).is_none() {
-                        self.strangers.consider(place, &link);
+                        self.adoption.strangers.consider(place, &link);
                     }
                 }
             }
@@ -159,7 +159,7 @@ impl Daemon {
 
     /// Looks at the interfaces that are due, and takes over those that are children.
     pub(in crate::daemon) fn meet_strangers(&mut self) {
-        for key in self.strangers.due() {
+        for key in self.adoption.strangers.due() {
             self.meet(key);
         }
     }
@@ -168,17 +168,20 @@ impl Daemon {
         let (place, index) = key;
         let Some(link) = self.stranger(key) else {
             // Gone, or ours by now.
-            self.strangers.candidates.remove(&key);
+            self.adoption.strangers.candidates.remove(&key);
             return;
         };
         match self.judge(place, &link) {
-            Verdict::Foreign => drop(self.strangers.candidates.remove(&key)),
-            Verdict::LeftAlone(why) => self.strangers.leave(key, &link.name, &why),
-            Verdict::Held => self.strangers.again(key, &link.name),
+            Verdict::Foreign => drop(self.adoption.strangers.candidates.remove(&key)),
+            Verdict::LeftAlone(why) => self.adoption.strangers.leave(key, &link.name, &why),
+            Verdict::Held => self.adoption.strangers.again(key, &link.name),
             Verdict::Child(parent, spec) => match self.adopt(parent, &spec, &link) {
-                Ok(_) => self.strangers.gone(place, index),
-                Err(e) if is_held(&e) => self.strangers.again(key, &link.name),
-                Err(e) => self.strangers.leave(key, &link.name, &e.to_string()),
+                Ok(_) => self.adoption.strangers.gone(place, index),
+                Err(e) if is_held(&e) => self.adoption.strangers.again(key, &link.name),
+                Err(e) => self
+                    .adoption
+                    .strangers
+                    .leave(key, &link.name, &e.to_string()),
             },
         }
     }

@@ -83,7 +83,7 @@ impl Daemon {
         }
         // One that is not persistent exists only while it is held; `ip` makes it persistent last.
         let tun = link.tun.unwrap_or_default();
-        if !tun.persist && !self.inherited.has(&link.name) {
+        if !tun.persist && !self.host.inherited.has(&link.name) {
             return Verdict::Held;
         }
         let Some((interface, parent)) = self.interfaces.ip(id) else {

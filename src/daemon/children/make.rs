@@ -83,7 +83,7 @@ impl Daemon {
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).ok();
         let there = self.namespace_for(child, Some(parent)).map_err(refused)?;
         let found = match &there {
-            None => read(&mut self.netlink),
+            None => read(&mut self.host.netlink),
             Some(there) => visit(there, read).ok().flatten(),
         };
         let Some(link) = found else {

@@ -13,7 +13,7 @@ use crate::interface::Place;
 impl Daemon {
     /// Follows what ethtool has set since.
     pub(in crate::daemon) fn process_ethtool(&mut self) {
-        let Some(monitor) = &mut self.ethtool else {
+        let Some(monitor) = &mut self.host.ethtool else {
             return;
         };
         for event in monitor.drain() {

@@ -57,8 +57,9 @@ impl Daemon {
     /// interface of ours that is renamed or moved is followed.
     pub(in crate::daemon) fn look_for_left(&mut self, at: PortId) {
         let port = self.ports[at].port.attributes();
-        let more = self.inherited.namespaces();
-        self.left = LeftBehind::look_for(&mut self.netlink, self.home, &port, more);
+        let more = self.host.inherited.namespaces();
+        self.adoption.left =
+            LeftBehind::look_for(&mut self.host.netlink, self.host.home, &port, more);
     }
 
     /// The interface that is asked for, if it was left behind.
@@ -74,10 +75,10 @@ impl Daemon {
         let parent = parent.map(|parent| parent.name.as_str());
         let wanted = wanted.and_then(|there| there.id().ok());
         let like = |left: &LeftBehind| likeness(left, spec, parent, wanted, gid);
-        let all = self.left.iter().enumerate();
+        let all = self.adoption.left.iter().enumerate();
         let alike = all.filter_map(|(at, left)| Some((like(left)?, at)));
         let (_, found) = alike.max()?;
-        Some(self.left.swap_remove(found))
+        Some(self.adoption.left.swap_remove(found))
     }
 
     /// A child that somebody made and that a former daemon of ours served in another namespace than

@@ -12,7 +12,7 @@ impl Daemon {
     /// A namespace is gone. Its number may be another one's soon; the data threads find out that the
     /// interfaces go with it.
     pub(in crate::daemon) fn place_gone(&mut self, place: Place) {
-        self.strangers.place_gone(place);
+        self.adoption.strangers.place_gone(place);
         let all = self.interfaces.iter_mut().map(|(interface, _)| interface);
         for interface in all.filter(|interface| interface.place == place) {
             interface.place = Place::NOWHERE;
@@ -25,7 +25,7 @@ impl Daemon {
     /// Where it is gets a number before it is read, so that the kernel announces whatever changes from then on.
     pub(crate) fn find(&mut self, id: DeviceId) -> Option<Link> {
         let interface = self.interfaces.get(id)?;
-        match locate(&interface.tap, &mut self.netlink, self.home) {
+        match locate(&interface.tap, &mut self.host.netlink, self.host.home) {
             Found::There(place, there, link) => {
                 self.settle(id, place, there, Some(&link));
                 Some(*link)

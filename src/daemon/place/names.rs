@@ -25,7 +25,7 @@ impl Daemon {
         let mut called: Vec<_> = all.filter(|(i, _)| i.name == wanted).collect();
         if let Some(place) = place {
             let names = Names::read();
-            called.retain(|(i, _)| names.of(&i.namespace.unwrap_or(self.home)) == place);
+            called.retain(|(i, _)| names.of(&i.namespace.unwrap_or(self.host.home)) == place);
         } else if called.len() > 1
             && let Some(home) = called.iter().find(|(i, _)| i.namespace.is_none())
         {

@@ -178,7 +178,7 @@ impl Daemon {
         let Some(interface) = found.filter(|_| mac != [0; 6]) else {
             return;
         };
-        let set = interface.inside(&mut self.netlink, |interface, netlink| {
+        let set = interface.inside(&mut self.host.netlink, |interface, netlink| {
             netlink.set_mac(interface.ifindex, mac)
         });
         match set {

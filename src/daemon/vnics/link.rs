@@ -18,7 +18,7 @@ impl Daemon {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
-        interface.inside(&mut self.netlink, |interface, netlink| {
+        interface.inside(&mut self.host.netlink, |interface, netlink| {
             let ifindex = interface.ifindex;
             let stacking = netlink.stacking(ifindex).unwrap_or(Stacking::None);
             ethernet.bonded = matches!(stacking, Stacking::Bond(_));
@@ -55,7 +55,7 @@ impl Daemon {
         if ethernet.spec.switch.is_some() {
             return;
         }
-        let listened = interface.inside(&mut self.netlink, |i, _| listened(i.ifindex));
+        let listened = interface.inside(&mut self.host.netlink, |i, _| listened(i.ifindex));
         if let Some(Ok(groups)) = listened
             && ethernet.groups != groups
         {

@@ -57,7 +57,7 @@ impl Daemon {
     /// A client is gone, which perhaps managed: with the last one goes the management of a port without
     /// managed VNICs.
     pub(crate) fn manager_gone(&mut self, stream: StreamId) {
-        let Some(port) = self.management.remove(stream) else {
+        let Some(port) = self.streams.managers.remove(stream) else {
             return;
         };
         if let Some(at) = self.ports.named(&port) {
@@ -70,7 +70,7 @@ impl Daemon {
         let mut all = self.interfaces.ethernets();
         let port = &self.ports[at];
         port.management_settings.vnic_create
-            || self.management.are_on(&port.name)
+            || self.streams.managers.are_on(&port.name)
             || all.any(|(i, ethernet)| i.port == at && ethernet.spec.switch.is_none())
     }
 

@@ -26,7 +26,7 @@ impl Daemon {
         let port = &self.ports[at];
         if let Some(management) = &port.management {
             let place = management.place(&*port.port);
-            self.management.add(stream, port.name.clone(), place);
+            self.streams.managers.add(stream, port.name.clone(), place);
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl PortHost<'_> {
                 ethernet.is_some_and(|ethernet| ethernet.spec.name == *name)
             };
             all.any(|(i, payload)| i.name == *name || is_its(payload))
-                || daemon.netlink.link_by_name(name).is_ok()
+                || daemon.host.netlink.link_by_name(name).is_ok()
         };
         let numbers = std::iter::once(u32::from(index)).chain(0..);
         let mut names = numbers.map(|n| format!("vnic{n}"));

@@ -68,7 +68,9 @@ impl Daemon {
                 mad: Hex(mad),
                 lost: None,
             };
-            self.management.received(&self.ports[at].name, &datagram);
+            self.streams
+                .managers
+                .received(&self.ports[at].name, &datagram);
         }
     }
 

@@ -48,7 +48,7 @@ impl Daemon {
         }
         let place = management.place(&*port.port);
         if management.told.as_ref() != Some(&place) {
-            self.management.moved(&port.name, &place);
+            self.streams.managers.moved(&port.name, &place);
             management.told = Some(place);
         }
     }
