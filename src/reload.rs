@@ -3,15 +3,14 @@
 
 mod apply;
 mod interface;
-mod plan;
 mod vnics;
 
 use control::api::{ApiError, Happening, Reloaded};
+use control::config::plan::Plan;
 use control::config::{Config, InterfaceKey, Source};
 
 use crate::daemon::Daemon;
 use crate::interface::Subject;
-use plan::Plan;
 
 /// The configuration that is in force, which is that of the file but for what was refused.
 #[derive(Clone, Debug)]

@@ -6,7 +6,9 @@ pub mod conversions;
 mod file;
 mod interface;
 pub mod ipoib;
+pub mod plan;
 mod port;
+pub mod settings;
 pub mod values;
 pub mod vnic;
 

@@ -4,14 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use control::api::{Mode, PkeysRequest};
-use control::config::{
-    BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName, VnicConfig,
-};
+use control::config::plan::{Change, PortChange, Step, Wanted};
+use control::config::{BusyPoll, Config, InterfaceKey, IpoibConfig, PortConfig, PortName};
 use control::logging;
 use fabric::PKey;
 
-use super::plan::Step;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Payload};
 use crate::datapath::Command;
 use crate::port::PortId;
 use crate::run;
@@ -24,108 +22,70 @@ const GID_WAIT: Duration = Duration::from_secs(2);
 pub(super) type Outcome = Result<String, String>;
 
 impl Daemon {
-    /// Makes one change, and notes it in the configuration that is in force.
+    /// Makes one change, and notes it in the configuration that is in force. What was to go is not in that
+    /// any more, whatever came of it.
     pub(super) fn apply(&mut self, step: &Step, running: &mut Config) -> Outcome {
+        let done = self.make(step);
+        if done.is_ok() || matches!(step, Step::Remove(_) | Step::RemovePort(_)) {
+            running.note(step);
+        }
+        done
+    }
+
+    fn make(&mut self, step: &Step) -> Outcome {
         match step {
             Step::LogLevel(level) => {
                 logging::set_level(*level);
-                running.log_level = *level;
                 Ok(format!("log_level {level}"))
             }
-            Step::RemoveDevice(name) => {
-                running.ipoib.retain(|d| d.key() != *name);
-                self.remove_interface(name)
-            }
-            Step::RemovePort(name) => {
-                running.ports.remove(name);
-                self.remove_port(name)
-            }
-            Step::AddPort(name, port, devices, vnics) => {
-                let done = self.open_port(name, port, devices, vnics)?;
-                running.ports.insert(name.clone(), port.clone());
-                Ok(done)
-            }
-            Step::AddDevice(device) => {
-                let done = self.make_device(device)?;
-                running.ipoib.push(device.clone());
-                Ok(done)
-            }
-            Step::RemoveVnic(key) => {
-                running.vnics.retain(|v| v.key() != *key);
-                self.remove_interface(key)
-            }
-            Step::AddVnic(vnic) => {
-                let done = self.make_vnic_of(self.port_at(&vnic.port)?, vnic)?;
-                running.vnics.push(vnic.clone());
-                Ok(done)
-            }
-            Step::Vnic(key, change) => self.apply_to_vnic(key, change, running),
-            Step::Management(name, settings) => {
-                let done = self.set_management(name, settings, self.port_at(name)?)?;
-                note_port(running, name, |p| {
-                    p.managers.clone_from(&settings.managers);
-                    p.vnic_create = settings.vnic_create;
-                });
-                Ok(done)
-            }
-            Step::BusyPoll(name, busy_poll) => {
-                let done = self.set_busy_poll(name, *busy_poll)?;
-                note_port(running, name, |p| p.busy_poll = *busy_poll);
-                Ok(done)
-            }
-            Step::Peers(name, peers) => {
-                let done = self.set_peers(name, peers)?;
-                note_port(running, name, |p| p.peers.clone_from(peers));
-                Ok(done)
-            }
-            Step::Pkeys(name, pkeys) => {
-                let done = self.set_configured_pkeys(name, pkeys.as_deref())?;
-                note_port(running, name, |p| p.pkeys.clone_from(pkeys));
-                Ok(done)
-            }
-            Step::Mode(name, mode, mtu) => {
-                let done = self.set_configured_mode(name, *mode, *mtu)?;
-                note_device(running, name, |d| (d.mode, d.mtu) = (*mode, *mtu));
-                Ok(done)
-            }
-            Step::Mtu(name, mtu) => {
-                let done = self.set_configured_mtu(name, *mtu)?;
-                note_device(running, name, |d| d.mtu = *mtu);
-                Ok(done)
-            }
-            Step::Up(name, up) => {
-                let done = self.set_up(name, *up)?;
-                note_device(running, name, |d| d.up = *up);
-                Ok(done)
-            }
-            Step::Persist(name, persist) => {
-                let done = self.set_persist(name, *persist)?;
-                note_device(running, name, |d| d.persist = *persist);
-                Ok(done)
-            }
-            Step::Dhcp(name, dhcp) => {
-                let (interface, ip) = self.configured_ip(name)?;
+            Step::Remove(key) => self.remove_interface(key),
+            Step::RemovePort(name) => self.remove_port(name),
+            Step::AddPort(name, port, interfaces) => self.open_port(name, port, interfaces),
+            Step::Add(Wanted::Ipoib(ipoib)) => self.make_ipoib(ipoib),
+            Step::Add(Wanted::Vnic(vnic)) => self.make_vnic_of(self.port_at(&vnic.port)?, vnic),
+            Step::Port(name, change) => match change {
+                PortChange::BusyPoll(busy_poll) => self.set_busy_poll(name, *busy_poll),
+                PortChange::Peers(peers) => self.set_peers(name, peers),
+                PortChange::Pkeys(pkeys) => self.set_configured_pkeys(name, pkeys.as_deref()),
+                PortChange::Management(settings) => {
+                    self.set_management(name, settings, self.port_at(name)?)
+                }
+            },
+            Step::Interface(key, change) => self.change(key, change),
+        }
+    }
+
+    fn change(&mut self, key: &InterfaceKey, change: &Change) -> Outcome {
+        match change {
+            Change::Mtu(mtu) => match self.configured(key)?.1 {
+                Payload::Ip(_) => self.set_configured_mtu(key, *mtu),
+                Payload::Ethernet(_) => self.set_configured_vnic_mtu(key, *mtu),
+            },
+            Change::Up(up) => self.set_up(key, *up),
+            Change::Persist(persist) => self.set_persist(key, *persist),
+            Change::Mode(mode, mtu) => self.set_configured_mode(key, *mode, *mtu),
+            Change::Dhcp(dhcp) => {
+                let (interface, ip) = self.configured_ip(key)?;
                 let (id, at) = (interface.id, interface.port);
                 ip.spec.dhcp = *dhcp;
                 self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
-                note_device(running, name, |d| d.dhcp = *dhcp);
-                Ok(format!("{name}: dhcp {dhcp}"))
+                Ok(format!("{key}: dhcp {dhcp}"))
             }
-            Step::Reflect(name, reflect) => {
-                let (interface, ip) = self.configured_ip(name)?;
+            Change::Reflect(reflect) => {
+                let (interface, ip) = self.configured_ip(key)?;
                 let (id, at) = (interface.id, interface.port);
                 ip.spec.reflect = *reflect;
                 self.ports[at].tell(|| Command::SetReflect(id, *reflect));
-                note_device(running, name, |d| d.reflect = *reflect);
-                Ok(format!("{name}: reflect {reflect}"))
+                Ok(format!("{key}: reflect {reflect}"))
             }
-            Step::VlanPkey(name, vlan_pkey) => {
-                let (_, ip) = self.configured_ip(name)?;
+            Change::VlanPkey(vlan_pkey) => {
+                let (_, ip) = self.configured_ip(key)?;
                 ip.spec.vlan_pkey = *vlan_pkey;
                 self.tend_vlans();
-                note_device(running, name, |d| d.vlan_pkey = *vlan_pkey);
-                Ok(format!("{name}: vlan_pkey {vlan_pkey}"))
+                Ok(format!("{key}: vlan_pkey {vlan_pkey}"))
             }
+            Change::Learning(learning) => self.set_vnic_learning(key, *learning),
+            Change::Switch(switch) => self.set_vnic_switch(key, switch),
         }
     }
 
@@ -145,15 +105,14 @@ impl Daemon {
         Ok(format!("{name}: port closed"))
     }
 
-    fn open_port(
-        &mut self,
-        name: &PortName,
-        port: &PortConfig,
-        devices: &[IpoibConfig],
-        vnics: &[VnicConfig],
-    ) -> Outcome {
-        let devices: Vec<&IpoibConfig> = devices.iter().collect();
-        let vnics: Vec<&VnicConfig> = vnics.iter().collect();
+    fn open_port(&mut self, name: &PortName, port: &PortConfig, interfaces: &[Wanted]) -> Outcome {
+        let (mut devices, mut vnics) = (Vec::new(), Vec::new());
+        for wanted in interfaces {
+            match wanted {
+                Wanted::Ipoib(ipoib) => devices.push(ipoib),
+                Wanted::Vnic(vnic) => vnics.push(vnic),
+            }
+        }
         let mut spec = run::port_spec(name, port, (&devices, &vnics), None);
         spec.fabric.set_gid_wait(GID_WAIT);
         // They are made one by one, so that one that fails does not fail them all.
@@ -163,7 +122,7 @@ impl Daemon {
         Ok(format!("{name}: port opened"))
     }
 
-    fn make_device(&mut self, device: &IpoibConfig) -> Outcome {
+    fn make_ipoib(&mut self, device: &IpoibConfig) -> Outcome {
         let name = &device.key();
         let at = self.port_at(&device.port)?;
         if let Some(done) = self.made_by_hand(device) {
@@ -260,17 +219,5 @@ impl Daemon {
         }
         let (interface, _) = self.configured_ip(name)?;
         Ok(format!("{name}: mode {mode}, mtu {}", interface.mtu))
-    }
-}
-
-fn note_device(running: &mut Config, name: &InterfaceKey, change: impl FnOnce(&mut IpoibConfig)) {
-    if let Some(device) = running.ipoib.iter_mut().find(|d| d.key() == *name) {
-        change(device);
-    }
-}
-
-fn note_port(running: &mut Config, name: &PortName, change: impl FnOnce(&mut PortConfig)) {
-    if let Some(port) = running.ports.get_mut(name) {
-        change(port);
     }
 }

@@ -10,7 +10,10 @@ use crate::ip::Ip;
 
 impl Daemon {
     /// The interface that the configuration calls so, whatever it is called now.
-    fn configured(&mut self, key: &InterfaceKey) -> Result<(&mut Interface, &mut Payload), String> {
+    pub(super) fn configured(
+        &mut self,
+        key: &InterfaceKey,
+    ) -> Result<(&mut Interface, &mut Payload), String> {
         let mut all = self.interfaces.iter_mut();
         all.find(|(_, payload)| payload.is_configured_as(key))
             .ok_or_else(|| format!("{key}: it is not in service"))

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use control::config::ManagementSettings;
 use control::config::vnic::{Learning, SwitchConfig};
-use control::config::{Config, InterfaceKey, PortName, VnicConfig};
+use control::config::{InterfaceKey, PortName, VnicConfig};
 
 use super::apply::Outcome;
-use super::plan::VnicChange;
 use crate::daemon::Daemon;
 use crate::datapath::{Command, EthernetCommand};
 use crate::ethernet::{Ethernet, carried_mtu, static_switch};
@@ -15,26 +14,6 @@ use crate::interface::Interface;
 use crate::port::PortId;
 
 impl Daemon {
-    /// Makes one change, and notes it in the configuration that is in force.
-    pub(super) fn apply_to_vnic(
-        &mut self,
-        key: &InterfaceKey,
-        change: &VnicChange,
-        running: &mut Config,
-    ) -> Outcome {
-        let done = match change {
-            VnicChange::Mtu(mtu) => self.set_configured_vnic_mtu(key, *mtu),
-            VnicChange::Up(up) => self.set_up(key, *up),
-            VnicChange::Persist(persist) => self.set_persist(key, *persist),
-            VnicChange::Learning(learning) => self.set_vnic_learning(key, *learning),
-            VnicChange::Switch(switch) => self.set_vnic_switch(key, switch),
-        }?;
-        if let Some(vnic) = running.vnics.iter_mut().find(|v| v.key() == *key) {
-            note(vnic, change);
-        }
-        Ok(done)
-    }
-
     pub(super) fn make_vnic_of(&mut self, at: PortId, vnic: &VnicConfig) -> Outcome {
         let key = vnic.key();
         let is_other = |e: &Ethernet| e.spec.key() == key;
@@ -60,7 +39,11 @@ impl Daemon {
         })
     }
 
-    fn set_configured_vnic_mtu(&mut self, key: &InterfaceKey, mtu: Option<u32>) -> Outcome {
+    pub(super) fn set_configured_vnic_mtu(
+        &mut self,
+        key: &InterfaceKey,
+        mtu: Option<u32>,
+    ) -> Outcome {
         let (interface, ethernet) = self.configured_vnic(key)?;
         let most = *ethernet.allowed_mtu().end();
         if let Some(mtu) = mtu.filter(|mtu| *mtu > most) {
@@ -74,7 +57,7 @@ impl Daemon {
         Ok(format!("{key}: mtu {bytes}"))
     }
 
-    fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
+    pub(super) fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
         let (interface, ethernet) = self.configured_vnic(key)?;
         ethernet.spec.learning = learning;
         let (id, at) = (interface.id, interface.port);
@@ -89,7 +72,7 @@ impl Daemon {
         ))
     }
 
-    fn set_vnic_switch(&mut self, key: &InterfaceKey, switch: &SwitchConfig) -> Outcome {
+    pub(super) fn set_vnic_switch(&mut self, key: &InterfaceKey, switch: &SwitchConfig) -> Outcome {
         let (interface, _) = self.configured_vnic(key)?;
         let (id, at) = (interface.id, interface.port);
         let port = self.ports[at].port.attributes();
@@ -132,15 +115,5 @@ impl Daemon {
         };
         let create = settings.vnic_create;
         Ok(format!("{name}: managers {managers}, vnic_create {create}"))
-    }
-}
-
-fn note(vnic: &mut VnicConfig, change: &VnicChange) {
-    match change {
-        VnicChange::Mtu(mtu) => vnic.mtu = *mtu,
-        VnicChange::Up(up) => vnic.up = *up,
-        VnicChange::Persist(persist) => vnic.persist = *persist,
-        VnicChange::Learning(learning) => vnic.learning = *learning,
-        VnicChange::Switch(switch) => vnic.switch = Some(switch.clone()),
     }
 }

@@ -1,3 +1,5 @@
+mod vnics;
+
 use super::*;
 
 fn on(underlay: &str) -> PortName {
@@ -8,8 +10,20 @@ fn config(text: &str) -> Config {
     Config::parse(text, "t.toml").unwrap()
 }
 
+fn change(key: InterfaceKey, change: Change) -> Step {
+    Step::Interface(key, change)
+}
+
+/// The plan. Where nothing is refused, whoever makes all its steps has the new configuration.
 fn plan(old: &str, new: &str) -> Plan {
-    Plan::new(&config(old), &config(new))
+    let (mut made, new) = (config(old), config(new));
+    let plan = Plan::new(&made, &new);
+    if plan.refused.is_empty() {
+        plan.steps.iter().for_each(|step| made.note(step));
+        let left = Plan::new(&made, &new);
+        assert_eq!(left, Plan::default(), "after {:?}", plan.steps);
+    }
+    plan
 }
 
 fn key(name: &str) -> InterfaceKey {
@@ -33,7 +47,7 @@ fn nothing_new_is_nothing_to_do() {
 }
 
 #[test]
-fn what_a_device_can_change_while_it_runs() {
+fn what_an_interface_can_change_while_it_runs() {
     let new = format!(
         "log_level = \"debug\"\n{ONE}mtu = 2044\nup = false\npersist = true\n\
          dhcp = \"off\"\nreflect = true\nvlan_pkey = true\n"
@@ -43,17 +57,17 @@ fn what_a_device_can_change_while_it_runs() {
         plan(ONE, &new).steps,
         [
             Step::LogLevel(LogLevel::Debug),
-            Step::Mtu(ib0(), Some(2044)),
-            Step::Up(ib0(), false),
-            Step::Persist(ib0(), true),
-            Step::Dhcp(ib0(), DhcpMode::Off),
-            Step::Reflect(ib0(), true),
-            Step::VlanPkey(ib0(), true),
+            change(ib0(), Change::Mtu(Some(2044))),
+            change(ib0(), Change::Up(false)),
+            change(ib0(), Change::Persist(true)),
+            change(ib0(), Change::Dhcp(DhcpMode::Off)),
+            change(ib0(), Change::Reflect(true)),
+            change(ib0(), Change::VlanPkey(true)),
         ]
     );
     assert_eq!(plan(ONE, &new).refused, [""; 0]);
     let back = plan(&new, ONE).steps;
-    assert_eq!(back[1], Step::Mtu(ib0(), None));
+    assert_eq!(back[1], change(ib0(), Change::Mtu(None)));
 }
 
 #[test]
@@ -84,41 +98,47 @@ fn what_it_cannot_is_named() {
 fn the_mode_changes_with_its_mtu() {
     let connected = format!("{ONE}mode = \"connected\"\n");
     let ib0 = || key("ib0");
-    let to = Step::Mode(ib0(), Mode::Connected, None);
+    let to = change(ib0(), Change::Mode(Mode::Connected, None));
     assert_eq!(plan(ONE, &connected).steps, [to]);
     let small = format!("{connected}mtu = 9000\n");
-    let both = Step::Mode(ib0(), Mode::Connected, Some(9000));
+    let both = change(ib0(), Change::Mode(Mode::Connected, Some(9000)));
     assert_eq!(plan(ONE, &small).steps, [both]);
-    let back = Step::Mode(ib0(), Mode::Datagram, None);
+    let back = change(ib0(), Change::Mode(Mode::Datagram, None));
     assert_eq!(plan(&small, ONE).steps, [back]);
-    let mtu = Step::Mtu(ib0(), Some(9000));
+    let mtu = change(ib0(), Change::Mtu(Some(9000)));
     assert_eq!(plan(&connected, &small).steps, [mtu]);
 }
 
 #[test]
 fn ports_change_with_their_devices() {
     let added = plan(ONE, TWO);
-    let ib1 = IpoibConfig::new("ib1", on("eth1"));
+    let ib1 = Wanted::Ipoib(IpoibConfig::new("ib1", on("eth1")));
     assert_eq!(
         added.steps,
         [
-            Step::AddPort(on("eth1"), PortConfig::default(), vec![ib1.clone()], vec![]),
-            Step::AddDevice(ib1),
+            Step::AddPort(on("eth1"), PortConfig::default(), vec![ib1.clone()]),
+            Step::Add(ib1),
         ]
     );
     assert_eq!(
         plan(TWO, ONE).steps,
-        [Step::RemoveDevice(key("ib1")), Step::RemovePort(on("eth1"))]
+        [Step::Remove(key("ib1")), Step::RemovePort(on("eth1"))]
     );
     let peers =
         |list: &str| format!("[port.eth0]\ngid = \"ipv4\"\npeers = [{list}]\nbusy_poll = 5\n{ONE}");
     assert_eq!(
         plan(&peers("\"192.0.2.2\""), &peers("\"192.0.2.3\"")).steps,
-        [Step::Peers(on("eth0"), vec!["192.0.2.3".parse().unwrap()])]
+        [Step::Port(
+            on("eth0"),
+            PortChange::Peers(vec!["192.0.2.3".parse().unwrap()])
+        )]
     );
     let busy = format!("[port.eth0]\nbusy_poll = 5\n{ONE}");
     let five = BusyPoll::from_micros(5).unwrap();
-    assert_eq!(plan(ONE, &busy).steps, [Step::BusyPoll(on("eth0"), five)]);
+    assert_eq!(
+        plan(ONE, &busy).steps,
+        [Step::Port(on("eth0"), PortChange::BusyPoll(five))]
+    );
 }
 
 #[test]
@@ -138,11 +158,11 @@ fn rdma_ports_come_and_go() {
     let both = format!("[port.\"mlx5_0/1\"]\nbusy_poll = 5\n{ONE}{rdma}");
     let port = || PortName::parse("mlx5_0/1").unwrap();
     let added = plan(ONE, &both).steps;
-    assert!(matches!(&added[0], Step::AddPort(name, _, devices, _)
-        if *name == port() && devices.len() == 1));
+    assert!(matches!(&added[0], Step::AddPort(name, _, interfaces)
+        if *name == port() && interfaces.len() == 1));
     assert_eq!(
         plan(&both, ONE).steps,
-        [Step::RemoveDevice(key("ib1")), Step::RemovePort(port())]
+        [Step::Remove(key("ib1")), Step::RemovePort(port())]
     );
     let moved = ONE.replace("underlay = \"eth0\"", "rdma = \"mlx5_0\"");
     for (from, to, key) in [(ONE, &*moved, "rdma"), (&moved, ONE, "underlay")] {
@@ -170,8 +190,8 @@ fn a_partition_goes_before_another_device_takes_it() {
     assert_eq!(
         plan(ONE, &other).steps,
         [
-            Step::RemoveDevice(key("ib0")),
-            Step::AddDevice(IpoibConfig::new("st0", on("eth0")))
+            Step::Remove(key("ib0")),
+            Step::Add(Wanted::Ipoib(IpoibConfig::new("st0", on("eth0"))))
         ]
     );
 }
@@ -179,26 +199,23 @@ fn a_partition_goes_before_another_device_takes_it() {
 #[test]
 fn children_come_and_go_like_devices() {
     let with = |children: &str| format!("{ONE}children = [{children}]\n");
-    let child = |pkey| IpoibConfig::new("ib0", on("eth0")).child(PKey::new(pkey));
+    let child = |pkey| Wanted::Ipoib(IpoibConfig::new("ib0", on("eth0")).child(PKey::new(pkey)));
     assert_eq!(
         plan(ONE, &with("1, 2")).steps,
-        [Step::AddDevice(child(1)), Step::AddDevice(child(2))]
+        [Step::Add(child(1)), Step::Add(child(2))]
     );
     assert_eq!(
         plan(&with("1, 2"), &with("2")).steps,
-        [Step::RemoveDevice(key("ib0.8001"))]
+        [Step::Remove(key("ib0.8001"))]
     );
     let connected = with("{ pkey = 1, mode = \"connected\" }");
     assert_eq!(
         plan(&with("1"), &connected).steps,
-        [Step::Mode(key("ib0.8001"), Mode::Connected, None)]
+        [change(key("ib0.8001"), Change::Mode(Mode::Connected, None))]
     );
     // A parent takes its children with it, so they go first; then they come back with another.
     let other = with("1").replace("ib0", "ib7");
-    let removed = [
-        Step::RemoveDevice(key("ib0.8001")),
-        Step::RemoveDevice(key("ib0")),
-    ];
+    let removed = [Step::Remove(key("ib0.8001")), Step::Remove(key("ib0"))];
     assert_eq!(plan(&with("1"), &other).steps[..2], removed);
     let moved = TWO.replacen(
         "[[ipoib]]\nname = \"ib1\"",
@@ -224,11 +241,11 @@ fn a_name_means_one_device_in_each_namespace() {
         name: "ib0".into(),
     };
     let gone = plan(&both, ONE);
-    assert_eq!(gone.steps, [Step::RemoveDevice(in_blue.clone())]);
+    assert_eq!(gone.steps, [Step::Remove(in_blue.clone())]);
     let gone = plan(&both, &blue);
-    assert_eq!(gone.steps, [Step::RemoveDevice(key("ib0"))]);
+    assert_eq!(gone.steps, [Step::Remove(key("ib0"))]);
     let up = format!("{ONE}{blue}up = false\n");
-    assert_eq!(plan(&both, &up).steps, [Step::Up(in_blue, false)]);
+    assert_eq!(plan(&both, &up).steps, [change(in_blue, Change::Up(false))]);
     let home = plan(&blue, ONE);
     assert_eq!(home.steps, []);
     assert_eq!(
@@ -245,7 +262,7 @@ fn a_pkey_table_is_replaced() {
     let table = |keys: &str| format!("[port.eth0]\npkeys = [{keys}]\n{ONE}");
     let to = |keys: Option<&[u16]>| {
         let keys = keys.map(|keys| keys.iter().map(|k| PKey::new(*k)).collect());
-        Step::Pkeys(on("eth0"), keys)
+        Step::Port(on("eth0"), PortChange::Pkeys(keys))
     };
     assert_eq!(
         plan(&table("0xffff"), &table("0x8001, 0xffff")).steps,

@@ -1,0 +1,347 @@
+//! What is to be done to get from one configuration to another.
+
+use std::net::IpAddr;
+
+use fabric::PKey;
+
+use super::settings::{self, When};
+use super::vnic::{Learning, SwitchConfig};
+use super::{
+    BusyPoll, Config, InterfaceConfig, InterfaceKey, IpoibConfig, ManagementSettings, PortConfig,
+    PortName, VnicConfig,
+};
+use crate::api::{DhcpMode, LogLevel, Mode};
+
+/// An interface that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// One of IPoIB.
+    Ipoib(IpoibConfig),
+    /// A VNIC.
+    Vnic(VnicConfig),
+}
+
+impl Wanted {
+    /// What both kinds have.
+    pub fn interface(&self) -> &InterfaceConfig {
+        match self {
+            Wanted::Ipoib(ipoib) => &ipoib.interface,
+            Wanted::Vnic(vnic) => &vnic.interface,
+        }
+    }
+}
+
+/// One change. Interfaces are named as in the configuration, ports by what they are on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// What is logged.
+    LogLevel(LogLevel),
+    /// An interface goes.
+    Remove(InterfaceKey),
+    /// A port that nothing is on any more goes.
+    RemovePort(PortName),
+    /// A setting of a port.
+    Port(PortName, PortChange),
+    /// A setting of an interface that stays.
+    Interface(InterfaceKey, Change),
+    /// A port, and the interfaces that will be made on it.
+    AddPort(PortName, PortConfig, Vec<Wanted>),
+    /// A new interface.
+    Add(Wanted),
+}
+
+/// A change of a port that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortChange {
+    /// How long data threads look for the next packet.
+    BusyPoll(BusyPoll),
+    /// Where multicast goes.
+    Peers(Vec<IpAddr>),
+    /// The P_Key table; `None`: what the interfaces ask for.
+    Pkeys(Option<Vec<PKey>>),
+    /// Who may manage its VNICs.
+    Management(ManagementSettings),
+}
+
+/// A change of an interface that stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The MTU that is asked for.
+    Mtu(Option<u32>),
+    /// Whether the daemon sets it up.
+    Up(bool),
+    /// Whether it outlives the daemon.
+    Persist(bool),
+    /// The mode, with the MTU that is asked for in it.
+    Mode(Mode, Option<u32>),
+    /// What is done to DHCPv4.
+    Dhcp(DhcpMode),
+    /// Whether frames for guests and groups go back to it.
+    Reflect(bool),
+    /// Whether tags select partitions.
+    VlanPkey(bool),
+    /// Whether addresses are learned, and how long they are known.
+    Learning(Learning),
+    /// Its switch, its place on that, the other members.
+    Switch(SwitchConfig),
+}
+
+/// The changes in the order in which they are to be made, and what cannot be changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The changes.
+    pub steps: Vec<Step>,
+    /// Sentences about what stays as it is.
+    pub refused: Vec<String>,
+}
+
+impl Plan {
+    /// What leads from `old` to `new`. First goes what is no longer wanted, since its name or its
+    /// partition may be wanted by what comes.
+    pub fn new(old: &Config, new: &Config) -> Plan {
+        let mut plan = Plan::default();
+        plan.daemon(old, new);
+        let stays = |ipoib: &&IpoibConfig| same(old, new, ipoib).is_some();
+        let kept: Vec<_> = old.ipoib.iter().filter(stays).collect();
+        let added = added(old, new);
+        // Children go before their parent, which would take them with it.
+        let gone = old.ipoib.iter().rev().filter(|ipoib| !stays(ipoib));
+        plan.steps.extend(gone.map(|gone| Step::Remove(gone.key())));
+        let gone = vnics_without(old, new);
+        plan.steps.extend(gone.map(|gone| Step::Remove(gone.key())));
+        let is_used = |name: &PortName| {
+            let added = added.iter().map(Wanted::interface);
+            let vnics = new.vnics.iter().map(|vnic| &vnic.interface);
+            let mut all = kept.iter().map(|k| &k.interface).chain(added).chain(vnics);
+            all.any(|interface| interface.port == *name)
+                || new.ports.get(name).is_some_and(|port| port.vnic_create)
+        };
+        for (name, port) in &old.ports {
+            match new.ports.get(name) {
+                _ if !is_used(name) => plan.steps.push(Step::RemovePort(name.clone())),
+                Some(wanted) => plan.port(name, port, wanted),
+                // Interfaces stay here that were to move, which they cannot.
+                None => {}
+            }
+        }
+        for ipoib in kept {
+            if let Some(wanted) = same(old, new, ipoib) {
+                plan.ipoib(ipoib, wanted);
+            }
+        }
+        for vnic in &old.vnics {
+            if let Some(wanted) = same_vnic(new, vnic).filter(|wanted| !is_remade(vnic, wanted)) {
+                plan.vnic(vnic, wanted);
+            }
+        }
+        for (name, port) in &new.ports {
+            let here = added.iter().filter(|a| a.interface().port == *name);
+            let here: Vec<_> = here.cloned().collect();
+            if !old.ports.contains_key(name) && (!here.is_empty() || port.vnic_create) {
+                let step = Step::AddPort(name.clone(), port.clone(), here);
+                plan.steps.push(step);
+            }
+        }
+        plan.steps.extend(added.into_iter().map(Step::Add));
+        plan
+    }
+
+    fn daemon(&mut self, old: &Config, new: &Config) {
+        for setting in settings::DAEMON.iter().filter(|s| (s.differs)(old, new)) {
+            match &setting.when {
+                When::Live(step) => self.steps.extend(step(old, new)),
+                When::Anew | When::Restart => self.refused.push(format!(
+                    "{} cannot change while ibtapd runs; restart it",
+                    setting.key
+                )),
+            }
+        }
+    }
+
+    fn port(&mut self, name: &PortName, old: &PortConfig, new: &PortConfig) {
+        for setting in settings::PORT.iter().filter(|s| (s.differs)(old, new)) {
+            match &setting.when {
+                When::Live(change) => {
+                    let change = change(old, new);
+                    self.step(change.map(|change| Step::Port(name.clone(), change)));
+                }
+                When::Anew | When::Restart => self.refuse(&name.to_string(), setting.key),
+            }
+        }
+    }
+
+    fn ipoib(&mut self, old: &IpoibConfig, new: &IpoibConfig) {
+        let key = old.key();
+        let name = &key.to_string();
+        if old.parent != new.parent {
+            self.refuse(name, "parent");
+        }
+        for setting in settings::IPOIB.iter().filter(|s| (s.differs)(old, new)) {
+            match &setting.when {
+                When::Live(change) => {
+                    let change = change(old, new);
+                    self.step(change.map(|change| Step::Interface(key.clone(), change)));
+                }
+                When::Restart if setting.key == "netns" => {
+                    let to = new.netns.as_deref().unwrap_or("the daemon's");
+                    self.refused.push(format!(
+                        "{name}: netns cannot change while it runs; move it by \"ip link set {} netns\" \
+                         to {to}, or restart ibtapd",
+                        new.name
+                    ));
+                }
+                // One of another name is another one, and was not kept.
+                When::Anew => {}
+                When::Restart => self.refuse(name, setting.key),
+            }
+        }
+    }
+
+    fn vnic(&mut self, old: &VnicConfig, new: &VnicConfig) {
+        for setting in settings::VNIC.iter().filter(|s| (s.differs)(old, new)) {
+            if let When::Live(change) = &setting.when {
+                let change = change(old, new);
+                self.step(change.map(|change| Step::Interface(old.key(), change)));
+            }
+        }
+    }
+
+    /// Settings that change together are one step.
+    fn step(&mut self, step: Option<Step>) {
+        if step.as_ref() != self.steps.last() {
+            self.steps.extend(step);
+        }
+    }
+
+    fn refuse(&mut self, name: &str, key: &str) {
+        self.refused.push(format!(
+            "{name}: {key} cannot change while it runs; restart ibtapd"
+        ));
+    }
+}
+
+impl Config {
+    /// Notes a step that was made.
+    pub fn note(&mut self, step: &Step) {
+        match step {
+            Step::LogLevel(level) => self.log_level = *level,
+            Step::Remove(key) => {
+                self.ipoib.retain(|ipoib| ipoib.key() != *key);
+                self.vnics.retain(|vnic| vnic.key() != *key);
+            }
+            Step::RemovePort(name) => drop(self.ports.remove(name)),
+            Step::Port(name, change) => {
+                let port = self.ports.get_mut(name);
+                port.into_iter().for_each(|port| change.note(port));
+            }
+            Step::Interface(key, change) => {
+                let ipoib = self.ipoib.iter_mut().find(|ipoib| ipoib.key() == *key);
+                ipoib.into_iter().for_each(|ipoib| change.note_ipoib(ipoib));
+                let vnic = self.vnics.iter_mut().find(|vnic| vnic.key() == *key);
+                vnic.into_iter().for_each(|vnic| change.note_vnic(vnic));
+            }
+            // Its interfaces have steps of their own.
+            Step::AddPort(name, port, _) => drop(self.ports.insert(name.clone(), port.clone())),
+            Step::Add(Wanted::Ipoib(ipoib)) => self.ipoib.push(ipoib.clone()),
+            Step::Add(Wanted::Vnic(vnic)) => self.vnics.push(vnic.clone()),
+        }
+    }
+}
+
+impl PortChange {
+    fn note(&self, port: &mut PortConfig) {
+        match self {
+            PortChange::BusyPoll(busy_poll) => port.busy_poll = *busy_poll,
+            PortChange::Peers(peers) => port.peers.clone_from(peers),
+            PortChange::Pkeys(pkeys) => port.pkeys.clone_from(pkeys),
+            PortChange::Management(settings) => {
+                port.managers.clone_from(&settings.managers);
+                port.vnic_create = settings.vnic_create;
+            }
+        }
+    }
+}
+
+impl Change {
+    fn note(&self, interface: &mut InterfaceConfig) {
+        match self {
+            Change::Mtu(mtu) | Change::Mode(_, mtu) => interface.mtu = *mtu,
+            Change::Up(up) => interface.up = *up,
+            Change::Persist(persist) => interface.persist = *persist,
+            _ => {}
+        }
+    }
+
+    fn note_ipoib(&self, ipoib: &mut IpoibConfig) {
+        self.note(&mut ipoib.interface);
+        match self {
+            Change::Mode(mode, _) => ipoib.mode = *mode,
+            Change::Dhcp(dhcp) => ipoib.dhcp = *dhcp,
+            Change::Reflect(reflect) => ipoib.reflect = *reflect,
+            Change::VlanPkey(vlan_pkey) => ipoib.vlan_pkey = *vlan_pkey,
+            _ => {}
+        }
+    }
+
+    fn note_vnic(&self, vnic: &mut VnicConfig) {
+        self.note(&mut vnic.interface);
+        match self {
+            Change::Learning(learning) => vnic.learning = *learning,
+            Change::Switch(switch) => vnic.switch = Some(switch.clone()),
+            _ => {}
+        }
+    }
+}
+
+/// The interfaces that are new, those of IPoIB first.
+fn added(old: &Config, new: &Config) -> Vec<Wanted> {
+    let ipoib = new.ipoib.iter();
+    let ipoib = ipoib.filter(|ipoib| same(new, old, ipoib).is_none());
+    let vnics = vnics_without(new, old);
+    ipoib
+        .cloned()
+        .map(Wanted::Ipoib)
+        .chain(vnics.cloned().map(Wanted::Vnic))
+        .collect()
+}
+
+/// The IPoIB interface of configuration `to` that `ipoib` of configuration `from` is: the one of the
+/// same name and namespace, else the only one of that name, if it is so in both.
+fn same<'c>(from: &Config, to: &'c Config, ipoib: &IpoibConfig) -> Option<&'c IpoibConfig> {
+    let by_key = to.ipoib.iter().find(|other| other.key() == ipoib.key());
+    by_key.or_else(|| {
+        only(from, &ipoib.name)?;
+        only(to, &ipoib.name)
+    })
+}
+
+fn only<'c>(config: &'c Config, name: &str) -> Option<&'c IpoibConfig> {
+    let mut named = config.ipoib.iter().filter(|ipoib| ipoib.name == name);
+    named.next().filter(|_| named.next().is_none())
+}
+
+/// The VNICs of a configuration that another one does not have, or has otherwise than a VNIC can become.
+fn vnics_without<'c>(from: &'c Config, to: &Config) -> impl Iterator<Item = &'c VnicConfig> {
+    from.vnics
+        .iter()
+        .filter(|vnic| same_vnic(to, vnic).is_none_or(|other| is_remade(vnic, other)))
+}
+
+/// The VNIC of a configuration that is called so.
+fn same_vnic<'c>(config: &'c Config, vnic: &VnicConfig) -> Option<&'c VnicConfig> {
+    config.vnics.iter().find(|v| v.key() == vnic.key())
+}
+
+/// Whether one is to go and the other is to come.
+fn is_remade(old: &VnicConfig, new: &VnicConfig) -> bool {
+    settings::VNIC.iter().any(|setting| {
+        (setting.differs)(old, new)
+            && match &setting.when {
+                When::Live(change) => change(old, new).is_none(),
+                When::Anew | When::Restart => true,
+            }
+    })
+}
+
+#[cfg(test)]
+mod tests;
