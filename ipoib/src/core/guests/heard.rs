@@ -1,0 +1,364 @@
+//! What the TAP says of guests: who has which address behind the interface.
+
+use std::net::IpAddr;
+
+use proto::{Mac, Time};
+
+use super::moves::Change;
+use super::{ASK_AGAIN_MS, ASK_ANEW_MS, SILENT_MS};
+use crate::arp::{Arp, REQUEST};
+use crate::core::learning::is_claimable;
+use crate::core::outgoing::{Tap, endpoints};
+use crate::core::{Ipoib, Update};
+use crate::guests::{Guest, Guests, Standing};
+use crate::nd::{self, Kind};
+use crate::own::HostSide;
+use crate::wire::{NEXT_HEADER_ICMPV6, TYPE_ARP, TYPE_IPV6, ip_header};
+use crate::{DropReason, Event, MAC_BROADCAST};
+
+/// The source of a frame is looked at again after this long.
+const CACHED_MS: u64 = 1000;
+/// Replicas are told of an address in use this often, so that it grows old in none.
+const REFRESH_MS: u64 = 20_000;
+/// The same for answers, for which another replica may be waiting.
+const ANSWER_REFRESH_MS: u64 = 1000;
+/// For so long after a move somebody may still have the former Ethernet address: Linux believes an
+/// entry for up to 45 s, and uses it for 8 s more while it asks.
+const STALE_MS: u64 = 120_000;
+
+/// What a frame from the TAP says about who has which address.
+#[derive(Clone, Copy)]
+struct Claim {
+    /// Whose the address is.
+    mac: Mac,
+    ip: IpAddr,
+    /// Made by ARP, neighbour discovery or DHCP; otherwise a hint.
+    strong: bool,
+    /// The frame tells all peers.
+    broadcast: bool,
+    /// Somebody asked for it.
+    answer: bool,
+}
+
+fn is_host_mac(mac: Mac) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
+}
+
+/// What neighbour discovery from the TAP says; `None` when it is none, or says nothing that can be
+/// believed.
+fn claim_in_nd(tap: &Tap<'_>) -> Option<Claim> {
+    let l3 = tap.l3();
+    let header = ip_header(TYPE_IPV6, l3).ok()?;
+    let message = nd::parse(&l3[..header.len]).ok()??;
+    let believed =
+        message.hop_limit() == 255 && (tap.checksum_is_partial() || message.checksum_is_right());
+    if !believed || message.kind == Kind::Redirect {
+        return None;
+    }
+    let (wanted, ip) = message.claim();
+    let option = message.options().find(|o| o.kind == wanted);
+    let advertised = message.kind == Kind::NeighbourAdvertisement;
+    Some(Claim {
+        mac: option.and_then(|o| o.mac()).unwrap_or(tap.source()),
+        ip,
+        strong: true,
+        broadcast: advertised && header.destination.is_multicast(),
+        answer: advertised,
+    })
+}
+
+/// From the TAP.
+impl Ipoib {
+    /// Whether there may be more than one Ethernet address behind the interface.
+    #[inline]
+    pub(in crate::core) fn serves_guests(&self) -> bool {
+        self.stacked || !self.guests.is_empty()
+    }
+
+    /// Learns from an IP packet from the TAP, of at least header length.
+    #[inline]
+    pub(in crate::core) fn hear_ip(
+        &mut self,
+        now: Time,
+        tap: &Tap<'_>,
+        ethertype: u16,
+    ) -> Result<(), DropReason> {
+        if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
+            return Ok(());
+        }
+        self.hear_guest_ip(now, tap, ethertype)
+    }
+
+    fn hear_guest_ip(
+        &mut self,
+        now: Time,
+        tap: &Tap<'_>,
+        ethertype: u16,
+    ) -> Result<(), DropReason> {
+        let (source, destination) = endpoints(ethertype, tap.l3());
+        if ethertype == TYPE_IPV6
+            && tap.l3()[6] == NEXT_HEADER_ICMPV6
+            && let Some(claim) = claim_in_nd(tap)
+        {
+            return self.hear(now, tap, Some(claim));
+        }
+        if let Some((mac, ip, until)) = self.last_guest
+            && ip == source
+            && mac == tap.source()
+            && now < until
+        {
+            return Ok(());
+        }
+        let claim = Claim {
+            mac: tap.source(),
+            ip: source,
+            strong: false,
+            broadcast: false,
+            answer: false,
+        };
+        self.hear(now, tap, Some(claim))?;
+        self.verify(now, tap, source, destination);
+        self.last_guest = Some((tap.source(), source, now.after(CACHED_MS)));
+        Ok(())
+    }
+
+    /// Learns from ARP from the TAP; from RARP no more than that the guest is there.
+    pub(in crate::core) fn hear_arp(
+        &mut self,
+        now: Time,
+        tap: &Tap<'_>,
+        ethertype: u16,
+        arp: &Arp<Mac>,
+    ) -> Result<(), DropReason> {
+        if tap.waited || (tap.source() == self.config.mac && !self.serves_guests()) {
+            return Ok(());
+        }
+        if ethertype != TYPE_ARP {
+            return self.hear(now, tap, None);
+        }
+        let claim = Claim {
+            mac: arp.sender,
+            ip: arp.sender_ip.into(),
+            strong: true,
+            broadcast: tap.destination() == MAC_BROADCAST,
+            answer: arp.operation != REQUEST,
+        };
+        self.hear(now, tap, Some(claim))?;
+        let is_probe = arp.operation == REQUEST && arp.sender_ip.is_unspecified();
+        if is_probe && is_claimable(arp.target_ip.into()) && is_host_mac(arp.sender) {
+            self.host_side
+                .remember_probe(now, arp.target_ip, arp.sender);
+            self.publish(Update::Probing {
+                ip: arp.target_ip.into(),
+                mac: arp.sender,
+            });
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, now: Time, tap: &Tap<'_>, claim: Option<Claim>) -> Result<(), DropReason> {
+        let source = tap.source();
+        if !is_host_mac(source) {
+            return Ok(());
+        }
+        let claim = claim.filter(|claim| is_claimable(claim.ip));
+        let foreign = source != self.config.mac;
+        if foreign
+            && !self.guests.knows(source)
+            && let Some(slot) = self.neighbours.by_mac(source)
+        {
+            let looped = claim.is_some_and(|claim| self.neighbours.owns(slot, claim.ip));
+            if looped || !self.host_side.may_clash(now) {
+                return Err(DropReason::Looped);
+            }
+            self.clash(slot);
+        }
+        if let Some(claim) = claim {
+            self.take_in(now, source, claim);
+        }
+        if foreign && self.guests.note_mac(now, source) {
+            self.publish(Update::GuestMac { mac: source });
+        }
+        Ok(())
+    }
+
+    fn take_in(&mut self, now: Time, source: Mac, claim: Claim) {
+        // A host may speak for another, but not for a peer.
+        let for_another = claim.mac != source;
+        if for_another && (!is_host_mac(claim.mac) || self.neighbours.by_mac(claim.mac).is_some()) {
+            return;
+        }
+        let known = self.guests.get(claim.ip).filter(|g| g.is_real()).copied();
+        match known {
+            Some(known) if known.mac == claim.mac => self.confirm(now, claim),
+            Some(known) if claim.strong => {
+                if self.may_change(now, claim.ip, known.mac, claim.mac) != Change::Refused {
+                    self.add_guest(now, claim);
+                }
+            }
+            Some(known) if known.idle_ms(now) < SILENT_MS => {}
+            Some(_) => self.add_guest(now, claim),
+            None => self.take_from_fabric(now, claim),
+        }
+    }
+
+    /// A guest has the address already.
+    fn confirm(&mut self, now: Time, claim: Claim) {
+        let Some(known) = self.guests.get(claim.ip).copied() else {
+            return;
+        };
+        if known.is_weak() && claim.strong {
+            self.add_guest(now, claim);
+            self.announce_found(now, claim);
+            return;
+        }
+        self.guests.touch(now, claim.ip);
+        let refresh = if claim.answer {
+            ANSWER_REFRESH_MS
+        } else {
+            REFRESH_MS
+        };
+        if now.0.saturating_sub(known.told.0) >= refresh {
+            self.guests.set_told(now, claim.ip);
+            self.publish_guest(claim.ip);
+        }
+    }
+
+    /// No guest had the address; maybe a peer has.
+    fn take_from_fabric(&mut self, now: Time, claim: Claim) {
+        let Some(peer) = self.neighbours.strong_owner(claim.ip) else {
+            self.add_guest(now, claim);
+            self.announce_found(now, claim);
+            return;
+        };
+        if !claim.strong {
+            return;
+        }
+        let peer = self.neighbours.get(peer).mac;
+        let change = self.may_change(now, claim.ip, peer, claim.mac);
+        if change == Change::Refused {
+            return;
+        }
+        self.add_guest(now, claim);
+        if change == Change::Told && !claim.broadcast {
+            self.announcer.announce_guest(now, claim.ip, true);
+        }
+    }
+
+    /// Peers may know the address at a queue pair that we had before a restart. The host's own are
+    /// announced by who starts us.
+    fn announce_found(&mut self, now: Time, claim: Claim) {
+        if claim.strong && !claim.broadcast && claim.mac != self.config.mac {
+            self.announcer.announce_guest(now, claim.ip, false);
+        }
+    }
+
+    fn add_guest(&mut self, now: Time, claim: Claim) {
+        let Claim { ip, mac, .. } = claim;
+        let standing = if claim.strong {
+            Standing::Said
+        } else {
+            Standing::Weak
+        };
+        let Some(evicted) = self.guests.set(now, ip, mac, standing) else {
+            return;
+        };
+        self.last_guest = None;
+        if let Some(evicted) = evicted {
+            self.counters.guests_evicted += u64::from(evicted.is_real());
+            self.guest_gone(&evicted);
+            self.publish(Update::GuestForgotten { ip: evicted.ip });
+        }
+        self.counters.guests_learned += 1;
+        self.settle(now, ip);
+        if claim.strong || mac != self.config.mac {
+            let weak = !claim.strong;
+            self.tell(Event::GuestLearned { ip, mac, weak });
+        }
+        self.publish_guest(ip);
+    }
+
+    /// An address is a guest's now: no peer has it, and nobody waits for it.
+    pub(super) fn settle(&mut self, now: Time, ip: IpAddr) {
+        if self.neighbours.by_ip(ip).is_some() {
+            self.host_side.stale_until = now.after(STALE_MS);
+        }
+        self.neighbours.ips.remove(ip);
+        self.resolver.resolved(ip);
+        self.host_side.resolver.resolved(ip);
+    }
+
+    fn publish_guest(&mut self, ip: IpAddr) {
+        if let Some(guest) = self.guests.get(ip) {
+            let update = Update::Guest {
+                ip,
+                mac: guest.mac,
+                weak: guest.is_weak(),
+            };
+            self.publish(update);
+        }
+    }
+
+    /// Nothing is stacked on the interface any more: whoever was behind it is not.
+    pub(in crate::core) fn forget_guests(&mut self) {
+        let own = self.config.mac;
+        let former = std::mem::replace(
+            &mut self.guests,
+            Guests::new(self.config.limits.guests, own),
+        );
+        former.iter().for_each(|guest| self.guest_gone(guest));
+        self.conflicts.clear();
+        self.last_guest = None;
+    }
+
+    pub(super) fn withdraw_guest(&mut self, guest: &Guest) {
+        if guest.mac != self.config.mac {
+            self.announcer.withdraw(guest.ip);
+        }
+    }
+
+    pub(super) fn guest_gone(&mut self, guest: &Guest) {
+        self.last_guest = None;
+        if guest.is_real() {
+            self.withdraw_guest(guest);
+            self.tell(Event::GuestForgotten { ip: guest.ip });
+        }
+    }
+
+    /// Asks for an address that was seen as the source of data only, so that its owner says so.
+    fn verify(&mut self, now: Time, tap: &Tap<'_>, ip: IpAddr, destination: IpAddr) {
+        let (source, peer) = (tap.source(), tap.destination());
+        let answerable = source != self.config.mac
+            && is_claimable(ip)
+            && is_claimable(destination)
+            && self.neighbours.by_mac(peer).is_some();
+        let known = self.guests.get(ip).filter(|g| g.mac == source);
+        if !answerable || known.is_some_and(|g| !g.is_weak()) {
+            return;
+        }
+        let pause_ms = known.map_or(ASK_AGAIN_MS, |_| ASK_ANEW_MS);
+        if self.host_side.may_ask(now, ip, pause_ms) {
+            self.host_side.push(HostSide::Ask {
+                target: ip,
+                source: destination,
+                mac: peer,
+            });
+        }
+    }
+
+    /// DHCP gave an address to a guest, or to the host.
+    pub(in crate::core) fn leased(&mut self, now: Time, ip: IpAddr, mac: Mac) {
+        let of_peer = self.neighbours.by_mac(mac).is_some();
+        if is_claimable(ip) && is_host_mac(mac) && !of_peer && self.serves_guests() {
+            let claim = Claim {
+                mac,
+                ip,
+                strong: true,
+                // It will tell the link itself when it has made sure that nobody else has it.
+                broadcast: true,
+                answer: false,
+            };
+            self.take_in(now, mac, claim);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! What ends a connection, and what does not.
+
+use super::*;
+
+#[test]
+fn c101_idle_connections_are_ended_and_those_in_use_are_not() {
+    let mut c = connected();
+    let mac = up(&mut c, 0, C1);
+    requested(&mut c, 0, C2, b().gid(), &THEIRS);
+    actions(&mut c, 0);
+    let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
+    let mut now = 0;
+    while now < 600_000 {
+        now += 1000;
+        wait_until(&mut c, now - 1000, now);
+        assert_eq!(way(&mut c, now, mac), Some((C1, 65520)), "at {now}");
+        c.from_connection(Time(now), C2, &message, message.len());
+        assert_eq!(actions(&mut c, now), []);
+    }
+    wait_until(&mut c, now, now + 59_000);
+    assert_eq!(actions(&mut c, now), []);
+    wait_until(&mut c, now, now + 61_000);
+    let close = |connection| ConnectionAction::Close { connection };
+    assert_eq!(actions(&mut c, now), [close(C1)]);
+    wait_until(&mut c, now, now + 511_000);
+    assert_eq!(actions(&mut c, now), []);
+    wait_until(&mut c, now, now + 513_000);
+    assert_eq!(actions(&mut c, now), [close(C2)]);
+    assert_eq!(c.counters().connections_reaped, 2);
+    assert_eq!((c.connections().count(), c.next_deadline()), (0, None));
+}
+
+#[test]
+fn c114_a_change_of_mode_keeps_neighbours_groups_and_what_peers_send_on() {
+    let mut c = connected();
+    let mac = up(&mut c, 0, C1);
+    requested(&mut c, 0, C2, b().gid(), &THEIRS);
+    actions(&mut c, 0);
+    let before = (c.neighbours().count(), c.groups().count());
+    c.set_mode(T0, Mode::Datagram);
+    let connection = C1;
+    assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
+    assert_eq!(way(&mut c, 0, mac), None);
+    assert_eq!(actions(&mut c, 0), []);
+    let message = payload(0x0800, &ipv4(IP_B, [10, 0, 0, 1], b"data"));
+    let got = c.from_connection(T0, C2, &message, message.len());
+    assert!(matches!(got, Incoming::Packet { .. }));
+    c.set_mode(T0, Mode::Connected);
+    assert_eq!((c.neighbours().count(), c.groups().count()), before);
+    way(&mut c, 0, mac);
+    asked(&mut c, 0);
+}
+
+#[test]
+fn another_address_of_ours_ends_connections_and_other_flags_do_not() {
+    let mut c = connected();
+    up(&mut c, 0, C1);
+    requested(&mut c, 0, C2, b().gid(), &THEIRS);
+    actions(&mut c, 0);
+    c.set_local(reliable(0xa, 0x4a));
+    assert_eq!(actions(&mut c, 0), []);
+    c.set_local(reliable(0xa, 0x55));
+    assert_eq!(actions(&mut c, 0).len(), 2);
+    assert_eq!(c.service_ids()[0], ServiceId(0x1000_0000_0000_0055));
+    assert_eq!(c.connections().count(), 0);
+}
+
+#[test]
+fn connections_end_with_their_neighbours() {
+    let mut c = connected_with(128);
+    up(&mut c, 0, C1);
+    let close = |connection| ConnectionAction::Close { connection };
+    c.apply(T0, &Update::Forgotten { address: b() });
+    assert_eq!(actions(&mut c, 0), [close(C1)]);
+    up(&mut c, 0, C2);
+    // The neighbour table is full: the oldest goes, and its connection.
+    for n in 0..64 {
+        teach(&mut c, address(0xc, 100 + n), [10, 1, 0, n as u8]);
+    }
+    assert_eq!(actions(&mut c, 0), [close(C2)]);
+    // Its place is another's now, who has none.
+    assert_eq!(c.connections().count(), 0);
+}
+
+#[test]
+fn a_peer_that_restarts_with_another_queue_pair_gets_another_connection() {
+    let mut c = connected();
+    let mac = up(&mut c, 0, C1);
+    teach(&mut c, reliable(0xb, 0x99), IP_B);
+    let connection = C1;
+    assert_eq!(actions(&mut c, 0), [ConnectionAction::Close { connection }]);
+    way(&mut c, 0, mac);
+    let (_, service) = asked(&mut c, 0);
+    assert_eq!(service, ServiceId(0x1000_0000_0000_0099));
+}

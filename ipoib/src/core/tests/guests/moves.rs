@@ -1,0 +1,306 @@
+//! Addresses, of IP and of Ethernet, that move between guests and peers.
+
+use super::*;
+
+#[test]
+fn c57_a_guest_and_a_peer_never_share_an_address() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut c, b(), IP_B);
+    teach(&mut sibling, b(), IP_B);
+    c.drain_updates()
+        .chain(sibling.drain_updates())
+        .for_each(drop);
+    // The guest's own probe shows its address, which is the peer's.
+    guest_asks(&mut c, 0, peer, [0; 4], IP1);
+    let other = c.neighbours().next().unwrap().mac;
+    assert_ne!(other, peer);
+    assert_eq!(other[0] & 3, 2);
+    let clash = Event::MacClash {
+        guest: peer,
+        peer: other,
+    };
+    assert_eq!(events(&mut c), [clash]);
+    assert_eq!(c.counters().mac_clashes, 1);
+    // The host side is told where the peer's address is now.
+    let correction = frame(
+        MAC_BROADCAST,
+        other,
+        0x0806,
+        &arp(1, &other, IP_B, &[0; 6], IP_B),
+    );
+    assert_eq!(c.next_deadline(), Some(T0));
+    assert_eq!(tap_frames(&mut c, 0), [correction]);
+    // Both are served under their own addresses, by every replica.
+    let news: Vec<Update> = c.drain_updates().collect();
+    news.iter().for_each(|u| sibling.apply(T0, u));
+    for core in [&mut c, &mut sibling] {
+        assert_eq!(core.neighbours().next().unwrap().mac, other);
+        let f = arrive(core, 0, 0x0800, &ipv4(IP_B, [255; 4], b"")).unwrap();
+        assert_eq!(f[6..12], other);
+        assert!(matches!(
+            guest_data(core, 0, peer, IP1, other),
+            Sent::Forward(..)
+        ));
+        let to_guest = frame(peer, G2, 0x0800, &ipv4(IP2, IP1, b""));
+        assert_eq!(
+            send(core, T0, &to_guest),
+            Sent::Dropped(DropReason::ToGuest)
+        );
+    }
+    assert_eq!(sibling.counters().mac_clashes, 0);
+    // A peer that appears later under that address gets another at once; so does one that a
+    // sibling wishes it for.
+    let mut late = a();
+    guest_asks(&mut late, 0, peer, IP1, IP_B);
+    assert_ne!(teach(&mut late, b(), IP_B), peer);
+    let mut late = a();
+    guest_asks(&mut late, 0, peer, IP1, IP_B);
+    late.drain_updates().for_each(drop);
+    let wish = Update::Learned {
+        address: b(),
+        mac: peer,
+        ip: None,
+    };
+    late.apply(T0, &wish);
+    let given = late.neighbours().next().unwrap().mac;
+    assert_ne!(given, peer);
+    let told: Vec<Update> = late.drain_updates().collect();
+    assert_eq!(
+        told,
+        [Update::Remapped {
+            address: b(),
+            mac: given
+        }]
+    );
+}
+
+#[test]
+fn c57_the_interface_takes_a_peers_address() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    let na = icmpv6(
+        "fe80::b",
+        "ff02::1",
+        &nd(136, "fe80::b", &ib_option(2, b())),
+    );
+    let m = meta(b(), group(&c, "ff02::1"));
+    receive(&mut c, &m, &payload(0x86dd, &na)).unwrap();
+    c.set_mac(peer);
+    let other = c.neighbours().next().unwrap().mac;
+    assert_ne!(other, peer);
+    let mut advertisement = nd(136, "fe80::b", &mac_option(2, other));
+    advertisement[4] = 0x20;
+    let corrections = [
+        frame(
+            MAC_BROADCAST,
+            other,
+            0x0806,
+            &arp(1, &other, IP_B, &[0; 6], IP_B),
+        ),
+        frame(
+            group_mac_of("ff02::1"),
+            other,
+            0x86dd,
+            &icmpv6("fe80::b", "ff02::1", &advertisement),
+        ),
+    ];
+    assert_eq!(tap_frames(&mut c, 0), corrections);
+}
+
+#[test]
+fn an_address_moves_from_a_guest_to_a_peer() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP_B);
+    guest_asks(&mut c, 0, G1, IP1, IP_B);
+    guest_data(&mut c, 0, G1, IP1, peer);
+    events(&mut c);
+    peer_asks(&mut c, 10, b(), IP1);
+    assert_eq!(events(&mut c), [Event::GuestForgotten { ip: ip(IP1) }]);
+    assert_eq!(owner(&c, ip(IP1)), None);
+    // Who still has the guest's address for it reaches the peer.
+    let f = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    assert!(matches!(send(&mut c, Time(20), &f), Sent::Forward(_, q, _) if q == b().qpn()));
+    // Data of the former owner takes nothing back.
+    guest_data(&mut c, 20, G1, IP1, peer);
+    assert_eq!(owner(&c, ip(IP1)), None);
+}
+
+#[test]
+fn an_address_moves_from_a_peer_to_a_guest() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP1);
+    teach(&mut c, b(), IP_B);
+    c.drain_updates().for_each(drop);
+    // Only data, as after a migration that announces itself by RARP: it is checked, and believed.
+    guest_data(&mut c, 0, G1, IP1, peer);
+    assert_eq!(owner(&c, ip(IP1)), None);
+    let question = arp(1, &peer, IP_B, &[0; 6], IP1);
+    assert_eq!(
+        tap_frames(&mut c, 0),
+        [frame(MAC_BROADCAST, peer, 0x0806, &question)]
+    );
+    guest_answers(&mut c, 1, G1, IP1, peer);
+    assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
+    let told = announcement(&c, IP1);
+    assert_eq!(sent(&mut c, 1), std::slice::from_ref(&told));
+    assert_eq!(sent(&mut c, 1001), [told]);
+    let news = Update::Guest {
+        ip: ip(IP1),
+        mac: G1,
+        weak: false,
+    };
+    assert!(c.drain_updates().any(|u| u == news));
+    // The guest's own broadcast needs no other.
+    let mut c = a();
+    teach(&mut c, b(), IP1);
+    guest_asks(&mut c, 0, G1, IP1, IP1);
+    assert_eq!(owner(&c, ip(IP1)), Some((G1, false)));
+    assert!(sent(&mut c, 0).is_empty());
+}
+
+/// Another guest still has the peer's Ethernet address for what is behind the same host now.
+#[test]
+fn a_guest_that_sends_to_where_an_address_was_is_told_where_it_is() {
+    let mut c = a();
+    let peer = teach(&mut c, b(), IP1);
+    teach(&mut c, b(), IP_B);
+    let to_peer = frame(peer, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    assert!(matches!(send(&mut c, T0, &to_peer), Sent::Forward(..)));
+    guest_asks(&mut c, 10, G1, IP1, IP1);
+    tap_frames(&mut c, 10);
+    let to_guest = Sent::Dropped(DropReason::ToGuest);
+    assert_eq!(send(&mut c, Time(20), &to_peer), to_guest);
+    let reply = arp(2, &G1, IP1, &G2, IP2);
+    assert_eq!(tap_frames(&mut c, 20), [frame(G2, peer, 0x0806, &reply)]);
+    // What is right needs no correction, nor does what goes to the peer itself.
+    let right = frame(G1, G2, 0x0800, &ipv4(IP2, IP1, b""));
+    assert_eq!(send(&mut c, Time(21), &right), to_guest);
+    let other = frame(peer, G2, 0x0800, &ipv4(IP2, IP_B, b""));
+    assert!(matches!(send(&mut c, Time(22), &other), Sent::Forward(..)));
+    assert!(tap_frames(&mut c, 22).is_empty());
+    // Nobody believes the former address for so long.
+    assert!(matches!(
+        send(&mut c, Time(200_000), &to_peer),
+        Sent::Forward(..)
+    ));
+}
+
+#[test]
+fn the_same_over_ipv6_also_by_a_replica_that_did_not_see_the_move() {
+    let (mut c, mut sibling) = (a(), a());
+    let peer = teach(&mut c, b(), IP_B);
+    let na = icmpv6(
+        "fd00::11",
+        "ff02::1",
+        &nd(136, "fd00::11", &ib_option(2, b())),
+    );
+    let m = meta(b(), group(&c, "ff02::1"));
+    receive(&mut c, &m, &payload(0x86dd, &na)).unwrap();
+    c.drain_updates().for_each(|u| sibling.apply(T0, &u));
+    let ns = nd(135, "fd00::12", &mac_option(1, G1));
+    let ns = icmpv6("fd00::11", "ff02::1:ff00:12", &ns);
+    let ns = frame(group_mac_of("ff02::1:ff00:12"), G1, 0x86dd, &ns);
+    send(&mut c, Time(10), &ns);
+    tap_frames(&mut c, 10);
+    c.drain_updates().for_each(|u| sibling.apply(Time(10), &u));
+    let echo = icmpv6("fd00::12", "fd00::11", &[128, 0, 0, 0, 0, 0, 0, 0]);
+    let stale = frame(peer, G2, 0x86dd, &echo);
+    let mut advertisement = nd(136, "fd00::11", &mac_option(2, G1));
+    advertisement[4] = 0x20;
+    let correction = icmpv6("fd00::11", "fd00::12", &advertisement);
+    for replica in [&mut c, &mut sibling] {
+        let fate = send(replica, Time(20), &stale);
+        assert_eq!(fate, Sent::Dropped(DropReason::ToGuest));
+        let expected = frame(G2, peer, 0x86dd, &correction);
+        assert_eq!(tap_frames(replica, 20).pop(), Some(expected));
+    }
+}
+
+#[test]
+fn an_address_that_goes_to_and_fro_is_held_still_and_told_once() {
+    let mut c = a();
+    teach(&mut c, b(), IP_B);
+    let peer = c.neighbours().next().unwrap().mac;
+    let mut announced = 0;
+    for n in 0..1000 {
+        let now = n * 20;
+        guest_answers(&mut c, now, G1, IP1, peer);
+        peer_asks(&mut c, now + 10, b(), IP1);
+        announced += sent(&mut c, now).len();
+    }
+    let conflicts = events(&mut c)
+        .into_iter()
+        .filter(|e| matches!(e, Event::AddressConflict { .. }))
+        .count();
+    assert_eq!((conflicts, c.counters().address_conflicts), (1, 1));
+    assert!(announced <= 8, "{announced} announcements in 20 s");
+    assert!(c.drain_updates().count() < 40);
+}
+
+#[test]
+fn two_guests_with_one_address_are_told_of_once() {
+    let (mut c, mut sibling) = (a(), a());
+    for n in 0..500 {
+        let now = n * 20;
+        guest_asks(&mut c, now, G1, IP1, IP_B);
+        c.drain_updates().for_each(|u| sibling.apply(Time(now), &u));
+        guest_asks(&mut sibling, now + 10, G2, IP1, IP_B);
+        sibling.drain_updates().for_each(|u| c.apply(Time(now), &u));
+    }
+    let conflicts = events(&mut c)
+        .into_iter()
+        .chain(events(&mut sibling))
+        .filter(|e| matches!(e, Event::AddressConflict { .. }))
+        .count();
+    assert_eq!(conflicts, 1);
+    assert_eq!(owner(&c, ip(IP1)), owner(&sibling, ip(IP1)));
+}
+
+/// It would be taken back from where it is now.
+#[test]
+fn an_address_that_has_gone_is_not_announced_again() {
+    let mut c = a();
+    let ip = IpAddr::from([10, 0, 0, 1]);
+    c.announce(ip);
+    assert_eq!(sent(&mut c, 0).len(), 1);
+    c.withdraw(ip);
+    assert!(sent(&mut c, 1000).is_empty());
+    // A guest's, which was a peer's and moves back at once.
+    let peer = teach(&mut c, b(), IP1);
+    guest_answers(&mut c, 2000, G1, IP1, peer);
+    assert!(!sent(&mut c, 2000).is_empty());
+    peer_asks(&mut c, 2001, b(), IP1);
+    assert!(sent(&mut c, 3500).is_empty());
+}
+
+#[test]
+fn a_guest_that_takes_one_peers_address_after_another_is_stopped() {
+    let mut c = a();
+    let mut peer = teach(&mut c, b(), IP_B);
+    for n in 0..100 {
+        let claim = frame(
+            MAC_BROADCAST,
+            peer,
+            0x0800,
+            &ipv4(IP1, [10, 0, 0, 255], b"x"),
+        );
+        send(&mut c, Time(n), &claim);
+        peer = c.neighbours().next().unwrap().mac;
+    }
+    assert!(
+        c.counters().mac_clashes <= 8,
+        "{}",
+        c.counters().mac_clashes
+    );
+    assert!(c.counters().tx_dropped(DropReason::Looped) >= 92);
+    // Later it is a clash like any other.
+    let before = c.counters().mac_clashes;
+    let claim = frame(
+        MAC_BROADCAST,
+        peer,
+        0x0800,
+        &ipv4(IP1, [10, 0, 0, 255], b"x"),
+    );
+    send(&mut c, Time(10_100), &claim);
+    assert_eq!(c.counters().mac_clashes, before + 1);
+}
