@@ -1,0 +1,186 @@
+//! Messages that arrive, over networks that lose or block, and queue pairs that take turns.
+
+use super::*;
+
+#[test]
+fn messages_arrive_over_a_network_that_loses() {
+    let mut world = World::new();
+    let (ours, theirs) = world.connected();
+    world.lost = 10;
+    let sizes = [1, 65524, 1024, 1025, 30000, 7];
+    let sent: Vec<Vec<u8>> = (0..60).map(|k| message(k, sizes[k % 6])).collect();
+    for m in &sent {
+        for (k, connection) in [(0, ours), (1, theirs)] {
+            // While a round of losses has it stall, nothing is taken.
+            while !world.nodes[k].engine.has_room()
+                || world.nodes[k].post(world.now, connection, m).is_none()
+            {
+                world.run_for(MILLISECOND);
+            }
+        }
+        world.run_for(MILLISECOND);
+    }
+    world.run_for(3000 * MILLISECOND);
+    assert!(world.nodes[0].messages == sent && world.nodes[1].messages == sent);
+    let list = world.nodes[0].engine.list();
+    assert_eq!(list.len(), 1);
+    assert_eq!((list[0].tx_messages, list[0].rx_messages), (60, 60));
+    assert!(list[0].retransmits > 0 && list[0].in_flight == 0);
+}
+
+/// All messages of a batch have buffers until the next batch. The longer messages may be, the fewer
+/// buffers there are.
+#[test]
+fn receive_buffers_that_become_few_are_counted_once_each_time() {
+    let mut world = World::new();
+    let message_max = SRQ_BYTES / SRQ_BUFFERS.start();
+    world.nodes[1] = Node::with(EngineConfig {
+        message_max,
+        ..config(2, 0, 1)
+    });
+    let (ours, _) = world.connected();
+    let buffers = world.nodes[1].engine.shared.srq.available();
+    let mut reached = Vec::new();
+    for count in [buffers / 2, buffers, buffers] {
+        for k in 0..count {
+            let now = world.now;
+            world.nodes[0].post(now, ours, &[k as u8]).unwrap();
+        }
+        world.transmit();
+        let packets: Vec<Packet> = world.network.drain(..).collect();
+        assert_eq!(packets.len(), count);
+        world.nodes[1].batch(world.now, &packets);
+        world.run_for(10 * MILLISECOND);
+        reached.push(world.nodes[1].engine.shared.counts.srq_limit_reached);
+    }
+    assert_eq!(reached, [0, 1, 2]);
+}
+
+#[test]
+fn a_full_window_is_told_and_a_stalled_one_holds_nobody_up() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    world.lost = 100;
+    let mut posted = 0;
+    while world.nodes[0].engine.has_room() {
+        let now = world.now;
+        world.nodes[0].post(now, ours, &[1; 60000]).unwrap();
+        posted += 1;
+        assert!(posted < 1000);
+    }
+    world.run_for(100 * MILLISECOND);
+    assert!(world.nodes[0].engine.has_room(), "the others go on");
+    let now = world.now;
+    assert!(world.nodes[0].post(now, ours, &[1; 10]).is_none());
+}
+
+/// Peers that vanish in the middle of a message keep its receive buffer from others for a second.
+#[test]
+fn unfinished_messages_do_not_keep_all_buffers() {
+    let mut world = World::new();
+    let few_buffers = EngineConfig {
+        message_max: 1 << 20,
+        ..config(2, 0, 1)
+    };
+    let engine = &mut world.nodes[1].engine;
+    *engine = Engine::new(few_buffers);
+    engine.set_port(world.now, view(gid(2)));
+    engine.listen(ENDPOINT, PKey::DEFAULT, SERVICE);
+    let buffers = engine.shared.srq.available();
+    let begun: Vec<ConnectionId> = (0..buffers).map(|_| world.connected().0).collect();
+    for connection in &begun {
+        let now = world.now;
+        world.nodes[0].post(now, *connection, &[1; 2000]).unwrap();
+    }
+    world.transmit();
+    world
+        .network
+        .retain(|p| p.bytes[0] == opcode::RC_SEND_FIRST);
+    world.deliver();
+    assert_eq!(world.nodes[1].engine.shared.srq.available(), 0);
+    world.nodes[0] = Node::new(3);
+    let (ours, theirs) = world.connected();
+    let now = world.now;
+    world.nodes[0].post(now, ours, &[7; 3000]).unwrap();
+    world.run_for(500 * MILLISECOND);
+    assert!(world.nodes[1].messages.is_empty());
+    world.run_for(1000 * MILLISECOND);
+    assert_eq!(world.nodes[1].messages, [[7; 3000]]);
+    let closed = &world.nodes[1].closed;
+    let reason = CloseReason::Failed(WcStatus::GeneralErr);
+    assert!(closed.iter().all(|(c, why)| *c != theirs && *why == reason));
+    assert_eq!(closed.len(), buffers);
+    let engine = &mut world.nodes[1].engine;
+    engine.begin_batch();
+    assert_eq!(engine.shared.srq.available(), buffers);
+}
+
+/// What a blocked network did not take is offered again, once.
+#[test]
+fn a_blocked_network_loses_nothing() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    let now = world.now;
+    let sent = message(3, 65524);
+    world.nodes[0].post(now, ours, &sent).unwrap();
+    let mut packets = Vec::new();
+    let [a, b] = &mut world.nodes;
+    for _ in 0..200 {
+        let mut offers = 0;
+        a.engine.transmit(now, true, |run| {
+            offers += 1;
+            let taken = usize::from(offers == 1);
+            for bytes in run.memory.chunks(run.stride).take(taken) {
+                packets.push(Packet {
+                    from: a.gid,
+                    to: run.to,
+                    bytes: bytes.to_vec(),
+                });
+            }
+            taken
+        });
+    }
+    assert_eq!(packets.len(), 64);
+    assert!(!a.engine.is_blocked());
+    b.batch(now, &packets);
+    assert_eq!(b.messages, [sent]);
+}
+
+/// However many there are, those without anything to do are in no list.
+#[test]
+fn idle_connections_are_not_looked_at() {
+    let mut world = World::new();
+    let (busy, _) = world.connected();
+    for _ in 0..100 {
+        world.connected();
+    }
+    world.run_for(Duration::from_secs(3));
+    let now = world.now;
+    let engine = &world.nodes[0].engine;
+    assert!(engine.ready.is_empty() && engine.unflushed.is_empty() && engine.timers.len() == 0);
+    world.nodes[0].post(now, busy, &[1; 5000]).unwrap();
+    world.transmit();
+    let engine = &world.nodes[0].engine;
+    assert!(engine.ready.is_empty() && engine.unflushed.len() <= 1);
+    assert_eq!(engine.timers.len(), 1);
+}
+
+/// A busy connection keeps nobody else from sending.
+#[test]
+fn connections_take_turns() {
+    let mut world = World::new();
+    let (first, _) = world.connected();
+    let (second, _) = world.connected();
+    let now = world.now;
+    let node = &mut world.nodes[0];
+    node.post(now, first, &[1; 65000]).unwrap();
+    node.post(now, second, &[2; 5000]).unwrap();
+    node.post(now, first, &[1; 65000]);
+    let mut order = Vec::new();
+    node.engine.transmit(now, false, |run| {
+        order.push(run.memory[12]);
+        run.count
+    });
+    let second_at = order.iter().position(|&b| b == 2).unwrap();
+    assert!(second_at <= 1, "{order:?}");
+}

@@ -1,0 +1,131 @@
+//! Connections that end: closed, rejected, given up, or with what they stand on.
+
+use super::*;
+
+#[test]
+fn a_closed_connection_ends_on_both_sides_and_leaves_nothing() {
+    let mut world = World::new();
+    let (ours, theirs) = world.connected();
+    let now = world.now;
+    world.nodes[0].engine.close(now, ours);
+    world.run_for(10 * MILLISECOND);
+    let closed = [(theirs, CloseReason::Disconnected)];
+    assert_eq!(world.nodes[1].closed, closed);
+    assert!(world.nodes[0].closed.is_empty());
+    assert!(world.nodes[0].post(world.now, ours, b"late").is_none());
+    world.run_for(Duration::from_secs(5));
+    for node in &world.nodes {
+        assert_eq!(node.engine.table.lingering(), 0, "TIMEWAIT is over");
+        assert!(node.engine.list().is_empty());
+        assert_eq!(node.engine.next_deadline(), None, "nothing is left to do");
+    }
+}
+
+#[test]
+fn a_connection_stands_on_one_start_of_its_endpoint() {
+    let mut world = World::new();
+    let first = Partition::from(PKey::DEFAULT);
+    for (other, ends) in [
+        (first, false),
+        (Partition { index: 1, ..first }, true),
+        (Partition { starts: 1, ..first }, true),
+        (PKey::new(0x7fff).into(), true),
+    ] {
+        let (_, theirs) = world.connected();
+        let now = world.now;
+        let node = &mut world.nodes[1];
+        node.engine.follow_endpoints(now, |_| other.into());
+        node.events(now);
+        let ended = node.closed.contains(&(theirs, CloseReason::PKeyChange));
+        assert_eq!(ended, ends, "{other:?}");
+        node.engine.follow_endpoints(now, |_| first.into());
+        world.run_for(10 * MILLISECOND);
+    }
+}
+
+#[test]
+fn a_rejection_ends_it() {
+    let mut world = World::new();
+    world.nodes[1].accepts = false;
+    let peer = world.nodes[1].gid;
+    let ours = world.nodes[0].connect(world.now, peer).unwrap();
+    world.run_for(10 * MILLISECOND);
+    let reason = CloseReason::Rejected(RejectReason::CONSUMER);
+    assert_eq!(world.nodes[0].closed, [(ours, reason)]);
+    world.run_for(Duration::from_secs(5));
+    for node in &world.nodes {
+        assert_eq!(node.engine.table.lingering(), 0);
+        assert!(node.engine.list().is_empty());
+    }
+}
+
+/// A request or a reply as the kernel's IPoIB has it: without retries.
+fn without_retries(packet: &mut Packet) {
+    const AT: usize = HEAD + size_of::<Header>();
+    let Some(mad) = packet.bytes.get(HEAD..HEAD + MAD_LEN) else {
+        return;
+    };
+    let attribute = Mad::parse(mad).unwrap().header.attribute_id.get();
+    let data = &mut packet.bytes[AT..][..cm::DATA_LEN];
+    match attribute {
+        cm::REQ => {
+            let req = cm::Req::mut_from_bytes(data).unwrap();
+            req.set_retry_count(0);
+            req.set_rnr_retry(0);
+        }
+        cm::REP => cm::Rep::mut_from_bytes(data).unwrap().set_rnr_retry(0),
+        _ => {}
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_no_retries_gets_none() {
+    let mut world = World::new();
+    let peer = world.nodes[1].gid;
+    world.nodes[0].connect(world.now, peer).unwrap();
+    for _ in 0..8 {
+        world.transmit();
+        world.network.iter_mut().for_each(without_retries);
+        world.deliver();
+    }
+    let retries = |node: &Node| {
+        let c = node.engine.table.iter().next().unwrap();
+        let set = c.qp.attributes();
+        (c.stage == Stage::Open, set.retry_cnt, set.rnr_retry)
+    };
+    // Who asks says how often the other one tries; a reply speaks of RNR NAKs alone.
+    assert_eq!(retries(&world.nodes[0]), (true, 7, 0));
+    assert_eq!(retries(&world.nodes[1]), (true, 0, 0));
+    world.lost = 100;
+    let (now, theirs) = (world.now, world.nodes[1].accepted[0]);
+    world.nodes[1].post(now, theirs, b"once").unwrap();
+    world.run_for(300 * MILLISECOND);
+    let reason = CloseReason::Failed(WcStatus::RetryExcErr);
+    assert_eq!(world.nodes[1].closed, [(theirs, reason)]);
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    world.lost = 100;
+    let now = world.now;
+    world.nodes[0].post(now, ours, &[1; 5000]).unwrap();
+    world.run_for(Duration::from_secs(3));
+    let reason = CloseReason::Failed(WcStatus::RetryExcErr);
+    assert_eq!(world.nodes[0].closed, [(ours, reason)]);
+    world.run_for(Duration::from_secs(20));
+    assert!(world.nodes[0].engine.list().is_empty());
+    assert_eq!(world.nodes[0].engine.table.lingering(), 0);
+}
+
+#[test]
+fn another_gid_ends_all() {
+    let mut world = World::new();
+    let (ours, _) = world.connected();
+    let now = world.now;
+    world.nodes[0].engine.set_port(now, view(gid(9)));
+    world.nodes[0].events(now);
+    assert_eq!(world.nodes[0].closed, [(ours, CloseReason::PortGone)]);
+    assert!(world.nodes[0].engine.list().is_empty());
+}
