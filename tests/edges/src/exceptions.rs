@@ -55,6 +55,29 @@ impl Exceptions {
         Ok(read)
     }
 
+    /// Reads a list that a merge has left with both sides' lines between its marks: all of them, in order;
+    /// of two lines for one thing the larger.
+    pub fn parse_merged(text: &str) -> Result<Exceptions, String> {
+        let marks = ["<<<<<<<", "|||||||", "=======", ">>>>>>>"];
+        let is_mark = |line: &str| marks.iter().any(|mark| line.starts_with(mark));
+        let lines = text.lines().filter(|line| !is_mark(line));
+        let (head, lines): (Vec<&str>, Vec<&str>) =
+            lines.partition(|line| line.starts_with('#') || line.is_empty());
+        let mut read = Exceptions {
+            head: head.iter().map(|line| format!("{line}\n")).collect(),
+            ..Exceptions::default()
+        };
+        for line in lines {
+            let (key, value) = split(line)?;
+            let number = |value: &Option<String>| value.as_ref()?.parse::<usize>().ok();
+            let other = read.lines.get(&key);
+            if other.is_none_or(|other| number(other) < number(&value)) {
+                read.lines.insert(key, value);
+            }
+        }
+        Ok(read)
+    }
+
     /// The list as text.
     pub fn text(&self) -> String {
         let lines = self.lines.iter();
@@ -166,6 +189,16 @@ mod tests {
         ] {
             assert!(Exceptions::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn both_sides_of_a_merge_are_read() {
+        let text = "# Why.\n\n<<<<<<< main\nfile a.rs 800\n=======\nfile a.rs 810\nfile b.rs 900\n\
+                    >>>>>>> mine\nuse a -> b\n";
+        assert!(Exceptions::parse(text).is_err());
+        let read = Exceptions::parse_merged(text).unwrap();
+        let both = "# Why.\n\nfile a.rs 810\nfile b.rs 900\nuse a -> b\n";
+        assert_eq!(read.text(), both);
     }
 
     #[test]

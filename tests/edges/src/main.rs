@@ -1,5 +1,6 @@
 //! Says where the repository does not keep its rules. `--update` takes out of the list of exceptions what
-//! nothing needs any more; it adds nothing.
+//! nothing needs any more; it adds nothing. It also
+//! takes the list as a merge with conflicts has left it.
 
 #![forbid(unsafe_code)]
 
@@ -35,7 +36,11 @@ fn run(update: bool) -> Result<bool, String> {
     let tree = edges::read(&root).map_err(|e| format!("the repository: {e}"))?;
     let list = root.join(LIST);
     let text = fs::read_to_string(&list).map_err(|e| format!("{LIST}: {e}"))?;
-    let mut exceptions = Exceptions::parse(&text).map_err(|e| format!("{LIST}: {e}"))?;
+    let parse = match update {
+        true => Exceptions::parse_merged,
+        false => Exceptions::parse,
+    };
+    let mut exceptions = parse(&text).map_err(|e| format!("{LIST}: {e}"))?;
     let mut verdict = edges::check(&tree, &exceptions);
     if update {
         exceptions.tighten(&verdict);
