@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use crate::lab::{Done, Em, Host, Lab, SOON, Station, eventually, ibtap, ibtapd, older};
 
 /// The table of an IPoIB interface in the configuration file, of today and of older versions.
-const TABLE: &str = "device";
+const TABLE: &str = "ipoib";
 const OLDER_TABLE: &str = "device";
 
 /// The network namespace of those configurations that name one: the name is recorded with the rest.
