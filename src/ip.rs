@@ -118,7 +118,7 @@ impl Ip {
         site: &mut Site<'_>,
     ) -> Result<(Interface, Ip), DeviceError> {
         let limits = MtuLimits::of(site.port);
-        let mtu = limits.wanted(spec, spec.mode.into())?;
+        let mtu = limits.wanted(spec, spec.mode)?;
         let endpoint = create_endpoint(spec, site.port)?;
         let made = Self::with_endpoint(id, spec, site, endpoint, mtu, limits);
         if made.is_err() {
@@ -146,13 +146,13 @@ impl Ip {
         };
         let capabilities = site.port.capabilities();
         let offers = connections != 0 && site.takes_requests(capabilities.services);
-        let address = hardware_address(spec.mode.into(), offers, endpoint.qpn, attributes.gid);
+        let address = hardware_address(spec.mode, offers, endpoint.qpn, attributes.gid);
         let mut ip = Ip {
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             spec: spec.clone(),
             endpoint,
-            mode: spec.mode.into(),
+            mode: spec.mode,
             connections,
             services: capabilities.services,
             offers,
@@ -212,7 +212,7 @@ impl Ip {
     fn keeps_mtu(&self, link: &rtnl::Link) -> bool {
         let served = link.alias.as_deref().and_then(Alias::parse);
         let is_wish = match served {
-            Some(served) => ipoib::Mode::from(served.mode) == self.mode,
+            Some(served) => served.mode == self.mode,
             // The administrator's own alias does not tell the mode: what is usual in either is
             // nobody's wish.
             None if !Alias::is_free(link.alias.as_deref()) => {
@@ -232,14 +232,14 @@ impl Ip {
             gid: interface.namespace.map(|_| self.address.gid()),
             parent: self.parent_name.clone(),
             pkey: self.spec.pkey,
-            mode: self.mode.into(),
+            mode: self.mode,
         };
         alias.to_string()
     }
 
     /// The mode as the administrator knows it, the last word of the alias.
     pub fn mode_word(&self) -> String {
-        control::api::Mode::from(self.mode).to_string()
+        self.mode.to_string()
     }
 
     /// Its address on a port with this GID, in the mode that it has now.
@@ -275,7 +275,7 @@ impl Ip {
                 link_mtu: self.limits.datagram as usize,
                 mode: self.mode,
                 services: self.services,
-                dhcp: self.spec.dhcp.into(),
+                dhcp: self.spec.dhcp,
                 limits: ipoib::Limits {
                     connections: share(self.connections, threads.len()),
                     ..ipoib::Limits::default()

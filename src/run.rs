@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::ControlServer;
-use control::config::conversions::{gid_choice, link_mtu, rdma_port};
 use control::config::{self, Config, IpoibConfig, PortConfig, PortName, Source, VnicConfig};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use control::logging;
@@ -161,10 +160,10 @@ pub(crate) fn port_spec(
     let workers = queues.unwrap_or_else(|| name.default_queues());
     let fabric = match name {
         PortName::Underlay(underlay) => ProviderConfig::Soft(SoftConfig {
-            gid: gid_choice(port.gid),
+            gid: port.gid,
             peers: port.peers.clone(),
             pkeys,
-            link_mtu: link_mtu(port.link_mtu),
+            link_mtu: port.link_mtu,
             workers,
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
@@ -176,7 +175,10 @@ pub(crate) fn port_spec(
         } => ProviderConfig::Verbs(VerbsConfig {
             gid_wait: GID_WAIT,
             give_up: give_up.cloned(),
-            ..rdma_port(device, *number, port)
+            gid: port.gid,
+            link_mtu: port.link_mtu,
+            lids: port.lids.clone(),
+            ..VerbsConfig::new(device, *number)
         }),
     };
     PortSpec {

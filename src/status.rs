@@ -2,14 +2,15 @@
 //! threads know.
 
 mod connections;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process;
 
 use control::api::{
-    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LinkInfo, LogLevel,
-    NeighbourState, PathInfo, Reply, Request, ResourcesInfo, Selection, VersionInfo, WorkerStats,
+    ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
+    NeighbourState, PathInfo, Reply, Request, Selection, VersionInfo, WorkerStats,
 };
 use control::config::SCOPE;
 use control::logging;
@@ -22,6 +23,7 @@ use crate::datapath::{DeviceId, Snapshot, now};
 use crate::interface::{Interface, Names};
 use crate::ip::Ip;
 use crate::port::PortId;
+use resources::{link_info, resources_info};
 
 impl Handler for Daemon {
     fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
@@ -118,13 +120,13 @@ impl Daemon {
             ifindex: d.ifindex,
             port: port.name,
             underlay: runs_on.netdev,
-            link_layer: runs_on.link_layer.into(),
+            link_layer: runs_on.link_layer,
             lid: port.lid.map(|lid| lid.0),
-            state: port.state.into(),
+            state: port.state,
             reason: self.ip_misses(d, ip),
             up: d.up,
             carrier: d.carrier,
-            mode: ip.mode.into(),
+            mode: ip.mode,
             connections: connections.filter(|_| ip.mode == ipoib::Mode::Connected),
             connections_max: ip.connections as u32,
             pkey: ip.endpoint.pkey.unwrap_or(ip.spec.pkey),
@@ -308,13 +310,13 @@ impl Daemon {
             .iter()
             .map(|(at, p)| {
                 let name = p.port.attributes().name;
-                let mut info = ResourcesInfo::new(&name, &p.port.resources(), |endpoint| {
+                let mut info = resources_info(name, &p.port.resources(), |endpoint| {
                     self.with_endpoint(at, endpoint).or_else(|| {
                         let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
                         Some(self.vlan_name(trunk, vid))
                     })
                 });
-                info.link = Some(LinkInfo::of(&p.port.attributes(), &p.port.device()));
+                info.link = Some(link_info(&p.port.attributes(), &p.port.device()));
                 self.add_queue_pairs(at, &mut info);
                 info
             })

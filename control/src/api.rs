@@ -14,7 +14,7 @@ mod vnic;
 
 pub use self::vnic::{
     FabricAddress, InterfaceKind, MacSource, ManageReply, ManageRequest, ManagementDatagram,
-    ManagementPort, SendManagementRequest, VnicInfo, VnicMac, VnicMember, VnicState, VnicStats,
+    ManagementPort, SendManagementRequest, VnicInfo, VnicMac, VnicMember, VnicStats,
 };
 pub use child::{
     ChildAddRequest, ChildDelRequest, ChildInfo, Moderation, ModerationRequest, MtuRequest,
@@ -24,14 +24,13 @@ pub use event::{Event, Happening};
 pub use ping::{
     EchoAnswer, EchoTimeout, PING_INTERVAL_MS, PING_SIZE, PingReply, PingRequest, PingSummary,
 };
+pub use proto::{ConfigState, DhcpMode, LinkLayer, Mode, PortState};
 pub use reply::{
     CompletionQueueInfo, ConnectionInfo, ConnectionRole, GroupInfo, GuestInfo, InterfaceInfo,
-    InterfaceStats, LinkInfo, LinkLayer, MemberInfo, NeighbourInfo, NeighbourState, PathInfo,
-    PortState, QueuePairInfo, ResourcesInfo, VersionInfo, WorkerStats,
+    InterfaceStats, LinkInfo, MemberInfo, NeighbourInfo, NeighbourState, PathInfo, QueuePairInfo,
+    ResourcesInfo, VersionInfo, WorkerStats,
 };
-pub use scalar::{
-    Counters, DhcpMode, HardwareAddress, Hex, LinkAddress, LogLevel, MacAddress, Mode,
-};
+pub use scalar::{Counters, HardwareAddress, Hex, LinkAddress, LogLevel, MacAddress};
 
 use serde::{Deserialize, Serialize};
 

@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use super::service::REPLY_MAX;
 use crate::api::{
     ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
-    InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, Mode, ModeRequest, NeighbourInfo,
+    InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, ModeRequest, NeighbourInfo,
     PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection, SendManagementRequest,
     VersionInfo, VnicInfo, VnicMac, VnicMember, VnicStats,
 };
 pub use posts::Posts;
+use proto::Mode;
 pub use replies::{Next, Replies};
 
 /// Why there is no answer.

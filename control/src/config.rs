@@ -2,7 +2,6 @@
 //! or from the command line ([`args::Args::action`]).
 
 pub mod args;
-pub mod conversions;
 mod file;
 mod interface;
 pub mod ipoib;
@@ -21,7 +20,8 @@ pub use self::ipoib::{IpoibConfig, SCOPE};
 pub use self::vnic::VnicConfig;
 use crate::api::LogLevel;
 pub use port::{ManagementSettings, PortConfig, PortName};
-pub use values::{BusyPoll, GidChoice, LinkMtu, QpnChoice};
+pub use proto::{GidChoice, LinkMtu};
+pub use values::{BusyPoll, QpnChoice};
 
 /// The whole configuration, checked: names, keys and lengths are in range, no two interfaces share a
 /// name in a network namespace, no two children of one interface a partition, every interface's port has

@@ -2,7 +2,7 @@
 //! what reads those reads ours.
 
 use crate::api::{GroupInfo, PathInfo};
-use fabric::Gid;
+use proto::Gid;
 
 /// `ipoib/<dev>_mcg`.
 pub fn groups(groups: &[GroupInfo]) -> String {

@@ -31,9 +31,9 @@ pub use port::{
     Capabilities, DeviceAttributes, FabricError, Port, PortAttributes, PortEvent, Resources, UdInit,
 };
 pub use proto::{
-    AddressHandle, CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid,
-    IbMtu, Instant, Lid, LinkLayer, PKey, PortState, Psn, QKey, Qpn, RejectReason, ServiceId,
-    Services, WcStatus,
+    AddressHandle, CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Gid,
+    GidChoice, Guid, IbMtu, Instant, Lid, LinkLayer, LinkMtu, PKey, PortState, Psn, QKey, Qpn,
+    RejectReason, ServiceId, Services, WcStatus,
 };
 pub use provider::{ProviderConfig, open};
 pub use worker::{

@@ -13,7 +13,7 @@ mod types;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use proto::{AddressHandle, Gid, Mac, Qpn, Time};
+use proto::{AddressHandle, DhcpMode, Gid, Mac, Qpn, Time};
 
 use crate::address::{HardwareAddress, peer_mac};
 use crate::conflict::Conflicts;
@@ -34,8 +34,8 @@ use siblings::Siblings;
 pub(crate) use learning::is_claimable;
 pub use siblings::Sibling;
 pub use types::{
-    Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
-    GuestInfo, Incoming, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Target, TooBig, Update,
+    Config, ConnectionAction, ConnectionPeer, EchoRequest, EchoTarget, Ended, GroupInfo, GuestInfo,
+    Incoming, Limits, Meta, NeighbourInfo, Outgoing, Role, Target, TooBig, Update,
 };
 
 /// Room for a rewritten packet: neighbour discovery that fills an Ethernet frame, and what its

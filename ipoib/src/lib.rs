@@ -44,14 +44,13 @@ mod wire;
 pub use address::{FLAG_RC, HardwareAddress, MAC_BROADCAST, local_mac, local_qpn, peer_mac};
 pub use connections::RDMA_CM_PORT;
 pub use core::{
-    Config, ConnectionAction, ConnectionPeer, DhcpMode, EchoRequest, EchoTarget, Ended, GroupInfo,
-    GuestInfo, Incoming, Ipoib, Limits, Meta, Mode, NeighbourInfo, Outgoing, Role, Sibling, Target,
-    TooBig, Update,
+    Config, ConnectionAction, ConnectionPeer, EchoRequest, EchoTarget, Ended, GroupInfo, GuestInfo,
+    Incoming, Ipoib, Limits, Meta, NeighbourInfo, Outgoing, Role, Sibling, Target, TooBig, Update,
 };
 pub use counters::{Counters, DropReason};
 pub use event::Event;
 pub use multicast::{broadcast_mgid, group_mac, mgid, solicited_node};
 pub use private_data::{CONNECTED_MTU, PrivateData};
-pub use proto::{Mac, Time};
+pub use proto::{DhcpMode, Mac, Mode, Time};
 pub use resolve::HeldFrame;
 pub use snooper::Snooper;

@@ -6,20 +6,22 @@
 
 #![forbid(unsafe_code)]
 
+mod choices;
 mod connection;
 mod gid;
 pub mod lru;
 mod numbers;
-mod opa_lid;
+mod opa;
 mod port;
 mod time;
 
+pub use choices::{DhcpMode, GidChoice, LinkMtu, Mode};
 pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };
 pub use gid::{Gid, Guid, Lid};
 pub use numbers::{IbMtu, PKey, Psn, QKey, Qpn};
-pub use opa_lid::OpaLid;
+pub use opa::{ConfigState, OpaLid};
 pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};
 pub use time::{Instant, Time};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Names an endpoint (a queue pair with its lanes) of one port. Never reused while the port lives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
@@ -10,7 +10,7 @@ use serde::Serialize;
 pub struct EndpointId(pub u32);
 
 /// The logical state of a port (IBA vol. 1, 14.2.5.6, as far as a consumer needs it).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum PortState {
     /// No link, or no usable address.
@@ -33,7 +33,7 @@ impl fmt::Display for PortState {
 pub struct AddressHandle(pub u32);
 
 /// What carries a port's packets (IBA vol. 1, annex A16: `rdma_port_get_link_layer`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum LinkLayer {
     /// RoCE: ports are found by MAC, and have no LID.
     #[default]

@@ -94,7 +94,7 @@ impl Daemon {
             parent: ip.parent_name.clone().unwrap_or_default(),
             pkey: ip.spec.pkey,
             entry: ip.endpoint.pkey,
-            mode: ip.mode.into(),
+            mode: ip.mode,
             mtu: interface.mtu,
             netns: interface.namespace.as_ref().map(|there| names.of(there)),
             carrier: interface.carrier,

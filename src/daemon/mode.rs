@@ -18,13 +18,11 @@ impl Daemon {
         let (interface, ip) = self.named_ip(&request.interface)?;
         let (id, spec) = (interface.id, ip.spec.clone());
         if let Some(mode) = request.mode {
-            self.change_mode(id, mode.into(), &spec)
+            self.change_mode(id, mode, &spec)
                 .map_err(|message| ApiError::Refused { message })?;
         }
         let (_, ip) = self.named_ip(&request.interface)?;
-        Ok(Reply::Mode {
-            mode: ip.mode.into(),
-        })
+        Ok(Reply::Mode { mode: ip.mode })
     }
 
     /// Changes an interface's mode, and its MTU to what `spec` asks for in that mode. The same mode
@@ -94,9 +92,7 @@ impl Daemon {
                 ip.limits.datagram
             );
         }
-        let what = Happening::ModeChanged {
-            mode: ip.mode.into(),
-        };
+        let what = Happening::ModeChanged { mode: ip.mode };
         self.tell(id, what);
         if let Some((interface, ip)) = self.interfaces.ip_mut(id) {
             let most = ip.gso_max();

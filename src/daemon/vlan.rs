@@ -422,7 +422,7 @@ impl Daemon {
                     parent: interface.name.clone(),
                     pkey: p.pkey,
                     entry: p.endpoint.pkey,
-                    mode: parent.mode.into(),
+                    mode: parent.mode,
                     mtu: interface.mtu,
                     netns: interface.namespace.as_ref().map(|there| names.of(there)),
                     carrier: interface.carrier,

@@ -160,7 +160,7 @@ impl Management {
             guid: attributes.guid.to_string(),
             pkey: self.endpoint.pkey.unwrap_or(PKEY),
             link_mtu: attributes.ud_payload_max,
-            state: attributes.state.into(),
+            state: attributes.state,
         }
     }
 

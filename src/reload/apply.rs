@@ -68,7 +68,7 @@ impl Daemon {
                 let (interface, ip) = self.configured_ip(key)?;
                 let (id, at) = (interface.id, interface.port);
                 ip.spec.dhcp = *dhcp;
-                self.ports[at].tell(|| Command::SetDhcp(id, (*dhcp).into()));
+                self.ports[at].tell(|| Command::SetDhcp(id, *dhcp));
                 Ok(format!("{key}: dhcp {dhcp}"))
             }
             Change::Reflect(reflect) => {
@@ -207,11 +207,10 @@ impl Daemon {
         (spec.mode, spec.mtu) = (mode, mtu);
         let failed = |e: &dyn std::fmt::Display| format!("{name}: {e}");
         // Else an MTU that the mode does not have would be noticed halfway.
-        let possible = ip.limits.wanted(&spec, mode.into());
+        let possible = ip.limits.wanted(&spec, mode);
         possible.map_err(|e| failed(&e))?;
         let mtu_differs = ip.spec.mtu != mtu;
-        self.change_mode(id, mode.into(), &spec)
-            .map_err(|e| failed(&e))?;
+        self.change_mode(id, mode, &spec).map_err(|e| failed(&e))?;
         let (_, ip) = self.configured_ip(name)?;
         ip.spec.mode = mode;
         if mtu_differs {

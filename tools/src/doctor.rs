@@ -153,8 +153,12 @@ impl Site<'_> {
                     Err(error) => findings.push(unreadable(&error)),
                 },
                 PortName::Rdma { device, port } => {
-                    let config =
-                        control::config::conversions::rdma_port(device, *port, &target.port);
+                    let config = fabric::verbs::VerbsConfig {
+                        gid: target.port.gid,
+                        link_mtu: target.port.link_mtu,
+                        lids: target.port.lids.clone(),
+                        ..fabric::verbs::VerbsConfig::new(device, *port)
+                    };
                     let facts = rdma::gather(&config, &mut self.requests);
                     findings.extend(rdma::judge(&facts, &config, self.locking));
                 }
@@ -366,8 +370,7 @@ fn wall(
     facts: &underlay::Facts,
     copies: bool,
 ) -> Option<firewall::Site> {
-    let choice = control::config::conversions::gid_choice(target.port.gid);
-    let mtu = fabric::soft::LinkMtu::Exact;
+    let (choice, mtu) = (target.port.gid, fabric::LinkMtu::Exact);
     let usable = fabric::soft::evaluate(name, &facts.seen, choice, mtu, None).ok()?;
     let address = usable.address;
     let own = facts.seen.addresses.iter().find(|a| a.ip == address)?;

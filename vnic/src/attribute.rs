@@ -3,24 +3,11 @@
 
 use std::ops::RangeInclusive;
 
+pub use proto::ConfigState;
 use proto::{Gid, Guid, Mac, PKey, Qpn};
 
 use crate::Lid;
 use crate::directory::NodeAddress;
-
-/// What a virtual port is to do.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum ConfigState {
-    /// 0: nothing is asked; taken as [`ConfigState::DropAll`] by the kernel's driver.
-    Nop,
-    /// 1: drop all.
-    #[default]
-    DropAll,
-    /// 2: being set up.
-    Init,
-    /// 3: forward.
-    Forwarding,
-}
 
 /// Service classes by priority, and where there is no tag; each has 5 bits. Virtual lanes are local to a
 /// host interface and on no wire.

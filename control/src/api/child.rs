@@ -1,9 +1,7 @@
 //! Children, partitions, and what sysfs and ethtool set on the kernel's IPoIB.
 
-use fabric::PKey;
+use proto::{Mode, PKey};
 use serde::{Deserialize, Serialize};
-
-use super::scalar::Mode;
 
 /// Parameters of [`super::Request::ChildAdd`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, Mode, PKey, Qpn};
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{MacAddress, Mode};
+use super::scalar::MacAddress;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

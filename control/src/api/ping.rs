@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fabric::{Gid, Qpn};
+use proto::{Gid, Qpn};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of IB payload of a request unless the client says otherwise.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use fabric::{Gid, PKey, QKey, Qpn};
+use proto::{DhcpMode, Gid, LinkLayer, Mode, PKey, PortState, QKey, Qpn};
 use serde::{Deserialize, Serialize};
 
-use super::scalar::{Counters, DhcpMode, HardwareAddress, MacAddress, Mode};
+use super::scalar::{Counters, HardwareAddress, MacAddress};
 
 /// A running daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,62 +19,6 @@ pub struct VersionInfo {
     pub pid: u32,
     /// The level it logs at.
     pub log_level: super::LogLevel,
-}
-
-/// The logical state of a fabric port (IBA vol. 1, 14.2.5.6, as far as a consumer needs it).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum PortState {
-    /// No link, or no usable address.
-    Down,
-    /// Packets flow.
-    Active,
-}
-
-impl From<fabric::PortState> for PortState {
-    fn from(state: fabric::PortState) -> PortState {
-        match state {
-            fabric::PortState::Down => PortState::Down,
-            fabric::PortState::Active => PortState::Active,
-        }
-    }
-}
-
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            PortState::Down => "DOWN",
-            PortState::Active => "ACTIVE",
-        })
-    }
-}
-
-/// What carries a port's packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LinkLayer {
-    /// RoCE.
-    #[default]
-    Ethernet,
-    /// InfiniBand.
-    InfiniBand,
-}
-
-impl From<fabric::LinkLayer> for LinkLayer {
-    fn from(layer: fabric::LinkLayer) -> LinkLayer {
-        match layer {
-            fabric::LinkLayer::Ethernet => LinkLayer::Ethernet,
-            fabric::LinkLayer::InfiniBand => LinkLayer::InfiniBand,
-        }
-    }
-}
-
-impl fmt::Display for LinkLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LinkLayer::Ethernet => "Ethernet",
-            LinkLayer::InfiniBand => "InfiniBand",
-        })
-    }
 }
 
 /// An interface.
@@ -454,23 +398,6 @@ pub struct LinkInfo {
     pub netdev: Option<String>,
 }
 
-impl LinkInfo {
-    /// From what the provider says.
-    pub fn of(port: &fabric::PortAttributes, device: &fabric::DeviceAttributes) -> LinkInfo {
-        LinkInfo {
-            state: port.state.into(),
-            link_layer: device.link_layer.into(),
-            lid: port.lid.map(|lid| lid.0),
-            gid: port.gid,
-            gid_index: device.gid_index,
-            guid: port.guid.to_string(),
-            link_mtu: port.ud_payload_max,
-            firmware: device.firmware.clone(),
-            netdev: device.netdev.clone(),
-        }
-    }
-}
-
 /// A queue pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairInfo {
@@ -514,49 +441,4 @@ pub struct MemberInfo {
     pub mgid: Gid,
     /// The queue pair.
     pub qpn: Qpn,
-}
-
-impl ResourcesInfo {
-    /// From what the provider says; `interface` names the device of an endpoint.
-    pub fn new(
-        port: &str,
-        resources: &fabric::Resources,
-        interface: impl Fn(fabric::EndpointId) -> Option<String>,
-    ) -> ResourcesInfo {
-        ResourcesInfo {
-            port: port.to_owned(),
-            link: None,
-            queue_pairs: resources
-                .queue_pairs
-                .iter()
-                .map(|qp| QueuePairInfo {
-                    qpn: qp.qpn,
-                    kind: qp.kind.to_owned(),
-                    state: qp.state.to_owned(),
-                    pkey: qp.pkey,
-                    qkey: Some(qp.qkey),
-                    peer_qpn: None,
-                    lanes: u32::try_from(qp.lanes).unwrap_or(u32::MAX),
-                    interface: interface(qp.endpoint),
-                })
-                .collect(),
-            completion_queues: resources
-                .completion_queues
-                .iter()
-                .map(|cq| CompletionQueueInfo {
-                    cqn: cq.cqn,
-                    cqe: cq.cqe,
-                    worker: cq.worker,
-                })
-                .collect(),
-            groups: resources
-                .groups
-                .iter()
-                .map(|group| MemberInfo {
-                    mgid: group.mgid,
-                    qpn: group.qpn,
-                })
-                .collect(),
-        }
-    }
 }

@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use fabric::{Gid, PKey, QKey, Qpn};
+use proto::{ConfigState, Gid, LinkLayer, OpaLid, PKey, PortState, QKey, Qpn};
 use serde::{Deserialize, Serialize};
-use vnic::Lid;
-use vnic::attribute::ConfigState;
 
-use super::reply::{LinkLayer, PortState, WorkerStats};
+use super::reply::WorkerStats;
 use super::scalar::{Counters, Hex, MacAddress};
 
 /// What kind of interface an object is about; those of IPoIB do not say.
@@ -17,43 +15,6 @@ pub enum InterfaceKind {
     /// A virtual port of a virtual Ethernet switch.
     #[default]
     Vnic,
-}
-
-/// What a virtual port does, or is to do ([`ConfigState`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum VnicState {
-    /// Nothing is asked of it.
-    Nop,
-    /// It drops everything.
-    #[default]
-    DropAll,
-    /// It is being set up.
-    Init,
-    /// It forwards.
-    Forwarding,
-}
-
-impl From<ConfigState> for VnicState {
-    fn from(state: ConfigState) -> VnicState {
-        match state {
-            ConfigState::Nop => VnicState::Nop,
-            ConfigState::DropAll => VnicState::DropAll,
-            ConfigState::Init => VnicState::Init,
-            ConfigState::Forwarding => VnicState::Forwarding,
-        }
-    }
-}
-
-impl fmt::Display for VnicState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            VnicState::Nop => "nop",
-            VnicState::DropAll => "drop-all",
-            VnicState::Init => "init",
-            VnicState::Forwarding => "forwarding",
-        })
-    }
 }
 
 /// A queue pair on the fabric.
@@ -102,11 +63,11 @@ pub struct VnicInfo {
     /// The fabric's number, as the manager or the configuration has it.
     pub fabric_id: u16,
     /// Its LID; 0 while it has none.
-    pub lid: Lid,
+    pub lid: OpaLid,
     /// What it is to do.
-    pub config_state: VnicState,
+    pub config_state: ConfigState,
     /// What it does.
-    pub oper_state: VnicState,
+    pub oper_state: ConfigState,
     /// The partition: the table's entry, or while that lacks the partition what was asked for.
     pub pkey: PKey,
     /// The Q_Key of the switch.
@@ -120,12 +81,12 @@ pub struct VnicInfo {
     /// The Ethernet address that the manager, or the configuration, gave it.
     pub base_mac: MacAddress,
     /// The multicast LID of the switch.
-    pub multicast_lid: Lid,
+    pub multicast_lid: OpaLid,
     /// The group that stands for it on the fabric, while it is attached to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Gid>,
     /// LIDs that frames to unknown global addresses go to.
-    pub default_lids: Vec<Lid>,
+    pub default_lids: Vec<OpaLid>,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The largest MTU in bytes: of the switch, or what the port carries.
@@ -210,7 +171,7 @@ pub struct VnicMac {
     /// The address.
     pub mac: MacAddress,
     /// Where frames for it go.
-    pub lid: Lid,
+    pub lid: OpaLid,
     /// How it is known.
     pub source: MacSource,
     /// Its place in the manager's table.
@@ -231,7 +192,7 @@ pub struct VnicMac {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VnicMember {
     /// Its LID.
-    pub lid: Lid,
+    pub lid: OpaLid,
     /// Its port.
     pub gid: Gid,
     /// Its queue pair; absent while it is not known.

@@ -6,16 +6,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use fabric::PKey;
+use proto::{DhcpMode, GidChoice, LinkMtu, Mode, PKey};
 
 use crate::DEFAULT_SOCKET;
-use crate::api::{DhcpMode, LogLevel, Mode};
+use crate::api::LogLevel;
 use crate::config::vnic::{SwitchConfig, VnicConfig, VnicOption, parse_option};
 use crate::config::{
-    BusyPoll, Config, ConfigError, GidChoice, InterfaceConfig, IpoibConfig, LinkMtu, PortConfig,
-    PortName, QpnChoice, Source, values::CONNECTIONS, values::parse_connections,
-    values::parse_interface, values::parse_mtu, values::parse_netns, values::parse_peer,
-    values::parse_pkey, values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
+    BusyPoll, Config, ConfigError, InterfaceConfig, IpoibConfig, PortConfig, PortName, QpnChoice,
+    Source, values::CONNECTIONS, values::parse_connections, values::parse_interface,
+    values::parse_mtu, values::parse_netns, values::parse_peer, values::parse_pkey,
+    values::parse_queues, values::parse_rdma_device, values::parse_rdma_port,
 };
 pub use fs::FsArgs;
 
@@ -139,6 +139,7 @@ pub struct Described {
     /// The port's GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4
     /// address; or an address of the underlay; or the index of an RDMA device's GID table
     #[arg(long, value_name = "auto|ipv4|ADDRESS|INDEX", default_value = "auto")]
+    #[arg(value_parser = super::values::parse_gid)]
     pub gid: GidChoice,
 
     /// Send multicast as unicast copies to these addresses; required with an IPv4 GID
@@ -149,6 +150,7 @@ pub struct Described {
     /// Largest UD payload: "auto" is the IB MTU that fits the underlay, but all that fits where
     /// that IB MTU is below 2048; "exact" is all that fits; or bytes
     #[arg(long, value_name = "auto|exact|BYTES", default_value = "auto")]
+    #[arg(value_parser = super::values::parse_link_mtu)]
     pub link_mtu: LinkMtu,
 
     /// On an RDMA device: do not offer connections in the address, since peers may be the kernel's

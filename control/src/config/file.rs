@@ -9,11 +9,11 @@ mod vnic;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fabric::{Gid, Lid, PKey};
+use proto::{Gid, GidChoice, Lid, LinkMtu, PKey};
 use toml::Spanned;
 
 use self::vnic::{Unicast, Vnic};
-use super::values::{self, BusyPoll, GidChoice, LinkMtu};
+use super::values::{self, BusyPoll};
 use super::{Config, IpoibConfig, KeyFault, PortConfig, PortName, VnicConfig};
 use crate::DEFAULT_SOCKET;
 use crate::api::LogLevel;

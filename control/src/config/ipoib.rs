@@ -2,11 +2,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use fabric::{PKey, QKey};
+use proto::{DhcpMode, Mode, PKey, QKey};
 
 use super::interface::InterfaceConfig;
 use super::{KeyFault, PortName, QpnChoice, values};
-use crate::api::{DhcpMode, Mode};
 
 /// The scope nibble of broadcast groups: link-local, as the kernel has it
 /// (`ipoib_main.c ipv4_bcast_addr`).

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fabric::PKey;
+use proto::{DhcpMode, Mode, PKey};
 
 use super::settings::{self, When};
 use super::vnic::{Learning, SwitchConfig};
@@ -10,7 +10,7 @@ use super::{
     BusyPoll, Config, InterfaceConfig, InterfaceKey, IpoibConfig, ManagementSettings, PortConfig,
     PortName, VnicConfig,
 };
-use crate::api::{DhcpMode, LogLevel, Mode};
+use crate::api::LogLevel;
 
 /// An interface that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]

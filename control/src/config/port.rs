@@ -5,10 +5,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 
-use fabric::{Gid, Lid, PKey};
+use proto::{Gid, GidChoice, Lid, LinkMtu, PKey};
 
 use super::KeyFault;
-use super::values::{self, BusyPoll, GidChoice, LinkMtu};
+use super::values::{self, BusyPoll};
 
 /// The largest payload of a packet on a fabric of adapters, in bytes (IBA vol. 1, 9.2: the IB MTUs
 /// end there).

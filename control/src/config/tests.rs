@@ -2,10 +2,9 @@ mod children;
 mod ports;
 mod vnics;
 
-use fabric::{PKey, QKey, Qpn};
+use proto::{DhcpMode, Mode, PKey, QKey, Qpn};
 
 use super::*;
-use crate::api::{DhcpMode, Mode};
 
 const DEVICE: &str = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\n";
 

@@ -5,75 +5,41 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use fabric::{Gid, Lid, PKey, QKey, Qpn};
-
-/// Which of the underlay's addresses, or of an RDMA device's GIDs, is the port's GID.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum GidChoice {
-    /// The IPv6 link-local address; of an RDMA device what has one, or on InfiniBand its first GID.
-    #[default]
-    Auto,
-    /// The first IPv4 address, as `::ffff:a.b.c.d`.
-    Ipv4,
-    /// This address.
-    Address(IpAddr),
-    /// The entry of an RDMA device's GID table at this index.
-    Index(u32),
-}
+use proto::{Gid, GidChoice, Lid, LinkMtu, PKey, QKey, Qpn};
 
 /// The last index of a GID table (include/uapi/rdma/ib_user_verbs.h, `ib_uverbs_global_route`: 8 bits).
 const GID_INDEX_MAX: u32 = 255;
 
-impl GidChoice {
-    /// Whether the GID is an IPv4-mapped one.
-    pub fn is_ipv4(self) -> bool {
-        matches!(self, GidChoice::Ipv4 | GidChoice::Address(IpAddr::V4(_)))
-    }
-
-    /// The entry at an index.
-    ///
-    /// # Errors
-    /// A sentence if no GID table is so long.
-    pub fn from_index(index: u64) -> Result<GidChoice, String> {
-        in_range(index, 0..=GID_INDEX_MAX)
-            .map(GidChoice::Index)
-            .ok_or_else(|| {
-                format!("the GID index {index} is out of range; use 0 to {GID_INDEX_MAX}")
-            })
-    }
+/// The entry at an index.
+///
+/// # Errors
+/// A sentence if no GID table is so long.
+pub fn gid_from_index(index: u64) -> Result<GidChoice, String> {
+    in_range(index, 0..=GID_INDEX_MAX)
+        .map(GidChoice::Index)
+        .ok_or_else(|| format!("the GID index {index} is out of range; use 0 to {GID_INDEX_MAX}"))
 }
 
-impl FromStr for GidChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<GidChoice, String> {
-        match text {
-            "auto" => Ok(GidChoice::Auto),
-            "ipv4" => Ok(GidChoice::Ipv4),
-            _ => match text.parse::<IpAddr>().map(|a| a.to_canonical()) {
-                Ok(address) if is_unicast(address) => Ok(GidChoice::Address(address)),
-                Ok(address) => Err(format!(
-                    "{address} is not a unicast address of one interface"
+/// A choice of a GID from text.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_gid(text: &str) -> Result<GidChoice, String> {
+    match text {
+        "auto" => Ok(GidChoice::Auto),
+        "ipv4" => Ok(GidChoice::Ipv4),
+        _ => match text.parse::<IpAddr>().map(|a| a.to_canonical()) {
+            Ok(address) if is_unicast(address) => Ok(GidChoice::Address(address)),
+            Ok(address) => Err(format!(
+                "{address} is not a unicast address of one interface"
+            )),
+            Err(_) => match parse_number(text) {
+                Some(index) => gid_from_index(index),
+                None => Err(format!(
+                    "{text:?} is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an index"
                 )),
-                Err(_) => match parse_number(text) {
-                    Some(index) => GidChoice::from_index(index),
-                    None => Err(format!(
-                        "{text:?} is not a GID; use \"auto\", \"ipv4\", an IPv6 or IPv4 address, or an index"
-                    )),
-                },
             },
-        }
-    }
-}
-
-impl fmt::Display for GidChoice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            GidChoice::Auto => f.write_str("auto"),
-            GidChoice::Ipv4 => f.write_str("ipv4"),
-            GidChoice::Address(address) => address.fmt(f),
-            GidChoice::Index(index) => index.fmt(f),
-        }
+        },
     }
 }
 
@@ -180,54 +146,30 @@ impl fmt::Display for QpnChoice {
     }
 }
 
-/// How the largest UD payload follows from the underlay's MTU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkMtu {
-    /// The largest IB MTU that fits; all that fits where that IB MTU is below 2048.
-    #[default]
-    Auto,
-    /// All that fits.
-    Exact,
-    /// This many bytes, encapsulation header included; 76 to 65524.
-    Bytes(u32),
+/// A number of payload bytes.
+///
+/// # Errors
+/// A sentence when no IPoIB datagram with a legal IP MTU fits.
+pub fn link_mtu_from_bytes(bytes: u64) -> Result<LinkMtu, String> {
+    in_range(bytes, 76..=65524)
+        .map(LinkMtu::Bytes)
+        .ok_or_else(|| format!("a link MTU of {bytes} bytes is out of range; use 76 to 65524"))
 }
 
-impl FromStr for LinkMtu {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<LinkMtu, String> {
-        match text {
-            "auto" => Ok(LinkMtu::Auto),
-            "exact" => Ok(LinkMtu::Exact),
-            _ => match parse_number(text) {
-                Some(bytes) => LinkMtu::from_bytes(bytes),
-                None => Err(format!(
-                    "{text:?} is not a link MTU; use \"auto\", \"exact\" or a number of bytes"
-                )),
-            },
-        }
-    }
-}
-
-impl LinkMtu {
-    /// Checks a number of payload bytes.
-    ///
-    /// # Errors
-    /// A sentence when no IPoIB datagram with a legal IP MTU fits.
-    pub fn from_bytes(bytes: u64) -> Result<LinkMtu, String> {
-        in_range(bytes, 76..=65524)
-            .map(LinkMtu::Bytes)
-            .ok_or_else(|| format!("a link MTU of {bytes} bytes is out of range; use 76 to 65524"))
-    }
-}
-
-impl fmt::Display for LinkMtu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LinkMtu::Auto => f.write_str("auto"),
-            LinkMtu::Exact => f.write_str("exact"),
-            LinkMtu::Bytes(bytes) => bytes.fmt(f),
-        }
+/// A link MTU from text.
+///
+/// # Errors
+/// A sentence about what is wrong with it.
+pub fn parse_link_mtu(text: &str) -> Result<LinkMtu, String> {
+    match text {
+        "auto" => Ok(LinkMtu::Auto),
+        "exact" => Ok(LinkMtu::Exact),
+        _ => match parse_number(text) {
+            Some(bytes) => link_mtu_from_bytes(bytes),
+            None => Err(format!(
+                "{text:?} is not a link MTU; use \"auto\", \"exact\" or a number of bytes"
+            )),
+        },
     }
 }
 

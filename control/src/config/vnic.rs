@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-use fabric::{Gid, PKey, Qpn};
-use vnic::{Lid, Mac};
+use proto::{Gid, PKey, Qpn};
+use proto::{Mac, OpaLid};
 
 use super::{InterfaceConfig, IpoibConfig, KeyFault, PortName, values};
 
@@ -34,7 +34,7 @@ pub struct SwitchConfig {
     /// The partition, as the user wrote it; without bit 15 it is a limited member's.
     pub pkey: PKey,
     /// The VNIC's LID; `None`: made from the port's GUID and the VNIC's index.
-    pub lid: Option<Lid>,
+    pub lid: Option<OpaLid>,
     /// The TAP's MAC; `None`: made from fabric, switch and LID.
     pub mac: Option<Mac>,
     /// All members of the switch; `None`: they are found.
@@ -45,7 +45,7 @@ pub struct SwitchConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VnicPeer {
     /// Its LID.
-    pub lid: Lid,
+    pub lid: OpaLid,
     /// Its port's GID.
     pub gid: Gid,
     /// Its queue pair; `None`: it is learned.
@@ -228,9 +228,9 @@ pub fn parse_vesw(text: &str) -> Result<u16, String> {
 ///
 /// # Errors
 /// A sentence about what is wrong with it.
-pub fn lid_from_number(number: u64) -> Result<Lid, String> {
+pub fn lid_from_number(number: u64) -> Result<OpaLid, String> {
     let lid = u32::try_from(number).ok().filter(|n| *n <= 0xff_ffff);
-    lid.map(Lid::new)
+    lid.map(OpaLid::new)
         .filter(|lid| lid.is_unicast())
         .ok_or_else(|| format!("the LID {number:#x} is out of range; use 0x000001 to 0xefffff"))
 }
@@ -291,8 +291,8 @@ mod tests {
 
     #[test]
     fn lids_are_unicast() {
-        assert_eq!(lid_from_number(7), Ok(Lid::new(7)));
-        assert_eq!(lid_from_number(0xef_ffff), Ok(Lid::new(0xef_ffff)));
+        assert_eq!(lid_from_number(7), Ok(OpaLid::new(7)));
+        assert_eq!(lid_from_number(0xef_ffff), Ok(OpaLid::new(0xef_ffff)));
         for wrong in [0, 0xf0_0000, 0x100_0001, u64::MAX] {
             assert!(lid_from_number(wrong).is_err(), "{wrong:#x}");
         }

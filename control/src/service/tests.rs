@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::{
-    ChildAddRequest, ChildDelRequest, INTERFACE, Interface, Level, LogLevel, Mode, ModeRequest,
+    ChildAddRequest, ChildDelRequest, INTERFACE, Interface, Level, LogLevel, ModeRequest,
     ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Selection, UmcastRequest,
     VersionInfo,
 };
 use idl::Idl;
+use proto::Mode;
 
 const STREAM: StreamId = StreamId(7);
 

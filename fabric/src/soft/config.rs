@@ -5,9 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::PKey;
-
-use super::underlay::{GidChoice, LinkMtu};
+use proto::{GidChoice, LinkMtu, PKey};
 
 /// What IPoIB's connected mode sends at most: 65520 bytes and its header of 4 (kernel
 /// drivers/infiniband/ulp/ipoib/ipoib.h, IPOIB_CM_BUF_SIZE).

@@ -42,6 +42,6 @@ pub use engine::{Answer, LocalQp, RemoteQp};
 pub use holder::{PortUser, port_user};
 pub use port::SoftPort;
 pub use ud::{Path, Refusal};
-pub use underlay::{GidChoice, LinkMtu, Seen, Unusable, Usable, evaluate};
+pub use underlay::{Seen, Unusable, Usable, evaluate};
 pub use watch::see;
 pub use worker::SoftWorker;

@@ -3,35 +3,10 @@
 
 use std::net::IpAddr;
 
-use proto::{Gid, Guid, IbMtu};
+use proto::{Gid, GidChoice, Guid, IbMtu, LinkMtu};
 use rtnl::{Address, Link};
 
 use super::train::{capacity, packet_len};
-
-/// Which address of the underlay is the port's GID.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum GidChoice {
-    /// The IPv6 link-local address.
-    #[default]
-    Auto,
-    /// The first IPv4 address.
-    Ipv4,
-    /// This one.
-    Address(IpAddr),
-}
-
-/// How large a UD payload may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum LinkMtu {
-    /// The largest IB MTU code that fits, if that is 2048 or more; else what fits exactly. The
-    /// code below would be 1024, which is too small for IPv6 in IPoIB (RFC 8200, 5: 1280).
-    #[default]
-    Auto,
-    /// What fits exactly, in multiples of 4.
-    Exact,
-    /// This many bytes.
-    Bytes(u32),
-}
 
 /// Bytes of the IPv6, IPv4 and UDP headers and of an Ethernet header.
 const IPV6_HEADER: usize = 40;
@@ -164,7 +139,7 @@ fn choose(
     let best = usable().min_by_key(|a| {
         let from_mac = Some(Gid::from(a.ip).interface_id()) == eui64;
         (
-            choice == GidChoice::Auto && !from_mac,
+            matches!(choice, GidChoice::Auto | GidChoice::Index(_)) && !from_mac,
             a.deprecated,
             a.created,
         )
@@ -182,7 +157,7 @@ fn choose(
             "the address {} of {name} is still checked for duplicates and cannot be the GID yet",
             a.ip
         ),
-        (None, GidChoice::Auto) => no_link_local(name, seen),
+        (None, GidChoice::Auto | GidChoice::Index(_)) => no_link_local(name, seen),
         (None, GidChoice::Ipv4) => format!(
             "{name} has no IPv4 address; add one: ip address add ADDRESS/LENGTH dev {name}, or leave gid out to use IPv6"
         ),
@@ -194,8 +169,9 @@ fn choose(
 
 fn matches(choice: GidChoice, address: &Address) -> bool {
     match (choice, address.ip) {
-        (GidChoice::Auto, IpAddr::V6(a)) => a.is_unicast_link_local(),
-        (GidChoice::Auto, IpAddr::V4(_)) | (GidChoice::Ipv4, IpAddr::V6(_)) => false,
+        (GidChoice::Auto | GidChoice::Index(_), IpAddr::V6(a)) => a.is_unicast_link_local(),
+        (GidChoice::Auto | GidChoice::Index(_), IpAddr::V4(_))
+        | (GidChoice::Ipv4, IpAddr::V6(_)) => false,
         (GidChoice::Ipv4, IpAddr::V4(_)) => true,
         (GidChoice::Address(wanted), a) => wanted == a,
     }

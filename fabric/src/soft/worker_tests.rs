@@ -3,14 +3,14 @@ use std::os::fd::AsFd;
 use std::process::{Command, id};
 use std::thread;
 
-use proto::{ConnectionEvent, PKey, QKey, ServiceId};
+use proto::{ConnectionEvent, GidChoice, PKey, QKey, ServiceId};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::*;
 use crate::connection::ConnectRequest;
 use crate::port::{Port, UdInit};
 use crate::soft::sys;
-use crate::soft::{GidChoice, SoftConfig, SoftPort};
+use crate::soft::{SoftConfig, SoftPort};
 
 /// A namespace of its own for this thread, in which the loopback interface is up.
 struct Loopback(String);

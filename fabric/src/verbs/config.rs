@@ -1,12 +1,11 @@
 //! How a port is opened.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{Gid, Lid};
+use proto::{Gid, GidChoice, Lid, LinkMtu};
 
 /// What IPoIB's connected mode sends at most: 65520 bytes and its header of 4 (kernel
 /// drivers/infiniband/ulp/ipoib/ipoib.h, IPOIB_CM_BUF_SIZE).
@@ -14,21 +13,6 @@ const MESSAGE_MAX: usize = 65524;
 
 /// Connections of a worker: each has a queue pair of the device.
 const CONNECTIONS_MAX: usize = 4096;
-
-/// Which entry of a port's GID table is used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum GidChoice {
-    /// On InfiniBand the first one. On Ethernet an IPv6 one of RoCE v2 whose interface has the address:
-    /// link-local first, since IPoIB's groups are IPv6 groups.
-    #[default]
-    Auto,
-    /// The first IPv4 one of RoCE v2.
-    Ipv4,
-    /// The one of RoCE v2, or of InfiniBand, with this address.
-    Address(IpAddr),
-    /// The one at this index.
-    Index(u32),
-}
 
 /// How to open a port.
 #[derive(Clone, Debug)]
@@ -39,8 +23,8 @@ pub struct VerbsConfig {
     pub port: u8,
     /// Which GID.
     pub gid: GidChoice,
-    /// The largest UD payload in bytes, if it is to be smaller than the port's active MTU.
-    pub link_mtu: Option<u32>,
+    /// The largest UD payload: the port's active MTU, unless it is to be a smaller number of bytes.
+    pub link_mtu: LinkMtu,
     /// On an InfiniBand link layer: where ports and groups are, by GID. Nobody else tells as long as
     /// there is no subnet administration here.
     pub lids: BTreeMap<Gid, Lid>,
@@ -61,7 +45,7 @@ impl VerbsConfig {
             device: device.into(),
             port,
             gid: GidChoice::Auto,
-            link_mtu: None,
+            link_mtu: LinkMtu::Auto,
             lids: BTreeMap::new(),
             message_max: MESSAGE_MAX,
             connections_max: CONNECTIONS_MAX,

@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use proto::Gid;
+use proto::{Gid, GidChoice};
 
-use super::config::GidChoice;
 use super::ibv::{GidEntry, GidKind};
 
 /// An address of an interface.

@@ -28,5 +28,5 @@ mod transmit;
 mod watch;
 mod worker;
 
-pub use config::{GidChoice, VerbsConfig};
+pub use config::VerbsConfig;
 pub use port::VerbsPort;

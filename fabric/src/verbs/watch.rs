@@ -1,6 +1,6 @@
 //! Looking at a port, and what it is good for.
 
-use proto::{Gid, Guid, IbMtu, Lid, PKey};
+use proto::{Gid, Guid, IbMtu, Lid, LinkMtu, PKey};
 use rtnl::Requests;
 
 use super::config::VerbsConfig;
@@ -140,7 +140,10 @@ pub fn evaluate(
     Ok(Usable {
         guid: first.unwrap_or(&gid).gid.interface_id(),
         gid,
-        ud_payload_max: config.link_mtu.map_or(active, |mtu| mtu.min(active)),
+        ud_payload_max: match config.link_mtu {
+            LinkMtu::Bytes(bytes) => bytes.min(active),
+            LinkMtu::Auto | LinkMtu::Exact => active,
+        },
         active_mtu: seen.info.active_mtu,
         lid: seen.info.lid,
         link_layer: seen.info.link_layer,
@@ -216,13 +219,13 @@ mod tests {
             warning.contains("MTU of 1500") && warning.contains("1020"),
             "{warning}"
         );
-        config.link_mtu = Some(4096);
+        config.link_mtu = LinkMtu::Bytes(4096);
         let mut large = seen(LinkLayer::Ethernet);
         large.info.active_mtu = IbMtu::B2048;
         let usable = evaluate(&config, &large, None).unwrap();
         assert_eq!(usable.ud_payload_max, 2048);
         assert_eq!(usable.mtu_warning("rxe0/1"), None);
-        config.link_mtu = Some(1500);
+        config.link_mtu = LinkMtu::Bytes(1500);
         let usable = evaluate(&config, &large, None).unwrap();
         assert_eq!(usable.ud_payload_max, 1500);
     }

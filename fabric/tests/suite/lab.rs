@@ -4,8 +4,8 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::sync::Once;
 
-use fabric::soft::{self, SoftConfig};
-use fabric::verbs::{self, VerbsConfig};
+use fabric::soft::SoftConfig;
+use fabric::verbs::VerbsConfig;
 use fabric::{Gid, PKey, ProviderConfig};
 
 use crate::net::Cable;
@@ -76,8 +76,8 @@ impl Lab {
                 let (device, port) = devices.at(end);
                 let config = VerbsConfig {
                     gid: match family {
-                        Family::V4 => verbs::GidChoice::Ipv4,
-                        Family::V6 => verbs::GidChoice::Auto,
+                        Family::V4 => fabric::GidChoice::Ipv4,
+                        Family::V6 => fabric::GidChoice::Auto,
                     },
                     ..VerbsConfig::new(device, port)
                 };
@@ -136,7 +136,7 @@ fn soft_config(family: Family, peer: &str) -> SoftConfig {
     match family {
         Family::V6 => config,
         Family::V4 => SoftConfig {
-            gid: soft::GidChoice::Ipv4,
+            gid: fabric::GidChoice::Ipv4,
             peers: vec![peer.parse::<IpAddr>().unwrap()],
             ..config
         },

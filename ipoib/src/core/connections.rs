@@ -12,9 +12,9 @@ mod too_big;
 
 use std::collections::VecDeque;
 
-use proto::{CloseReason, ConnectError, ConnectionEvent, ConnectionId, ServiceId, Time};
+use proto::{CloseReason, ConnectError, ConnectionEvent, ConnectionId, Mode, ServiceId, Time};
 
-use super::{ConnectionAction, ConnectionPeer, Ended, Ipoib, Mode, Role};
+use super::{ConnectionAction, ConnectionPeer, Ended, Ipoib, Role};
 use crate::address::HardwareAddress;
 use crate::connections::{Connections, Layout, NO_ENTRY, Side, State};
 use crate::event::Event;

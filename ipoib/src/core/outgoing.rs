@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use proto::{Mac, Time};
+use proto::{Mac, Mode, Time};
 
 use super::learning::is_claimable;
-use super::{Ipoib, Mode, Outgoing, Target};
+use super::{Ipoib, Outgoing, Target};
 use crate::address::{HardwareAddress, MAC_BROADCAST};
 use crate::arp::{Arp, INFINIBAND_ARP_LEN, REQUEST};
 use crate::counters::DropReason;

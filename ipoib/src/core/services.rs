@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use proto::{Gid, Mac, Time};
+use proto::{DhcpMode, Gid, Mac, Time};
 
 use super::incoming::sender;
 use super::outgoing::{Step, Tap};
 use super::types::{EchoRequest, EchoTarget};
-use super::{DhcpMode, Ipoib, Meta, Target, Update};
+use super::{Ipoib, Meta, Target, Update};
 use crate::counters::DropReason;
 use crate::dhcp::{self, Clients};
 use crate::echo::{self, Echo, EchoQueue, Operation, To};

@@ -4,8 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 
 use proto::{
-    AddressHandle, CloseReason, ConnectionId, Gid, Mac, PKey, Qpn, RejectReason, ServiceId,
-    Services, Time,
+    AddressHandle, CloseReason, ConnectionId, DhcpMode, Gid, Mac, Mode, PKey, Qpn, RejectReason,
+    ServiceId, Services, Time,
 };
 
 use crate::address::HardwareAddress;
@@ -41,32 +41,6 @@ impl Default for Limits {
             connections: 4096,
         }
     }
-}
-
-/// What is done to DHCPv4 that passes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DhcpMode {
-    /// Nothing.
-    Off,
-    /// Clients behind the interface ask for broadcast answers, since a server on the link cannot
-    /// reach an Ethernet address; answers get back the client's hardware address where the server
-    /// dropped it (RFC 4390, section 2.2).
-    #[default]
-    Broadcast,
-    /// The same, and requests leave as RFC 4390, section 2.1 has them: hardware type 32, no
-    /// hardware address, a client identifier.
-    Rfc4390,
-}
-
-/// How unicast IP packets travel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Mode {
-    /// In datagrams (RFC 4391).
-    #[default]
-    Datagram,
-    /// Over connections to peers that have them (RFC 4755), in datagrams to others. Multicast and
-    /// ARP are datagrams always.
-    Connected,
 }
 
 /// What an interface is.

@@ -51,7 +51,7 @@ impl Daemon {
         let port = self.interfaces.get(id)?.port;
         let port = self.ports[port].port.attributes();
         let ours = alias.port == port.name && alias.gid.is_none_or(|gid| gid == port.gid);
-        ours.then(|| (id, alias.pkey, alias.mode.into()))
+        ours.then_some((id, alias.pkey, alias.mode))
     }
 
     /// By its name, what the user wants to be a child.
@@ -65,7 +65,7 @@ impl Daemon {
             ));
         };
         match self.interfaces.ip(id) {
-            Some((_, parent)) => self.judge_child(id, pkey, parent.spec.mode.into(), link),
+            Some((_, parent)) => self.judge_child(id, pkey, parent.spec.mode, link),
             None => Verdict::Foreign,
         }
     }
@@ -90,7 +90,7 @@ impl Daemon {
             return Verdict::Foreign;
         };
         let mut spec = child_spec(parent, &link.name, pkey);
-        spec.mode = mode.into();
+        spec.mode = mode;
         spec.queues = Some(match tun.multi_queue {
             true => self.ports[interface.port].threads(),
             false => 1,

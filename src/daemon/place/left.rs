@@ -88,7 +88,7 @@ impl Daemon {
         let Some(parent) = self.parent_of_left(at, alias.parent.as_deref(), &left.namespace) else {
             return;
         };
-        let verdict = self.judge_child(parent, alias.pkey, alias.mode.into(), &link);
+        let verdict = self.judge_child(parent, alias.pkey, alias.mode, &link);
         let Verdict::Child(_, mut spec) = verdict else {
             return;
         };

@@ -47,7 +47,7 @@ impl Followed {
             mtu: interface.mtu,
             coalesce: interface.coalesce,
             reflect: ip.spec.reflect,
-            dhcp: ip.spec.dhcp.into(),
+            dhcp: ip.spec.dhcp,
             up: interface.up,
         }
     }

@@ -61,7 +61,7 @@ impl Daemon {
                 ethernet.info.pkey, port.name
             ));
         }
-        let state = control::api::VnicState::from(ethernet.info.config_state);
+        let state = ethernet.info.config_state;
         if !ethernet.is_to_forward() {
             return Some(format!("its Ethernet Manager has it in the state {state}"));
         }

@@ -227,8 +227,7 @@ fn every_reason_for_no_gid_has_its_way_out() {
             "{found:?}"
         );
         // The daemon is of the same opinion.
-        let choice = control::config::conversions::gid_choice(choice);
-        let mtu = fabric::soft::LinkMtu::Auto;
+        let mtu = fabric::LinkMtu::Auto;
         assert!(evaluate("eth0", &seen, choice, mtu, None).is_err());
     };
     let auto = GidChoice::Auto;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use control::config::PortConfig;
-use fabric::soft::{LinkMtu, Seen, Unusable, evaluate};
+use fabric::LinkMtu;
+use fabric::soft::{Seen, Unusable, evaluate};
 use rtnl::{Link, OperState, Requests};
 
 use super::finding::{Finding, Level};
@@ -136,8 +137,7 @@ fn belongs(name: &str, master: &Link) -> Option<Finding> {
 }
 
 fn mtu(name: &str, facts: &Facts, port: &PortConfig) -> Option<Finding> {
-    let choice = control::config::conversions::gid_choice(port.gid);
-    let link_mtu = control::config::conversions::link_mtu(port.link_mtu);
+    let (choice, link_mtu) = (port.gid, port.link_mtu);
     let usable = match evaluate(name, &facts.seen, choice, link_mtu, None) {
         Ok(usable) => usable,
         Err(Unusable::Wrong(why)) => {

@@ -55,6 +55,7 @@ pub struct Common {
     /// The GID: "auto" is the underlay's IPv6 link-local address, "ipv4" its first IPv4 address; or
     /// an address of the underlay
     #[arg(long, value_name = "auto|ipv4|ADDRESS", default_value = "auto")]
+    #[arg(value_parser = control::config::values::parse_gid)]
     pub gid: GidChoice,
 
     /// Bytes of a message

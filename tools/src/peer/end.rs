@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use control::config::conversions::gid_choice;
 use fabric::cm::{DatagramService, NoService};
 use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort, SoftWorker};
@@ -86,7 +85,7 @@ impl End {
     /// It cannot be used.
     pub fn open(common: &Common) -> Result<End> {
         let config = SoftConfig {
-            gid: gid_choice(common.gid),
+            gid: common.gid,
             message_max: (common.size as usize).max(SMALLEST_MESSAGE_MAX),
             connections_max: CONNECTIONS_MAX,
             ..SoftConfig::new(&common.underlay)

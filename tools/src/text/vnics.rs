@@ -1,6 +1,6 @@
 //! VNICs.
 
-use control::api::{VnicInfo, VnicMac, VnicMember, VnicState, VnicStats};
+use control::api::{ConfigState, VnicInfo, VnicMac, VnicMember, VnicStats};
 
 use super::{counters, qualified, seconds};
 use control::aligned_text::{columns, labelled};
@@ -107,7 +107,7 @@ pub fn vnic_stats(stats: &VnicStats, zeros: bool) -> String {
 pub fn vnics(vnics: &[VnicInfo]) -> String {
     let rows = vnics.iter().map(|v| {
         let state = match (&v.reason, v.oper_state) {
-            (_, VnicState::Forwarding) => "forwarding".to_owned(),
+            (_, ConfigState::Forwarding) => "forwarding".to_owned(),
             (Some(reason), _) => format!("off: {reason}"),
             (None, _) if !v.up => "off: the interface is down".to_owned(),
             (None, state) => state.to_string(),
@@ -195,8 +195,8 @@ pub mod tests {
             vesw: 2,
             fabric_id: 0x301,
             lid: vnic::Lid::new(5),
-            config_state: VnicState::Forwarding,
-            oper_state: VnicState::Forwarding,
+            config_state: ConfigState::Forwarding,
+            oper_state: ConfigState::Forwarding,
             pkey: fabric::PKey::new(0x8001),
             qkey: fabric::QKey::new(0x0b1b_0002),
             qpn: fabric::Qpn::new(0x4d),
@@ -245,7 +245,7 @@ pub mod tests {
         let waiting = VnicInfo {
             vesw: 0,
             manager: None,
-            oper_state: VnicState::DropAll,
+            oper_state: ConfigState::DropAll,
             mac: "02:00:00:00:00:09".parse().unwrap(),
             reason: Some("it waits".into()),
             ..vnic()
@@ -268,7 +268,7 @@ pub mod tests {
             netns: Some("blue".into()),
             vesw: 0,
             up: false,
-            oper_state: VnicState::DropAll,
+            oper_state: ConfigState::DropAll,
             ..vnic()
         };
         assert_eq!(

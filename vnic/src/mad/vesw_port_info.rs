@@ -13,31 +13,6 @@ const LEN: usize = 280;
 /// The lengths of the runs of reserved bytes, in their order.
 const RESERVED: [usize; 9] = [6, 2, 4, 56, 2, 3, 4, 48, 8];
 
-impl ConfigState {
-    /// Its number.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        match self {
-            ConfigState::Nop => 0,
-            ConfigState::DropAll => 1,
-            ConfigState::Init => 2,
-            ConfigState::Forwarding => 3,
-        }
-    }
-
-    /// The state of this number. One that nobody knows is [`ConfigState::DropAll`], as which the kernel's
-    /// driver takes it.
-    #[must_use]
-    pub const fn from_code(code: u8) -> ConfigState {
-        match code {
-            0 => ConfigState::Nop,
-            2 => ConfigState::Init,
-            3 => ConfigState::Forwarding,
-            _ => ConfigState::DropAll,
-        }
-    }
-}
-
 /// Takes the runs of reserved bytes one after the other.
 struct Gaps {
     at: usize,

@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use fabric::PKey;
+use proto::{Mode, PKey};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use toml::Spanned;
 
 use super::Fault;
 use super::scalar::{Mtu, Name, Netns, Queues, Scalar, Value};
-use crate::api::Mode;
 use crate::config::IpoibConfig;
 
 /// A child as it is written.

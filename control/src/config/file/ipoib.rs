@@ -1,13 +1,12 @@
 //! `[[ipoib]]`: IPoIB interfaces.
 
-use fabric::{PKey, QKey};
+use proto::{DhcpMode, Mode, PKey, QKey};
 use toml::Spanned;
 
 use super::Fault;
 use super::children::{self, Child};
 use super::interface::Common;
 use super::scalar::{Connections, Mtu, Name, Netns, Queues, RdmaName, Value};
-use crate::api::{DhcpMode, Mode};
 use crate::config::{IpoibConfig, QpnChoice};
 
 /// An IPoIB interface as it is written.

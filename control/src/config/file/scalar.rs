@@ -4,11 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use fabric::{Lid, PKey, QKey};
+use proto::{GidChoice, Lid, LinkMtu, PKey, QKey};
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
 use crate::config::PortName;
-use crate::config::values::{self, BusyPoll, GidChoice, LinkMtu, QpnChoice};
+use crate::config::values::{self, BusyPoll, QpnChoice};
 
 /// A value that checks itself while it is read, so that errors carry its place. A number may be
 /// written as one or as a string, for the sake of hexadecimal habits.
@@ -75,10 +75,10 @@ impl Scalar for Peer {
 impl Scalar for GidChoice {
     const EXPECTED: &'static str = "\"auto\", \"ipv4\", an address or an index";
     fn from_text(text: &str) -> Result<GidChoice, String> {
-        text.parse()
+        values::parse_gid(text)
     }
     fn from_number(number: u64) -> Result<GidChoice, String> {
-        GidChoice::from_index(number)
+        values::gid_from_index(number)
     }
 }
 
@@ -95,10 +95,10 @@ impl Scalar for QpnChoice {
 impl Scalar for LinkMtu {
     const EXPECTED: &'static str = "\"auto\", \"exact\" or a number of bytes";
     fn from_text(text: &str) -> Result<LinkMtu, String> {
-        text.parse()
+        values::parse_link_mtu(text)
     }
     fn from_number(number: u64) -> Result<LinkMtu, String> {
-        LinkMtu::from_bytes(number)
+        values::link_mtu_from_bytes(number)
     }
 }
 

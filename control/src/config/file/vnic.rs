@@ -1,8 +1,8 @@
 //! `[[vnic]]`: VNICs.
 
-use fabric::{Gid, PKey, Qpn};
+use proto::{Gid, PKey, Qpn};
+use proto::{Mac, OpaLid};
 use toml::Spanned;
-use vnic::{Lid, Mac};
 
 use super::Fault;
 use super::interface::Common;
@@ -22,7 +22,7 @@ pub(super) struct Vnic {
     rdma: Option<Spanned<Value<RdmaName>>>,
     vesw: Option<Value<Vesw>>,
     index: Option<Spanned<Value<Index>>>,
-    lid: Option<Spanned<Value<Lid>>>,
+    lid: Option<Spanned<Value<OpaLid>>>,
     pkey: Option<Spanned<Value<PKey>>>,
     fabric_id: Option<Spanned<Value<FabricId>>>,
     mac: Option<Spanned<Value<MacOf>>>,
@@ -41,7 +41,7 @@ pub(super) struct Vnic {
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Peer {
-    lid: Value<Lid>,
+    lid: Value<OpaLid>,
     gid: Value<Unicast>,
     qpn: Option<Value<PeerQpn>>,
 }
@@ -89,12 +89,12 @@ impl Scalar for Index {
     }
 }
 
-impl Scalar for Lid {
+impl Scalar for OpaLid {
     const EXPECTED: &'static str = "a LID such as 0x000007";
-    fn from_text(text: &str) -> Result<Lid, String> {
-        own::lid_from_number(number(text, Lid::EXPECTED)?)
+    fn from_text(text: &str) -> Result<OpaLid, String> {
+        own::lid_from_number(number(text, OpaLid::EXPECTED)?)
     }
-    fn from_number(number: u64) -> Result<Lid, String> {
+    fn from_number(number: u64) -> Result<OpaLid, String> {
         own::lid_from_number(number)
     }
 }

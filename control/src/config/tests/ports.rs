@@ -79,15 +79,15 @@ fn rdma_devices() {
          {RDMA}[[ipoib]]\nname = \"ib1\"\nrdma = \"mlx5_0/2\"\nqueues = 1\nqpn = \"random\"\n"
     ))
     .unwrap();
-    let gid = |text: &str| text.parse::<fabric::Gid>().unwrap();
+    let gid = |text: &str| text.parse::<proto::Gid>().unwrap();
     let expected = PortConfig {
         gid: GidChoice::Index(3),
         link_mtu: LinkMtu::Bytes(2048),
         busy_poll: BusyPoll::from_micros(7).unwrap(),
         kernel_peers: true,
         lids: [
-            (gid("fe80::2"), fabric::Lid(7)),
-            (gid("ff12:401b:ffff::ffff:ffff"), fabric::Lid(0xc000)),
+            (gid("fe80::2"), proto::Lid(7)),
+            (gid("ff12:401b:ffff::ffff:ffff"), proto::Lid(0xc000)),
         ]
         .into(),
         ..PortConfig::default()

@@ -1,7 +1,7 @@
 //! `[[vnic]]`.
 
-use ::vnic::Lid;
-use fabric::Qpn;
+use proto::OpaLid;
+use proto::Qpn;
 
 use super::*;
 use crate::config::vnic::{Learning, SwitchConfig, VnicPeer};
@@ -37,7 +37,7 @@ fn all_keys_of_a_vnic() {
          peers = [{{ lid = 8, gid = \"fe80::8\", qpn = 0x123 }}, {{ lid = 9, gid = \"fe80::9\" }}]\n"
     ));
     let peer = |lid, gid: &str, qpn| VnicPeer {
-        lid: Lid::new(lid),
+        lid: OpaLid::new(lid),
         gid: gid.parse().unwrap(),
         qpn,
     };
@@ -54,7 +54,7 @@ fn all_keys_of_a_vnic() {
             vesw: 7,
             fabric_id: 0x301,
             pkey: PKey::new(0x8001),
-            lid: Some(Lid::new(0x12)),
+            lid: Some(OpaLid::new(0x12)),
             mac: Some([2, 0, 0, 0, 0, 1]),
             peers: Some(vec![
                 peer(8, "fe80::8", Some(Qpn::new(0x123))),

@@ -42,7 +42,7 @@ fn request() -> impl Strategy<Value = (&'static str, Value, Request)> {
     }
     let child_del = (any::<String>(), option::of(any::<i64>()))
         .prop_map(|(interface, pkey)| ChildDelRequest { interface, pkey });
-    let keys = vec(any::<u16>().prop_map(fabric::PKey::new), 0..8);
+    let keys = vec(any::<u16>().prop_map(proto::PKey::new), 0..8);
     let pkeys = (option::of(any::<String>()), option::of(keys))
         .prop_map(|(port, pkeys)| PkeysRequest { port, pkeys });
     let mtu = (any::<String>(), option::of(any::<u32>()))

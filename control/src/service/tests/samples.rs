@@ -1,6 +1,6 @@
 //! One reply of each kind, with every key that it can have.
 
-use fabric::{Gid, PKey, QKey, Qpn};
+use proto::{Gid, PKey, QKey, Qpn};
 use serde_json::{Value, json};
 
 use crate::api::*;
@@ -168,17 +168,17 @@ fn events() -> Vec<Reply> {
         Happening::MacChanged { mac },
         Happening::ChildAdded {
             child: "ib0.8001".into(),
-            pkey: fabric::PKey::new(0x8001),
+            pkey: proto::PKey::new(0x8001),
         },
         Happening::ChildRemoved {
             child: "ib0.8001".into(),
-            pkey: fabric::PKey::new(0x8001),
+            pkey: proto::PKey::new(0x8001),
         },
         Happening::PkeyMissing {
-            pkey: fabric::PKey::new(0x8001),
+            pkey: proto::PKey::new(0x8001),
         },
         Happening::PkeyAssigned {
-            pkey: fabric::PKey::new(0x0001),
+            pkey: proto::PKey::new(0x0001),
         },
         Happening::CarrierOn,
         Happening::CarrierOff,
@@ -239,8 +239,8 @@ fn child() -> ChildInfo {
     ChildInfo {
         name: "ib0.8001".into(),
         parent: "ib0".into(),
-        pkey: fabric::PKey::new(0x8001),
-        entry: Some(fabric::PKey::new(0x0001)),
+        pkey: proto::PKey::new(0x8001),
+        entry: Some(proto::PKey::new(0x0001)),
         mode: Mode::Datagram,
         mtu: 2044,
         netns: Some("blue".into()),
@@ -270,7 +270,7 @@ fn vnic_reply(request: &Request) -> Result<Reply, ApiError> {
         },
         Request::VnicMembers(_) => Reply::VnicMembers {
             members: vec![VnicMember {
-                lid: vnic::Lid::new(7),
+                lid: proto::OpaLid::new(7),
                 gid: gid(),
                 qpn: Some(Qpn::new(0x123)),
                 listed: true,
@@ -302,18 +302,18 @@ fn vnic() -> VnicInfo {
         index: 0,
         vesw: 2,
         fabric_id: 0x301,
-        lid: vnic::Lid::new(5),
-        config_state: VnicState::Forwarding,
-        oper_state: VnicState::DropAll,
+        lid: proto::OpaLid::new(5),
+        config_state: ConfigState::Forwarding,
+        oper_state: ConfigState::DropAll,
         pkey: PKey::new(0x8001),
         qkey: QKey::new(0x0b1b_0002),
         qpn: Qpn::new(0x4d),
         gid: gid(),
         mac: "06:2c:00:05:00:00".parse().unwrap(),
         base_mac: "06:2c:00:05:00:00".parse().unwrap(),
-        multicast_lid: vnic::Lid::new(0xf0_0002),
+        multicast_lid: proto::OpaLid::new(0xf0_0002),
         group: Some("ff12:5645:8001:301:2::2".parse().unwrap()),
-        default_lids: vec![vnic::Lid::new(7)],
+        default_lids: vec![proto::OpaLid::new(7)],
         mtu: 1500,
         mtu_max: 4053,
         link_mtu: 4096,
@@ -353,7 +353,7 @@ fn vnic_stats() -> VnicStats {
 fn vnic_mac() -> VnicMac {
     VnicMac {
         mac: "52:54:00:12:34:56".parse().unwrap(),
-        lid: vnic::Lid::new(7),
+        lid: proto::OpaLid::new(7),
         source: MacSource::Table,
         index: Some(12),
         idle_ms: Some(1500),
@@ -443,7 +443,7 @@ pub fn reply(request: &Request) -> Result<Reply, ApiError> {
         Request::Pkeys(_) => Reply::Pkeys {
             tables: vec![PkeyTable {
                 port: "soft/eth0".into(),
-                pkeys: vec![fabric::PKey::DEFAULT, fabric::PKey::new(0x8001)],
+                pkeys: vec![proto::PKey::DEFAULT, proto::PKey::new(0x8001)],
                 automatic: true,
                 settable: true,
             }],
@@ -618,12 +618,8 @@ fn connection() -> ConnectionInfo {
 }
 
 fn resources() -> ResourcesInfo {
-    let known = fabric::Resources {
-        queue_pairs: vec![],
-        completion_queues: vec![],
-        groups: vec![],
-    };
     ResourcesInfo {
+        port: "soft/eth0".into(),
         link: Some(LinkInfo {
             state: PortState::Active,
             link_layer: LinkLayer::InfiniBand,
@@ -654,6 +650,5 @@ fn resources() -> ResourcesInfo {
             mgid: broadcast(),
             qpn: Qpn::new(0x4a),
         }],
-        ..ResourcesInfo::new("soft/eth0", &known, |_| None)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use fabric::soft::{GidChoice, SoftConfig};
+use fabric::GidChoice;
+use fabric::soft::SoftConfig;
 use fabric::{Gid, Qpn, Sent};
 
 use crate::exchange::train_arrives;

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use fabric::GidChoice;
 use fabric::port::UdEndpoint;
-use fabric::soft::{GidChoice, SoftConfig};
+use fabric::soft::SoftConfig;
 use fabric::{Gid, PKey, PortState, QKey, Qpn, Sent};
 
 use crate::net::Cable;

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use fabric::port::UdEndpoint;
-use fabric::soft::{GidChoice, LinkMtu, SoftConfig, SoftPort};
+use fabric::soft::{SoftConfig, SoftPort};
+use fabric::{GidChoice, LinkMtu};
 use fabric::{PKey, QKey, Qpn, Sent, UdDestination, UdInit};
 
 use crate::net::{Cable, Namespace};

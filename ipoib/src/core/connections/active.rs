@@ -1,8 +1,8 @@
 //! Connections that we ask for.
 
-use proto::{CloseReason, ConnectError, ConnectionId, RejectReason, Time};
+use proto::{CloseReason, ConnectError, ConnectionId, Mode, RejectReason, Time};
 
-use super::super::{ConnectionAction, Ended, Ipoib, Mode, Role};
+use super::super::{ConnectionAction, Ended, Ipoib, Role};
 use crate::connections::{Layout, NO_ENTRY, State};
 use crate::event::Event;
 use crate::private_data::{CONNECTED_MTU, PrivateData};

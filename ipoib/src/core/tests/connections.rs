@@ -7,8 +7,8 @@ mod refusals;
 mod requests;
 
 use proto::{
-    CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, RejectReason, ServiceId,
-    WcStatus,
+    CloseReason, ConnectError, ConnectionEvent, ConnectionId, EndpointId, Mode, RejectReason,
+    ServiceId, WcStatus,
 };
 
 use super::*;

@@ -1,9 +1,9 @@
 //! What an interface that goes down forgets.
 
-use proto::{ConnectionEvent, ConnectionId, EndpointId};
+use proto::{ConnectionEvent, ConnectionId, EndpointId, Mode};
 
 use super::*;
-use crate::{Event, Mode, PrivateData};
+use crate::{Event, PrivateData};
 
 const GUEST: Mac = [6, 0, 0, 0, 0, 0x99];
 

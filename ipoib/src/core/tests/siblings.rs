@@ -1,7 +1,9 @@
 //! Interfaces that are reached without the fabric.
 
+use proto::Mode;
+
 use super::*;
-use crate::{Mode, Sibling, TooBig};
+use crate::{Sibling, TooBig};
 
 const IP_B: [u8; 4] = [10, 0, 0, 2];
 const MAC_B: Mac = [6, 0, 0, 0, 0, 0xb];

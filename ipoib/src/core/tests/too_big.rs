@@ -226,7 +226,7 @@ fn a_target_that_nobody_has_gets_an_answer_as_well() {
 
 #[test]
 fn c100_the_largest_packet_of_a_connection_is_taken_and_one_byte_more_is_answered() {
-    use proto::{ConnectionEvent, ConnectionId};
+    use proto::{ConnectionEvent, ConnectionId, Mode};
     let mut c = Ipoib::new(Config {
         mode: Mode::Connected,
         ..a().config

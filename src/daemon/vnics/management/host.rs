@@ -124,7 +124,7 @@ impl Host for PortHost<'_> {
             return Err(format!("{name}: {why}"));
         }
         if was != (info.vesw_id, info.encap_slid, info.config_state) {
-            let state = control::api::VnicState::from(info.config_state);
+            let state = info.config_state;
             let (vesw, lid) = (info.vesw_id, info.encap_slid);
             log::info!("{name}: its Ethernet Manager says: switch {vesw}, LID {lid}, {state}");
         }

@@ -1,4 +1,4 @@
-use fabric::verbs::GidChoice;
+use fabric::GidChoice;
 use fabric::verbs::ibv::{DeviceAttributes, PortInfo};
 use fabric::verbs::look::Address;
 use fabric::{Gid, Guid, IbMtu, Lid, PKey};
@@ -180,7 +180,7 @@ fn an_mtu_below_what_ipv6_needs() {
     assert_eq!(found, "1024 bytes of payload leave 1020 to IP");
     assert!(advice.contains("1280"), "{advice}");
     let asked = VerbsConfig {
-        link_mtu: Some(1024),
+        link_mtu: fabric::LinkMtu::Bytes(1024),
         ..config()
     };
     let level = worst(&facts(), &asked, Locking::default()).level;

@@ -1,4 +1,5 @@
-//! Local identifiers of 24 bits, as Omni-Path's 16B packets have them.
+//! What Omni-Path's virtual Ethernet switches add to the vocabulary: local identifiers of 24 bits, and the
+//! states of a virtual port.
 
 use std::fmt;
 
@@ -62,6 +63,57 @@ impl OpaLid {
 impl fmt::Display for OpaLid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "0x{:06x}", self.0)
+    }
+}
+
+/// What a virtual port does, or is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigState {
+    /// 0: nothing is asked; taken as [`ConfigState::DropAll`] by the kernel's driver.
+    Nop,
+    /// 1: drop all.
+    #[default]
+    DropAll,
+    /// 2: being set up.
+    Init,
+    /// 3: forward.
+    Forwarding,
+}
+
+impl ConfigState {
+    /// Its number.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            ConfigState::Nop => 0,
+            ConfigState::DropAll => 1,
+            ConfigState::Init => 2,
+            ConfigState::Forwarding => 3,
+        }
+    }
+
+    /// The state of this number. One that nobody knows is [`ConfigState::DropAll`], as which the kernel's
+    /// driver takes it.
+    #[must_use]
+    pub const fn from_code(code: u8) -> ConfigState {
+        match code {
+            0 => ConfigState::Nop,
+            2 => ConfigState::Init,
+            3 => ConfigState::Forwarding,
+            _ => ConfigState::DropAll,
+        }
+    }
+}
+
+impl fmt::Display for ConfigState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ConfigState::Nop => "nop",
+            ConfigState::DropAll => "drop-all",
+            ConfigState::Init => "init",
+            ConfigState::Forwarding => "forwarding",
+        })
     }
 }
 
