@@ -14,6 +14,7 @@ mod mtu;
 mod partition;
 mod parts;
 mod place;
+mod requests;
 mod service;
 mod settings;
 mod siblings;
@@ -34,11 +35,12 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::datapath::{Report, Snapshot};
 use crate::fdstore::{self};
 use crate::interface::{DeviceError, Events};
+use crate::monitor::Streams;
 use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
 
 pub(crate) use interfaces::{Interfaces, Payload};
-use parts::{Adoption, Host, Pending, Reports, Streams};
+use parts::{Adoption, Host, Pending, Reports};
 use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
@@ -95,6 +97,7 @@ pub struct Daemon {
     adoption: Adoption,
     /// What has happened, for those who watch.
     pub(crate) events: Events,
+    /// Clients that monitor, ping or manage.
     pub(crate) streams: Streams,
     /// The configuration that is in force, where there is a file to read again.
     pub(crate) running: Option<Running>,
@@ -189,13 +192,12 @@ impl Daemon {
             .values()
             .any(|p| p.port.attributes().state == PortState::Down)
             .then_some(DOWN_POLL);
-        let ping = self.streams.pingers.deadline();
         let timeout = memberships
             .into_iter()
             .chain(down)
             .chain(self.next_tick())
             .chain(self.adoption.strangers.wait())
-            .chain(ping.map(|at| at.saturating_duration_since(Instant::now())))
+            .chain(self.streams.wait())
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());
         match poll(&mut fds, timeout.as_ref()) {
@@ -229,7 +231,7 @@ impl Daemon {
                 Report::Management(datagram, _) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
-                Report::EchoRefused(id, echo, seq) => self.streams.pingers.refused(id, echo, seq),
+                Report::EchoRefused(id, echo, seq) => self.streams.echo_refused(id, echo, seq),
                 // No device of these kinds is made yet.
                 Report::Failed(why) => return Err(DaemonError::Thread(why)),
             }
@@ -239,14 +241,14 @@ impl Daemon {
         self.tick();
         self.sync_changed_groups();
         self.sync_siblings();
-        self.send_pings();
+        self.streams.send_pings(&self.ports);
         if self.host.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
             let ids = self.interfaces.ids();
             ids.iter().for_each(|id| self.read_vnic_groups(*id));
             self.sync_groups_of(ids);
         }
-        self.streams.watchers.take(&mut self.events);
+        self.streams.take(&mut self.events);
         Ok(())
     }
 

@@ -5,12 +5,15 @@ mod runtime;
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
+use control::api::ApiError;
 use control::config::PortName;
+
+use crate::datapath::{DeviceId, IpSnapshot};
 pub use runtime::{PortRuntime, PortSettings};
 
 /// Names a port of this daemon; never reused while the daemon runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct PortId(u32);
+pub struct PortId(pub(crate) u32);
 
 impl PortId {
     /// The port's number for an Ethernet Manager, from 1 on.
@@ -44,6 +47,25 @@ impl Ports {
     pub fn stop(&mut self) {
         for port in std::mem::take(&mut self.all).into_values() {
             port.stop();
+        }
+    }
+
+    /// A port, if it is still open.
+    pub fn get(&self, id: PortId) -> Option<&PortRuntime> {
+        self.all.get(&id)
+    }
+
+    /// What the data threads of a port know of one IP link: counters and tables, by thread.
+    ///
+    /// # Errors
+    /// [`ApiError::Busy`] when none answers in time.
+    pub fn tables_of(&self, port: PortId, id: DeviceId) -> Result<Vec<IpSnapshot>, ApiError> {
+        let snapshots = self[port].snapshots_of(id).into_iter();
+        let tables = snapshots.flat_map(|s| s.ip).filter(|table| table.id == id);
+        let tables: Vec<IpSnapshot> = tables.collect();
+        match tables.is_empty() {
+            true => Err(ApiError::Busy),
+            false => Ok(tables),
         }
     }
 

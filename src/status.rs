@@ -10,11 +10,10 @@ use std::process;
 
 use control::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
-    NeighbourState, PathInfo, Reply, Request, Selection, VersionInfo, WorkerStats,
+    NeighbourState, PathInfo, Reply, Selection, VersionInfo, WorkerStats,
 };
 use control::config::SCOPE;
 use control::logging;
-use control::{Handler, StreamId, Streamed};
 use fabric::EndpointId;
 use ipoib::NeighbourInfo;
 
@@ -24,52 +23,6 @@ use crate::interface::{Interface, Names};
 use crate::ip::Ip;
 use crate::port::PortId;
 use resources::{link_info, resources_info};
-
-impl Handler for Daemon {
-    fn handle(&mut self, request: Request) -> Result<Reply, ApiError> {
-        match request {
-            Request::Version => Ok(version()),
-            Request::Show(which) => self.show(&which),
-            Request::Stats(which) => self.stats(&which),
-            Request::Neighbours(which) => self.neighbours(&which.interface),
-            Request::Guests(which) => self.guests(&which.interface),
-            Request::Groups(which) => self.groups(&which.interface),
-            Request::Paths(which) => self.paths(&which.interface),
-            Request::Connections(which) => self.connections(&which),
-            Request::Mode(request) => self.mode(&request),
-            Request::ChildAdd(request) => self.child_add(&request),
-            Request::ChildDel(request) => self.child_del(&request),
-            Request::Children(which) => self.children(&which),
-            Request::Pkeys(request) => self.pkeys(&request),
-            Request::Mtu(request) => self.mtu(&request),
-            Request::Umcast(request) => self.umcast(&request),
-            Request::Moderation(request) => self.moderation(&request),
-            Request::Resources => Ok(self.resources()),
-            Request::LogLevel(level) => Ok(set_level(level.level)),
-            Request::Reload => self.reload().map(Reply::Reload),
-            Request::Vnics(which) => self.show_vnics(&which),
-            Request::VnicStats(which) => self.vnic_stats(&which),
-            Request::VnicMacs(which) => self.vnic_macs(&which.interface),
-            Request::VnicMembers(which) => self.vnic_members(&which.interface),
-            Request::SendManagement(request) => self.send_management(&request),
-            Request::Monitor(_) | Request::Ping(_) | Request::Manage(_) => Err(ApiError::Refused {
-                message: "this request is answered by a stream only".into(),
-            }),
-        }
-    }
-
-    fn open(&mut self, stream: StreamId, request: Request) -> Result<(), ApiError> {
-        self.open_stream(stream, request)
-    }
-
-    fn next(&mut self, stream: StreamId) -> Streamed {
-        self.next_of_stream(stream)
-    }
-
-    fn close(&mut self, stream: StreamId) {
-        self.close_stream(stream);
-    }
-}
 
 /// Which daemon this is.
 pub(crate) fn version() -> Reply {
@@ -81,7 +34,7 @@ pub(crate) fn version() -> Reply {
     })
 }
 
-fn set_level(level: LogLevel) -> Reply {
+pub(crate) fn set_level(level: LogLevel) -> Reply {
     logging::set_level(level);
     Reply::LogLevel {}
 }
@@ -97,7 +50,7 @@ impl Daemon {
         }
     }
 
-    fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
+    pub(crate) fn show(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let connections = self.connection_counts(&selected);
         let names = Names::read();
@@ -151,7 +104,7 @@ impl Daemon {
         }
     }
 
-    fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
+    pub(crate) fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
         let (selected, vlans) = match &which.interface {
             Some(name) if let Some((id, _)) = self.vlan_named(name) => {
                 let mut vlans = self.vlans();
@@ -192,28 +145,10 @@ impl Daemon {
             Some(found) => found,
             None => self.named_ip(name).map(|(i, _)| (i.id, i.port))?,
         };
-        self.tables_of(id, at)
+        self.ports.tables_of(at, id)
     }
 
-    /// The same of the device with this id on this port.
-    pub(crate) fn tables_of(
-        &self,
-        id: DeviceId,
-        at: PortId,
-    ) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
-        let parts: Vec<_> = self.ports[at]
-            .snapshots_of(id)
-            .into_iter()
-            .flat_map(|s| s.ip)
-            .filter(|d| d.id == id)
-            .collect();
-        if parts.is_empty() {
-            return Err(ApiError::Busy);
-        }
-        Ok(parts)
-    }
-
-    fn neighbours(&self, name: &str) -> Result<Reply, ApiError> {
+    pub(crate) fn neighbours(&self, name: &str) -> Result<Reply, ApiError> {
         let mut all: BTreeMap<[u8; 6], control::api::NeighbourInfo> = BTreeMap::new();
         for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
             let info = neighbour(&n);
@@ -229,7 +164,7 @@ impl Daemon {
         })
     }
 
-    fn guests(&self, name: &str) -> Result<Reply, ApiError> {
+    pub(crate) fn guests(&self, name: &str) -> Result<Reply, ApiError> {
         let mut all: BTreeMap<IpAddr, control::api::GuestInfo> = BTreeMap::new();
         for g in self.tables(name)?.into_iter().flat_map(|t| t.guests) {
             let info = guest(&g);
@@ -244,7 +179,7 @@ impl Daemon {
         })
     }
 
-    fn groups(&self, name: &str) -> Result<Reply, ApiError> {
+    pub(crate) fn groups(&self, name: &str) -> Result<Reply, ApiError> {
         let (broadcast, made, joined) = match self.vlan_broadcast(name) {
             Some(vlan) => vlan,
             None => {
@@ -275,7 +210,7 @@ impl Daemon {
         Ok(Reply::Groups { groups })
     }
 
-    fn paths(&self, name: &str) -> Result<Reply, ApiError> {
+    pub(crate) fn paths(&self, name: &str) -> Result<Reply, ApiError> {
         let mut gids: BTreeMap<_, bool> = BTreeMap::new();
         for n in self.tables(name)?.into_iter().flat_map(|t| t.neighbours) {
             *gids.entry(n.address.gid()).or_default() |= n.ah.is_some();
@@ -304,7 +239,7 @@ impl Daemon {
             .map(|(interface, _)| interface.name.clone())
     }
 
-    fn resources(&self) -> Reply {
+    pub(crate) fn resources(&self) -> Reply {
         let resources = self
             .ports
             .iter()

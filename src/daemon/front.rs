@@ -23,10 +23,12 @@ impl Daemon {
         if self.vlan_event(id, &event) {
             return;
         }
-        self.tell_core_event(id, &event, round_trip);
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
+        let parts = (&self.ports, &mut self.events);
+        self.streams
+            .core_event(interface, &event, round_trip, parts);
         log::trace!("{}: {event:?}", interface.name);
         let now = now();
         let changed = match event {

@@ -13,11 +13,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::DaemonError;
 use super::children::Strangers;
 use crate::datapath::{DeviceId, Report};
-use crate::ethernet::Clients;
 use crate::fdstore::Inherited;
 use crate::interface::{LeftBehind, Place};
-use crate::pinger::Pingers;
-use crate::watch::Watchers;
 
 /// The host: its kernel, and its service manager.
 pub(crate) struct Host {
@@ -119,15 +116,4 @@ pub(crate) struct Adoption {
     pub left: Vec<LeftBehind>,
     /// TAPs that may become children.
     pub strangers: Strangers,
-}
-
-/// Clients that are answered by streams.
-#[derive(Default)]
-pub(crate) struct Streams {
-    /// Clients that monitor.
-    pub watchers: Watchers,
-    /// Clients that ping.
-    pub pingers: Pingers,
-    /// Clients that manage VNICs.
-    pub managers: Clients,
 }

@@ -4,7 +4,7 @@ use control::api::Happening;
 use control::config::IpoibConfig;
 
 use super::{Daemon, DaemonError, Payload, PortSpec};
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::DeviceId;
 use crate::fdstore;
 use crate::interface::{DeviceError, Interface, Names, Stray, TapSite};
 use crate::ip::{Ip, Site};
@@ -23,9 +23,7 @@ impl Daemon {
         )
         .map_err(|e| DaemonError::Os("cannot start a data thread", e))?;
         runtime.management_settings = spec.management;
-        if !self.streams.watchers.is_empty() {
-            runtime.tell(|| Command::Watch(true));
-        }
+        self.streams.port_opened(&runtime);
         let at = self.ports.add(runtime);
         for device in spec.devices {
             self.add_device(at, &device)?;
@@ -211,7 +209,7 @@ impl Daemon {
     pub(super) fn close(&mut self, id: DeviceId) {
         self.close_vnic_endpoint(id);
         self.tell(id, Happening::Gone);
-        self.streams.pingers.device_gone(id);
+        self.streams.interface_closed(id);
         // Their lanes hold the TAP open.
         self.end_vlans(id);
         if let Some((interface, Payload::Ip(ip))) = self.interfaces.remove(id) {

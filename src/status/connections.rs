@@ -25,7 +25,7 @@ const TIMEWAIT: &str = "TIMEWAIT";
 
 impl Daemon {
     /// The connections of all interfaces, or of one: by interface, peer, role and queue pair.
-    pub(super) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
+    pub(crate) fn connections(&self, which: &Selection) -> Result<Reply, ApiError> {
         let selected = self.selected(which)?;
         let ports: BTreeSet<PortId> = selected.iter().map(|(i, _)| i.port).collect();
         let mut snapshots = BTreeMap::new();

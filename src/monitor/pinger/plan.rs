@@ -9,6 +9,7 @@ use ipoib::EchoTarget;
 
 use super::Names;
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 
 /// The shortest request in bytes: its header.
 const SIZE_MIN: u32 = 40;
@@ -28,6 +29,8 @@ const TIMEOUT_MAX_MS: u32 = 60_000;
 pub struct Link<'a> {
     /// It.
     pub device: DeviceId,
+    /// Its port.
+    pub port: PortId,
     /// Its GID.
     pub gid: Gid,
     /// The largest UD payload in bytes.
@@ -41,6 +44,8 @@ pub struct Link<'a> {
 pub struct Plan {
     /// The interface.
     pub device: DeviceId,
+    /// Its port.
+    pub port: PortId,
     /// Its name.
     pub interface: String,
     /// Who is asked.
@@ -105,6 +110,7 @@ impl Plan {
         }
         Ok(Plan {
             device: link.device,
+            port: link.port,
             interface: request.interface.clone(),
             target,
             count: request.count,

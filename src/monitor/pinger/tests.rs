@@ -5,6 +5,7 @@ use ipoib::EchoTarget;
 
 const STREAM: StreamId = StreamId(1);
 const DEVICE: DeviceId = DeviceId(3);
+const PORT: PortId = PortId(1);
 const MS: Duration = Duration::from_millis(1);
 
 fn gid(n: u8) -> Gid {
@@ -31,6 +32,7 @@ fn plan(request: &PingRequest) -> Result<Plan, String> {
     let names = names();
     let link = Link {
         device: DEVICE,
+        port: PORT,
         gid: gid(1),
         payload_max: 4096,
         names: &names,
@@ -83,8 +85,9 @@ fn requests_are_paced_answers_matched_and_summed_up() {
     assert_eq!(pingers.deadline(), Some(t0));
     let sent = pingers.due(t0);
     assert_eq!(sent.len(), 1);
-    let (device, first) = sent[0];
-    assert_eq!((device, first.sequence, first.len), (DEVICE, 1, 64));
+    let (port, device, first) = sent[0];
+    assert_eq!((port, device), (PORT, DEVICE));
+    assert_eq!((first.sequence, first.len), (1, 64));
     assert_eq!(first.target, EchoTarget::Ip("10.9.0.2".parse().unwrap()));
     assert_eq!(pingers.due(t0), []);
     assert_eq!(pingers.deadline(), Some(t0 + 100 * MS));
@@ -95,7 +98,7 @@ fn requests_are_paced_answers_matched_and_summed_up() {
     assert_eq!((a.sequence, a.gid, a.round_trip_ns), (1, gid(2), 3000));
     assert_eq!(a.ips.len(), 2);
 
-    assert_eq!(pingers.due(t0 + 100 * MS)[0].1.sequence, 2);
+    assert_eq!(pingers.due(t0 + 100 * MS)[0].2.sequence, 2);
     // A second answer to the first, one of another ping and one of another device count nothing.
     pingers.answered(DEVICE, &answer(1, 2, 1));
     pingers.answered(

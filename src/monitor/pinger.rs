@@ -14,6 +14,7 @@ use fabric::{Gid, Qpn};
 use ipoib::{EchoRequest, HardwareAddress};
 
 use crate::datapath::DeviceId;
+use crate::port::PortId;
 pub use plan::{Link, Plan};
 
 /// Replies that wait for one client; a slow one misses answers, which its summary still counts.
@@ -105,12 +106,12 @@ impl Pingers {
     }
 
     /// Gives up on requests that have waited too long, and gives those that are to be sent now.
-    pub fn due(&mut self, now: Instant) -> Vec<(DeviceId, EchoRequest)> {
+    pub fn due(&mut self, now: Instant) -> Vec<(PortId, DeviceId, EchoRequest)> {
         self.all
             .values_mut()
             .filter_map(|pinger| {
                 pinger.give_up(now);
-                Some((pinger.plan.device, pinger.send(now)?))
+                Some((pinger.plan.port, pinger.plan.device, pinger.send(now)?))
             })
             .collect()
     }
