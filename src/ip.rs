@@ -2,6 +2,7 @@
 //! thread keeps about it.
 
 mod guests;
+mod lanes;
 mod mtu;
 
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, Qpn, Services, UdInit};
 use ipoib::{HardwareAddress, Mode};
 
-use crate::datapath::{Command, DeviceId, IpLane, LaneBase, LaneInit, Mailbox, Sibling, now};
+use crate::datapath::{DeviceId, Mailbox, Sibling, now};
 use crate::fdstore;
 use crate::interface::{
     Alias, DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite,
@@ -21,6 +22,7 @@ use crate::interface::{
 use crate::port::PortId;
 
 pub use guests::Guests;
+pub use lanes::share;
 pub use mtu::{CONNECTED_MTU, MtuLimits};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
@@ -261,45 +263,6 @@ impl Ip {
         }
     }
 
-    fn hand_out(&self, interface: &Interface, threads: &[Mailbox]) {
-        let queues = &interface.queues;
-        for (i, thread) in threads.iter().enumerate() {
-            let Some(queue) = queues.get(i % queues.len().max(1)) else {
-                return;
-            };
-            let core = ipoib::Ipoib::new(ipoib::Config {
-                local: self.address,
-                mac: interface.mac,
-                pkey: self.spec.pkey,
-                scope: SCOPE,
-                link_mtu: self.limits.datagram as usize,
-                mode: self.mode,
-                services: self.services,
-                dhcp: self.spec.dhcp,
-                limits: ipoib::Limits {
-                    connections: share(self.connections, threads.len()),
-                    ..ipoib::Limits::default()
-                },
-            });
-            let init = LaneInit {
-                id: interface.id,
-                endpoint: self.endpoint.id,
-                qkey: self.spec.qkey,
-                uso: interface.tap.offloads().uso,
-            };
-            let mut base = LaneBase::new(&init, queue.share(), i < queues.len());
-            base.set_coalesce(interface.coalesce);
-            thread.send(Command::AddLane(Box::new(IpLane {
-                base,
-                core,
-                link_mtu: self.limits.datagram as usize,
-                reflect: self.spec.reflect,
-                vlan: None,
-                stats: Default::default(),
-            })));
-        }
-    }
-
     /// Whether it may be attached to groups: it is up, and its partition is there (kernel
     /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO).
     pub fn holds_groups(&self, interface: &Interface) -> bool {
@@ -365,12 +328,6 @@ pub fn hardware_address(mode: Mode, offers: bool, qpn: Qpn, gid: Gid) -> Hardwar
     HardwareAddress::new(flags, qpn, gid)
 }
 
-/// How many of an interface's connections each of its port's data threads may have. Each makes
-/// connections of its own, so each may have one at least.
-pub fn share(connections: usize, threads: usize) -> usize {
-    connections.div_ceil(threads.max(1))
-}
-
 fn create_endpoint(spec: &IpoibConfig, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
     let wish = match spec.qpn {
         QpnChoice::Stable => Some(ipoib::local_qpn(
@@ -413,15 +370,6 @@ mod tests {
         assert_eq!(first(Mode::Connected, true), 0x80);
         assert_eq!(first(Mode::Connected, false), 0);
         assert_eq!(first(Mode::Datagram, true), 0);
-    }
-
-    #[test]
-    fn threads_share_the_connections() {
-        assert_eq!(share(4096, 4), 1024);
-        assert_eq!(share(4096, 3), 1366);
-        assert_eq!(share(1, 4), 1);
-        assert_eq!(share(0, 4), 0);
-        assert_eq!(share(7, 0), 7);
     }
 
     #[test]

@@ -90,9 +90,8 @@ impl Daemon {
                 let port = &self.ports[at];
                 let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
                 for (interface, ip) in on_port {
-                    let (id, address) = (interface.id, ip.address_at(gid));
-                    ip.address = address;
-                    port.tell(|| Command::SetLocal(id, address));
+                    ip.address = ip.address_at(gid);
+                    port.tell(|| Command::Ip(interface.id, ip.lane_settings(interface)));
                 }
                 self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
@@ -117,8 +116,7 @@ impl Daemon {
                 log::info!("{}: its queue pair is now {qpn}", interface.name);
                 ip.endpoint.qpn = qpn;
                 ip.address = ip.address_at(ip.address.gid());
-                let (id, address) = (interface.id, ip.address);
-                port.tell(|| Command::SetLocal(id, address));
+                port.tell(|| Command::Ip(interface.id, ip.lane_settings(interface)));
             }
         }
         self.sync_siblings();

@@ -181,7 +181,8 @@ impl Daemon {
             for address in own {
                 self.ports[interface.port].tell(|| Command::HostHas(id, address.ip));
             }
-            self.ports[interface.port].tell(|| Command::SetStacked(id, stacked));
+            let port = &self.ports[interface.port];
+            port.tell(|| Command::Ip(id, ip.lane_settings(interface)));
         }
         self.read_routes(place, &BTreeSet::from([id]));
     }
@@ -209,7 +210,7 @@ impl Daemon {
         }
         if found.routes != was_routing {
             let port = &mut self.ports[interface.port];
-            port.tell(|| Command::RouteMulticast(id, found.routes));
+            port.tell(|| Command::Ip(id, ip.lane_settings(interface)));
             if !found.routes {
                 log::info!(
                     "{}: the host routes no multicast here any more",

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use control::config::{InterfaceConfig, InterfaceKey};
+use fabric::PortAttributes;
 use ipoib::Mode;
 
-use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::datapath::{Command, DeviceId};
 use crate::ethernet::Ethernet;
 use crate::interface::{Interface, Place};
 use crate::ip::Ip;
@@ -222,19 +223,14 @@ impl Payload {
         }
     }
 
-    /// The command for another MAC.
-    pub fn mac_command(&self, id: DeviceId, mac: [u8; 6]) -> Command {
+    /// The command that has the lanes be as the interface is now, on a port like this.
+    pub fn lane_command(&self, interface: &Interface, port: &PortAttributes) -> Command {
+        let id = interface.id;
         match self {
-            Payload::Ip(_) => Command::SetMac(id, mac),
-            Payload::Ethernet(_) => Command::Ethernet(id, EthernetCommand::SetMac(mac)),
-        }
-    }
-
-    /// The command that switches receive coalescing.
-    pub fn coalesce_command(&self, id: DeviceId, on: bool) -> Command {
-        match self {
-            Payload::Ip(_) => Command::SetCoalesce(id, on),
-            Payload::Ethernet(_) => Command::Ethernet(id, EthernetCommand::SetCoalesce(on)),
+            Payload::Ip(ip) => Command::Ip(id, ip.lane_settings(interface)),
+            Payload::Ethernet(ethernet) => {
+                Command::Ethernet(id, Box::new(ethernet.lane_settings(interface, port)))
+            }
         }
     }
 

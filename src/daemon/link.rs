@@ -6,8 +6,8 @@ use std::io;
 use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 
-use super::{Daemon, Payload};
-use crate::datapath::{Command, DeviceId};
+use super::Daemon;
+use crate::datapath::DeviceId;
 use crate::interface::Change;
 
 impl Daemon {
@@ -67,12 +67,12 @@ impl Daemon {
             Change::Mtu(_) => self.mtu_changed(id),
             Change::WrongMtu(mtu) => self.correct_mtu(id, mtu),
             Change::Mac(mac) => {
-                self.tell_lanes(id, |payload| payload.mac_command(id, mac));
+                self.update_lanes(id);
                 let mac = LinkAddress(mac);
                 self.tell(id, Happening::MacChanged { mac });
                 self.sync_agent_of(id);
             }
-            Change::Coalesce(on) => self.tell_lanes(id, |payload| payload.coalesce_command(id, on)),
+            Change::Coalesce(_) => self.update_lanes(id),
         }
     }
 
@@ -99,10 +99,12 @@ impl Daemon {
         }
     }
 
-    /// Sends a command to all data threads of an interface.
-    pub(super) fn tell_lanes(&self, id: DeviceId, command: impl Fn(&Payload) -> Command) {
+    /// Has the lanes of an interface be as the interface is now.
+    pub(crate) fn update_lanes(&self, id: DeviceId) {
         if let Some((interface, payload)) = self.interfaces.both(id) {
-            self.ports[interface.port].tell(|| command(payload));
+            let port = &self.ports[interface.port];
+            let attributes = port.port.attributes();
+            port.tell(|| payload.lane_command(interface, &attributes));
         }
     }
 }

@@ -6,7 +6,7 @@ use control::config::IpoibConfig;
 use ipoib::Mode;
 
 use super::Daemon;
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::DeviceId;
 
 impl Daemon {
     /// Tells an interface's mode, after a change where one is asked for. A restart goes back to what
@@ -69,12 +69,10 @@ impl Daemon {
 
     /// Has the data threads serve an interface in a mode, under the address that says so.
     fn enter(&mut self, id: DeviceId, mode: Mode) {
-        if let Some((interface, ip)) = self.interfaces.ip_mut(id) {
+        if let Some((_, ip)) = self.interfaces.ip_mut(id) {
             ip.mode = mode;
             ip.address = ip.address_at(ip.address.gid());
-            let (port, address) = (&self.ports[interface.port], ip.address);
-            port.tell(|| Command::SetLocal(id, address));
-            port.tell(|| Command::SetMode(id, mode));
+            self.update_lanes(id);
         }
         self.vlans_follow(id);
     }

@@ -3,8 +3,7 @@
 use control::api::Happening;
 
 use super::{Daemon, Payload};
-use crate::datapath::{Command, DeviceId, EthernetCommand};
-use crate::ethernet::mtu_of;
+use crate::datapath::DeviceId;
 use crate::interface::unreachable;
 use crate::ip::ENCAPSULATION;
 use crate::port::PortId;
@@ -44,8 +43,7 @@ impl Daemon {
         };
         let mtu = interface.mtu;
         if let Payload::Ethernet(_) = payload {
-            let command = || EthernetCommand::SetMtu(mtu_of(mtu));
-            self.ports[interface.port].tell(|| Command::Ethernet(id, command()));
+            self.update_lanes(id);
         }
         self.tell(id, Happening::MtuChanged { mtu });
     }
@@ -84,7 +82,7 @@ impl Daemon {
             ip.limits.datagram = link_mtu;
             let name = &interface.name;
             log::info!("{name}: the link MTU is now {link_mtu}, the MTU {mtu}");
-            self.ports[at].tell(|| Command::SetPayloadMax(id, payload as usize));
+            self.update_lanes(id);
             self.try_mtu(id, mtu);
         }
     }

@@ -20,7 +20,7 @@ use crate::datapath::{Command, DeviceId, now};
 use crate::interface::{Names, Place};
 use crate::port::PortId;
 
-use partition::{Followed, Partition};
+use partition::Partition;
 
 /// Partitions that the tags on one interface may select: as many as children are spoken of, since any
 /// host behind the interface may send any tag.
@@ -310,7 +310,6 @@ impl Daemon {
         };
         let port = &self.ports[interface.port];
         let gid = port.port.attributes().gid;
-        let wanted = Followed::of(interface, ip);
         let mut regroup = Vec::new();
         for id in trunk.partitions.values() {
             if let Some(partition) = self.vlans.partitions.get_mut(id) {
@@ -319,7 +318,7 @@ impl Daemon {
                     port.port.endpoint_pkey(id_there),
                     port.port.endpoint_qpn(id_there),
                 );
-                let changed = partition.follow(&wanted, gid, endpoint, |c| port.tell(c));
+                let changed = partition.follow((interface, ip), gid, endpoint, |c| port.tell(c));
                 if changed.groups {
                     regroup.push(*id);
                 }

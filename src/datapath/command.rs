@@ -1,15 +1,19 @@
 //! What the control thread tells a data thread, and what a data thread reports back.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use fabric::{EndpointId, Gid};
-use ipoib::{DhcpMode, EchoRequest, Event, HardwareAddress, Update};
+use ipoib::{EchoRequest, Event, Update};
+use vnic::Lid;
+use vnic::directory::Directory;
+use vnic::table::MacTable;
 
-use super::ethernet::{Datagram, EthernetCommand, EthernetLane, Place};
-use super::ip::IpLane;
-use super::lane::{LaneInit, LinkId};
+use super::ethernet::{Datagram, EthernetLane, EthernetSettings, Place};
+use super::ip::{IpLane, IpParts, IpSettings};
+use super::lane::LinkId;
 use super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
 
 /// From the control thread, or from another data thread of the port ([`Command::Update`]).
@@ -24,13 +28,23 @@ pub enum Command {
     /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender, which
     /// gets what was counted of a VNIC, is dropped when that is done.
     RemoveLane(LinkId, Sender<EthernetSnapshot>),
+    /// What an IP link is like from now on.
+    Ip(LinkId, IpSettings),
+    /// What a VNIC is like from now on. It may be on another switch then.
+    Ethernet(LinkId, Box<EthernetSettings>),
     /// Another thread's replica learned something.
     Update(LinkId, Update),
-    /// The device's own address changed.
-    SetLocal(LinkId, HardwareAddress),
+    /// Likewise of a VNIC.
+    EthernetUpdate(LinkId, vnic::port::Update),
+    /// The manager's MAC table of a VNIC.
+    SetTable(LinkId, Arc<MacTable>),
+    /// Where the members of a VNIC's switch are.
+    SetDirectory(LinkId, Arc<Directory>),
+    /// The VNICs of this daemon on the same switch and port, which are reached without the fabric.
+    SetEthernetSiblings(LinkId, Arc<[EthernetSibling]>),
     /// The devices of this daemon that are reached without the wire: of the same partition on the
     /// same port, limited members only by full ones.
-    SetSiblings(LinkId, std::sync::Arc<[Sibling]>),
+    SetSiblings(LinkId, Arc<[Sibling]>),
     /// Forget neighbours, paths and connections: the interface went down, or its partition changed
     /// (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`, normal and heavy).
     Flush(LinkId),
@@ -40,19 +54,9 @@ pub enum Command {
     SetVlans(LinkId, bool),
     /// Serve a partition that a tag selects, from now on. [`Command::RemoveLane`] ends it.
     AddVlan(Box<VlanLane>),
-    /// How unicast IP packets travel from now on.
-    SetMode(LinkId, ipoib::Mode),
-    /// The TAP's MAC was changed.
-    SetMac(LinkId, [u8; 6]),
-    /// The largest UD payload in bytes changed.
-    SetPayloadMax(LinkId, usize),
-    /// About a VNIC.
-    Ethernet(LinkId, EthernetCommand),
     /// Send a datagram from an endpoint of management, to a queue pair of a port, or to a group
     /// ([`fabric::Qpn::MULTICAST`]). It is lost if the fabric has no room.
     SendManagement(LinkId, Gid, fabric::Qpn, Box<[u8]>),
-    /// Receive coalescing was switched, for TCP and for UDP.
-    SetCoalesce(LinkId, bool),
     /// Groups that the device is attached to, for the tables that people see.
     SetJoined(LinkId, Vec<Gid>),
     /// Tell the link about an address of the host.
@@ -61,14 +65,6 @@ pub enum Command {
     Withdraw(LinkId, IpAddr),
     /// The host itself has an address on the TAP; told when something is stacked on it.
     HostHas(LinkId, IpAddr),
-    /// Whether something is stacked on the TAP: a bridge, macvlans.
-    SetStacked(LinkId, bool),
-    /// Whether the host routes multicast.
-    RouteMulticast(LinkId, bool),
-    /// What is done to DHCPv4.
-    SetDhcp(LinkId, DhcpMode),
-    /// Whether frames for guests and groups go back to the TAP, too.
-    SetReflect(LinkId, bool),
     /// How long to look for the next packet before sleeping.
     SetBusyPoll(Duration),
     /// Completion moderation of this thread's part of the port.
@@ -96,16 +92,8 @@ pub struct VlanLane {
     pub trunk: LinkId,
     /// The tag's VLAN id.
     pub vid: u16,
-    /// What the lane is.
-    pub init: LaneInit,
-    /// What [`IpLane`] says of the same name.
-    pub core: ipoib::Ipoib,
-    /// Likewise.
-    pub link_mtu: usize,
-    /// Whether received segments are merged.
-    pub coalesce: bool,
-    /// As in [`IpLane`].
-    pub reflect: bool,
+    /// The lane, which shares that TAP.
+    pub parts: IpParts,
 }
 
 /// An interface that is reached without the fabric: of the same port and partition, in this daemon.
@@ -117,6 +105,15 @@ pub struct Sibling {
     pub qpn: fabric::Qpn,
     /// The largest IP packet that it takes, in bytes.
     pub mtu: u32,
+}
+
+/// A VNIC of the same switch, in this daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EthernetSibling {
+    /// Its name here.
+    pub device: LinkId,
+    /// Its LID.
+    pub lid: Lid,
 }
 
 /// Whose tables are copied. One device may have a hundred thousand entries.

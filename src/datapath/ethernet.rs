@@ -2,7 +2,6 @@
 //! the thread's train, its coalescer, its pauses and its waiting; which LID a frame goes to, and what is
 //! learned, is the core's affair ([`vnic::port::VeswPort`]).
 
-mod command;
 mod handover;
 mod lane;
 mod management;
@@ -16,8 +15,7 @@ mod tests;
 mod transmit;
 
 use super::lanes::Lanes;
-pub use command::{EthernetCommand, EthernetSibling};
-pub use lane::EthernetLane;
+pub use lane::{EthernetInit, EthernetLane, EthernetSettings};
 pub use management::{Datagram, Management, Place};
 pub use receive::datagrams;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use fabric::ConnectionId;
 
 use super::lanes::Lanes;
-pub use lane::IpLane;
+pub use lane::{IpInit, IpLane, IpParts, IpSettings};
 use vlans::Trunk;
 
 /// What a data thread has of IP links.

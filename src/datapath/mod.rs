@@ -17,14 +17,13 @@ mod thread;
 mod train;
 mod wait;
 
-pub use command::{Command, Report, Sibling, Snapshot, Tables, VlanLane};
-pub use ethernet::{Datagram, EthernetCommand, EthernetLane, EthernetSibling};
+pub use command::{Command, EthernetSibling, Report, Sibling, Snapshot, Tables, VlanLane};
+pub use ethernet::{Datagram, EthernetInit, EthernetLane, EthernetSettings};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
-pub use ip::IpLane;
+pub use ip::{IpInit, IpLane, IpParts, IpSettings};
 /// What the control thread calls a [`LinkId`] that is an interface's.
 pub use lane::LinkId as DeviceId;
-pub use lane::{LaneBase, LaneInit, LinkId};
-pub use priority::Priorities;
+pub use lane::{LaneInit, LinkId};
 pub use stats::{EthernetSnapshot, IpSnapshot, TapStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};
 

@@ -13,15 +13,15 @@ use fabric::{
     ConnectionId, ConnectionInfo, Connections, EndpointId, Gid, Instant, PKey, Posted, QKey, Qpn,
     RejectReason, Sent, ServiceId, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
-use ipoib::{Config, DhcpMode, HardwareAddress, Ipoib, Limits, Mode};
+use ipoib::{DhcpMode, HardwareAddress, Mode};
 use netdev::tap::TapQueue;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::command::{Command, Report, Tables};
 use super::handle::{Mailbox, mailbox};
-use super::ip::IpLane;
-use super::lane::{LaneBase, LaneInit, LinkId};
-use super::stats::{IpSnapshot, IpStats};
+use super::ip::{IpInit, IpLane, IpParts, IpSettings};
+use super::lane::{LaneInit, LinkId};
+use super::stats::IpSnapshot;
 use super::thread::{DataThread, Parts, now};
 
 /// Bytes before and behind a payload.
@@ -311,37 +311,35 @@ pub fn lane(connections: usize) -> (IpLane, OwnedFd) {
 pub fn lane_of(n: u32, connections: usize) -> (IpLane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let core = Ipoib::new(Config {
-        local: address(0x17 + n),
-        mac: [2, 0, 0, 0, 0, 1 + n as u8],
+    let init = IpInit {
+        base: LaneInit {
+            id: LinkId(100 + n),
+            endpoint: EndpointId(200 + n),
+            qkey: QKey::IPOIB_DEFAULT,
+            uso: false,
+        },
         pkey: PKey::DEFAULT,
         scope: 2,
-        link_mtu: 2044,
-        mode: Mode::Connected,
         services: fabric::Services::Any,
-        dhcp: DhcpMode::default(),
-        limits: Limits {
-            connections,
-            ..Limits::default()
-        },
-    });
-    let init = LaneInit {
-        id: LinkId(100 + n),
-        endpoint: EndpointId(200 + n),
-        qkey: QKey::IPOIB_DEFAULT,
-        uso: false,
+        connections,
     };
-    let mut base = LaneBase::new(&init, TapQueue::over(tap), true);
-    base.set_coalesce(true);
-    let lane = IpLane {
-        base,
-        core,
-        link_mtu: 2044,
-        reflect: false,
-        vlan: None,
-        stats: IpStats::default(),
-    };
+    let lane = IpParts::new(&init, settings(n)).with_queue(TapQueue::over(tap), true);
     (lane, host)
+}
+
+/// The settings of [`lane_of`].
+pub fn settings(n: u32) -> IpSettings {
+    IpSettings {
+        local: address(0x17 + n),
+        mode: Mode::Connected,
+        mac: [2, 0, 0, 0, 0, 1 + n as u8],
+        link_mtu: 2044,
+        coalesce: true,
+        reflect: false,
+        dhcp: DhcpMode::default(),
+        stacked: false,
+        routes_multicast: false,
+    }
 }
 
 /// An Ethernet frame with a UDP datagram over IPv4 of `payload` bytes, checksums left out.

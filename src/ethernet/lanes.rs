@@ -1,14 +1,28 @@
 //! What the data threads have of a VNIC.
 
 use fabric::{EndpointId, PortAttributes};
-use vnic::port::{Settings, VeswPort};
 
 use super::{Ethernet, mtu_of};
-use crate::datapath::{Command, EthernetLane, LaneBase, LaneInit, Mailbox};
+use crate::datapath::{Command, EthernetInit, EthernetLane, EthernetSettings, LaneInit, Mailbox};
 use crate::interface::Interface;
 
 impl Ethernet {
-    /// Hands a lane to each data thread.
+    /// What its lanes are made with, and updated with later, on a port like this.
+    pub fn lane_settings(&self, interface: &Interface, port: &PortAttributes) -> EthernetSettings {
+        EthernetSettings {
+            local: self.address_at(port.gid),
+            info: self.info.clone(),
+            mac: interface.mac,
+            mtu: mtu_of(interface.mtu),
+            up: interface.up && interface.carrier,
+            payload_max: port.ud_payload_max as usize,
+            coalesce: interface.coalesce,
+            learning: self.spec.learning.on,
+            ageing_ms: self.spec.learning.ageing_ms(),
+        }
+    }
+
+    /// Gives each data thread a lane.
     pub fn hand_out(
         &self,
         interface: &Interface,
@@ -16,39 +30,28 @@ impl Ethernet {
         port: &PortAttributes,
         threads: &[Mailbox],
     ) {
+        let (settings, queues) = (self.lane_settings(interface, port), &interface.queues);
         for (i, thread) in threads.iter().enumerate() {
-            let Some(queue) = interface.queues.get(i % interface.queues.len().max(1)) else {
+            let Some(queue) = queues.get(i % queues.len().max(1)) else {
                 return;
             };
-            let mut core = VeswPort::new(Settings {
-                mac: interface.mac,
-                local: self.address_at(port.gid),
-                learning: self.spec.learning.on,
-                ageing_ms: self.spec.learning.ageing_ms(),
+            let init = EthernetInit {
+                base: LaneInit {
+                    id: interface.id,
+                    endpoint,
+                    qkey: self.qkey(),
+                    uso: interface.tap.offloads().uso,
+                },
                 mac_limit: self.spec.learning.mac_limit,
                 hash_key: self.hash_key,
                 tells: i == 0,
-            });
-            core.set_mtu(mtu_of(interface.mtu));
-            core.configure(&self.info);
-            core.set_table(self.table.clone());
-            core.set_directory(&self.directory);
-            core.set_siblings(self.siblings.iter().map(|sibling| sibling.lid));
-            core.set_up(interface.up && interface.carrier);
-            let init = LaneInit {
-                id: interface.id,
-                endpoint,
-                qkey: self.qkey(),
-                uso: interface.tap.offloads().uso,
             };
-            let mut base = LaneBase::new(&init, queue.share(), i < interface.queues.len());
-            base.set_coalesce(interface.coalesce);
-            thread.send(Command::AddEthernet(Box::new(EthernetLane {
-                base,
-                core,
-                payload_max: port.ud_payload_max as usize,
-                siblings: self.siblings.clone(),
-            })));
+            let reads = i < queues.len();
+            let mut lane = EthernetLane::new(&init, settings.clone(), queue.share(), reads);
+            lane.core.set_table(self.table.clone());
+            lane.core.set_directory(&self.directory);
+            lane.set_siblings(self.siblings.clone());
+            thread.send(Command::AddEthernet(Box::new(lane)));
         }
     }
 }

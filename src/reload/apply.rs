@@ -66,16 +66,16 @@ impl Daemon {
             Change::Mode(mode, mtu) => self.set_configured_mode(key, *mode, *mtu),
             Change::Dhcp(dhcp) => {
                 let (interface, ip) = self.configured_ip(key)?;
-                let (id, at) = (interface.id, interface.port);
+                let id = interface.id;
                 ip.spec.dhcp = *dhcp;
-                self.ports[at].tell(|| Command::SetDhcp(id, *dhcp));
+                self.update_lanes(id);
                 Ok(format!("{key}: dhcp {dhcp}"))
             }
             Change::Reflect(reflect) => {
                 let (interface, ip) = self.configured_ip(key)?;
-                let (id, at) = (interface.id, interface.port);
+                let id = interface.id;
                 ip.spec.reflect = *reflect;
-                self.ports[at].tell(|| Command::SetReflect(id, *reflect));
+                self.update_lanes(id);
                 Ok(format!("{key}: reflect {reflect}"))
             }
             Change::VlanPkey(vlan_pkey) => {

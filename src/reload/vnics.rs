@@ -8,7 +8,6 @@ use control::config::{InterfaceKey, PortName, VnicConfig};
 
 use super::apply::Outcome;
 use crate::daemon::Daemon;
-use crate::datapath::{Command, EthernetCommand};
 use crate::ethernet::{Ethernet, carried_mtu, static_switch};
 use crate::interface::Interface;
 use crate::port::PortId;
@@ -60,12 +59,8 @@ impl Daemon {
     pub(super) fn set_vnic_learning(&mut self, key: &InterfaceKey, learning: Learning) -> Outcome {
         let (interface, ethernet) = self.configured_vnic(key)?;
         ethernet.spec.learning = learning;
-        let (id, at) = (interface.id, interface.port);
-        let tell = |command: fn(Learning) -> EthernetCommand| {
-            self.ports[at].tell(|| Command::Ethernet(id, command(learning)));
-        };
-        tell(|learning| EthernetCommand::SetLearning(learning.on));
-        tell(|learning| EthernetCommand::SetAgeing(learning.ageing_ms()));
+        let id = interface.id;
+        self.update_lanes(id);
         Ok(format!(
             "{key}: learning {}, ageing {} s",
             learning.on, learning.ageing

@@ -6,52 +6,17 @@ use std::sync::Arc;
 
 use control::config::{QpnChoice, SCOPE};
 use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Services, UdInit};
-use ipoib::{DhcpMode, Event, HardwareAddress, Mode, Time};
+use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
+use ipoib::{Event, Time};
 
 use super::pkey_of;
 use crate::daemon::siblings::Link;
-use crate::datapath::{Command, DeviceId, LaneInit, Mailbox, Sibling, VlanLane, now};
+use crate::datapath::{
+    Command, DeviceId, IpInit, IpParts, IpSettings, LaneInit, Mailbox, Sibling, VlanLane, now,
+};
 use crate::interface::Interface;
 use crate::ip::{self, Guests, Ip};
 use crate::port::PortId;
-
-/// In what a partition is as the interface whose TAP it has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Followed {
-    mode: Mode,
-    connections: usize,
-    services: Services,
-    /// Peers may ask for some.
-    offers: bool,
-    mac: [u8; 6],
-    /// The largest datagram's IP packet, in bytes.
-    link_mtu: u32,
-    /// The largest IP packet that the host takes, in bytes.
-    mtu: u32,
-    coalesce: bool,
-    reflect: bool,
-    dhcp: DhcpMode,
-    up: bool,
-}
-
-impl Followed {
-    pub(super) fn of(interface: &Interface, ip: &Ip) -> Followed {
-        Followed {
-            mode: ip.mode,
-            connections: ip.connections,
-            services: ip.services,
-            offers: ip.offers,
-            mac: interface.mac,
-            link_mtu: ip.limits.datagram,
-            mtu: interface.mtu,
-            coalesce: interface.coalesce,
-            reflect: ip.spec.reflect,
-            dhcp: ip.spec.dhcp,
-            up: interface.up,
-        }
-    }
-}
 
 /// Addresses that are announced: more hosts than that answer for themselves when they are asked.
 const ADDRESSES_MAX: usize = 1024;
@@ -80,8 +45,12 @@ pub(in super::super) struct Partition {
     scope: u8,
     /// With the table entry that it uses now.
     pub(super) endpoint: UdEndpoint,
-    address: HardwareAddress,
-    followed: Followed,
+    /// As the data threads have them.
+    settings: IpSettings,
+    /// The largest IP packet that the host takes, in bytes.
+    mtu: u32,
+    /// Whether the interface is up.
+    up: bool,
     /// Devices of this daemon that it reaches without the wire, as last told.
     pub(in super::super) siblings: Arc<[Sibling]>,
     /// Groups attached, the broadcast group included.
@@ -95,6 +64,17 @@ pub(in super::super) struct Partition {
     pub(super) addresses: BTreeSet<IpAddr>,
     /// What has the tag: VLAN links, a bridge's ports.
     pub(super) guests: Guests,
+}
+
+/// Those of the interface whose TAP a partition has, but for the address. The tag may be of any number of
+/// hosts.
+fn lane_settings(interface: &Interface, trunk: &Ip, qpn: Qpn, gid: Gid) -> IpSettings {
+    IpSettings {
+        local: ip::hardware_address(trunk.mode, trunk.offers, qpn, gid),
+        stacked: true,
+        routes_multicast: false,
+        ..trunk.lane_settings(interface)
+    }
 }
 
 impl Partition {
@@ -124,9 +104,8 @@ impl Partition {
             qkey: spec.qkey,
             qpn,
         })?;
-        let followed = Followed::of(interface, trunk);
-        let address = ip::hardware_address(followed.mode, followed.offers, endpoint.qpn, gid);
-        let mut guests = Guests::new(ipoib::peer_mac(&address));
+        let settings = lane_settings(interface, trunk, endpoint.qpn, gid);
+        let mut guests = Guests::new(ipoib::peer_mac(&settings.local));
         // The tag may be of any number of hosts.
         guests.set_stacked(now(), true);
         let partition = Partition {
@@ -138,8 +117,9 @@ impl Partition {
             qkey: spec.qkey,
             scope: SCOPE,
             endpoint,
-            address,
-            followed,
+            settings,
+            mtu: interface.mtu,
+            up: interface.up,
             siblings: Arc::default(),
             joined: BTreeSet::new(),
             told_refused: false,
@@ -147,7 +127,7 @@ impl Partition {
             addresses: BTreeSet::new(),
             guests,
         };
-        partition.hand_out(interface, threads);
+        partition.hand_out((interface, trunk), threads);
         Ok(partition)
     }
 
@@ -158,7 +138,7 @@ impl Partition {
 
     /// The table entry that it uses, while it can be used.
     pub(in super::super) fn usable_entry(&self) -> Option<PKey> {
-        self.endpoint.pkey.filter(|_| self.followed.up)
+        self.endpoint.pkey.filter(|_| self.up)
     }
 
     /// Its broadcast group.
@@ -171,41 +151,26 @@ impl Partition {
         Sibling {
             device,
             qpn: self.endpoint.qpn,
-            mtu: self.followed.mtu,
+            mtu: self.mtu,
         }
     }
 
-    fn hand_out(&self, interface: &Interface, threads: &[Mailbox]) {
-        let followed = &self.followed;
+    fn hand_out(&self, (interface, trunk): (&Interface, &Ip), threads: &[Mailbox]) {
+        let of_trunk = trunk.lane_init(interface, threads.len());
+        let init = IpInit {
+            base: LaneInit {
+                id: self.id,
+                endpoint: self.endpoint.id,
+                ..of_trunk.base
+            },
+            pkey: self.pkey,
+            ..of_trunk
+        };
         for thread in threads {
-            let mut core = ipoib::Ipoib::new(ipoib::Config {
-                local: self.address,
-                mac: followed.mac,
-                pkey: self.pkey,
-                scope: self.scope,
-                link_mtu: followed.link_mtu as usize,
-                mode: followed.mode,
-                services: followed.services,
-                dhcp: followed.dhcp,
-                limits: ipoib::Limits {
-                    connections: ip::share(followed.connections, threads.len()),
-                    ..ipoib::Limits::default()
-                },
-            });
-            core.set_stacked(true);
             thread.send(Command::AddVlan(Box::new(VlanLane {
                 trunk: self.trunk,
                 vid: self.vid,
-                init: LaneInit {
-                    id: self.id,
-                    endpoint: self.endpoint.id,
-                    qkey: self.qkey,
-                    uso: interface.tap.offloads().uso,
-                },
-                core,
-                link_mtu: followed.link_mtu as usize,
-                coalesce: followed.coalesce,
-                reflect: followed.reflect,
+                parts: IpParts::new(&init, self.settings.clone()),
             })));
         }
     }
@@ -214,45 +179,31 @@ impl Partition {
     /// queue pair number that it has now.
     pub(super) fn follow(
         &mut self,
-        wanted: &Followed,
+        (interface, trunk): (&Interface, &Ip),
         gid: Gid,
         endpoint: (Option<PKey>, Option<Qpn>),
         tell: impl Fn(&dyn Fn() -> Command),
     ) -> Changed {
         let (entry, qpn) = endpoint;
         self.endpoint.qpn = qpn.unwrap_or(self.endpoint.qpn);
-        let (id, was) = (self.id, std::mem::replace(&mut self.followed, *wanted));
-        let address = ip::hardware_address(wanted.mode, wanted.offers, self.endpoint.qpn, gid);
-        let moved = std::mem::replace(&mut self.address, address) != address;
-        if moved {
-            tell(&|| Command::SetLocal(id, address));
+        let (id, wanted) = (
+            self.id,
+            lane_settings(interface, trunk, self.endpoint.qpn, gid),
+        );
+        let moved = self.settings.local != wanted.local;
+        if self.settings != wanted {
+            tell(&|| Command::Ip(id, wanted.clone()));
+            self.settings = wanted;
         }
-        if was.mode != wanted.mode {
-            tell(&|| Command::SetMode(id, wanted.mode));
-        }
-        if was.mac != wanted.mac {
-            tell(&|| Command::SetMac(id, wanted.mac));
-        }
-        if was.link_mtu != wanted.link_mtu {
-            let payload = (wanted.link_mtu + ip::ENCAPSULATION) as usize;
-            tell(&|| Command::SetPayloadMax(id, payload));
-        }
-        if was.coalesce != wanted.coalesce {
-            tell(&|| Command::SetCoalesce(id, wanted.coalesce));
-        }
-        if was.reflect != wanted.reflect {
-            tell(&|| Command::SetReflect(id, wanted.reflect));
-        }
-        if was.dhcp != wanted.dhcp {
-            tell(&|| Command::SetDhcp(id, wanted.dhcp));
-        }
+        self.mtu = interface.mtu;
+        let was_up = std::mem::replace(&mut self.up, interface.up);
         // Another partition's neighbours are no longer there, and who is down has none.
         let restarted = std::mem::replace(&mut self.endpoint.pkey, entry) != entry;
-        if restarted || (was.up && !wanted.up) {
+        if restarted || (was_up && !self.up) {
             tell(&|| Command::Flush(id));
         }
         Changed {
-            groups: restarted || was.up != wanted.up,
+            groups: restarted || was_up != self.up,
             address: moved,
         }
     }
@@ -285,7 +236,7 @@ impl Partition {
     /// Attaches and detaches; true if anything changed. `name` is for the log.
     pub(super) fn sync_groups(&mut self, port: &mut dyn Port, name: &str) -> bool {
         let most = ip::groups_with_behind_max(port.capabilities().groups_max);
-        let (wanted, too_many) = match self.followed.up {
+        let (wanted, too_many) = match self.up {
             true => ip::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.guests, most),
             false => (BTreeSet::new(), false),
         };

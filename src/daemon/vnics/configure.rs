@@ -11,7 +11,7 @@ use vnic::directory::Directory;
 use vnic::table::MacTable;
 
 use crate::daemon::Daemon;
-use crate::datapath::{Command, DeviceId, EthernetCommand, EthernetSibling};
+use crate::datapath::{Command, DeviceId, EthernetSibling};
 use crate::ethernet::{Ethernet, carried_mtu, static_switch};
 use crate::interface::{DeviceError, Interface};
 use crate::port::PortId;
@@ -33,8 +33,7 @@ impl Daemon {
         let at = interface.port;
         let done = if ethernet.is_on_switch_of(&info) {
             ethernet.info = info;
-            let command = |e: &Ethernet| EthernetCommand::Configure(Box::new(e.info.clone()));
-            self.tell_ethernet(id, command);
+            self.update_lanes(id);
             Ok(())
         } else {
             self.change_vnic_switch(id, info)
@@ -99,7 +98,7 @@ impl Daemon {
     pub(in crate::daemon) fn set_vnic_table(&mut self, id: DeviceId, table: Arc<MacTable>) {
         if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
             ethernet.table = table;
-            self.tell_ethernet(id, |e| EthernetCommand::SetTable(e.table.clone()));
+            self.tell_ethernet(id, |e| Command::SetTable(id, e.table.clone()));
             self.sync_vnic_groups(id);
         }
     }
@@ -108,14 +107,14 @@ impl Daemon {
     pub(crate) fn set_vnic_directory(&mut self, id: DeviceId, directory: Arc<Directory>) {
         if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
             ethernet.directory = directory;
-            self.tell_ethernet(id, |e| EthernetCommand::SetDirectory(e.directory.clone()));
+            self.tell_ethernet(id, |e| Command::SetDirectory(id, e.directory.clone()));
         }
     }
 
     /// Sends a command to all data threads of a VNIC.
-    fn tell_ethernet(&self, id: DeviceId, command: impl Fn(&Ethernet) -> EthernetCommand) {
+    fn tell_ethernet(&self, id: DeviceId, command: impl Fn(&Ethernet) -> Command) {
         if let Some((interface, ethernet)) = self.interfaces.ethernet(id) {
-            self.ports[interface.port].tell(|| Command::Ethernet(id, command(ethernet)));
+            self.ports[interface.port].tell(|| command(ethernet));
         }
     }
 
@@ -184,7 +183,7 @@ impl Daemon {
         match set {
             Some(Ok(())) => {
                 interface.mac = mac;
-                self.tell_ethernet(id, |_| EthernetCommand::SetMac(mac));
+                self.update_lanes(id);
                 let mac = LinkAddress(mac);
                 self.tell(id, Happening::MacChanged { mac });
             }
@@ -216,8 +215,8 @@ impl Daemon {
             if *ethernet.siblings != *siblings {
                 ethernet.siblings = siblings.into();
                 let siblings = &ethernet.siblings;
-                let command = || EthernetCommand::SetSiblings(siblings.clone());
-                self.ports[interface.port].tell(|| Command::Ethernet(id, command()));
+                let command = || Command::SetEthernetSiblings(id, siblings.clone());
+                self.ports[interface.port].tell(command);
             }
         }
     }

@@ -8,7 +8,7 @@ use fabric::{EndpointId, PortEvent, PortState};
 
 use crate::daemon::Daemon;
 use crate::daemon::carrier::port_misses;
-use crate::datapath::{Command, DeviceId, EthernetCommand};
+use crate::datapath::{Command, DeviceId};
 use crate::ethernet::{Ethernet, Management, carried_mtu, mtu_of, now};
 use crate::interface::Interface;
 use crate::port::PortId;
@@ -84,12 +84,10 @@ impl Daemon {
 
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.
     pub(in crate::daemon) fn vnic_state_changed(&mut self, id: DeviceId) {
-        let Some((interface, _)) = self.interfaces.ethernet(id) else {
+        if self.interfaces.ethernet(id).is_none() {
             return;
-        };
-        let up = interface.up && interface.carrier;
-        let command = || Command::Ethernet(id, EthernetCommand::SetUp(up));
-        self.ports[interface.port].tell(command);
+        }
+        self.update_lanes(id);
         self.sync_vnic_groups(id);
         self.sync_agent_of(id);
     }
@@ -131,7 +129,7 @@ impl Daemon {
     /// The port's GID is another one, or the queue pairs of these endpoints are.
     fn vnics_moved(&mut self, at: PortId, changed: Option<&[EndpointId]>) {
         let port = &self.ports[at];
-        let gid = port.port.attributes().gid;
+        let attributes = port.port.attributes();
         let all = self.interfaces.ethernets_mut();
         for (interface, ethernet) in all.filter(|(i, _)| i.port == at) {
             let Some(endpoint) = &mut ethernet.endpoint else {
@@ -143,8 +141,8 @@ impl Daemon {
             if changed.is_some_and(|changed| changed.contains(&endpoint.id)) {
                 log::info!("{}: its queue pair is now {}", interface.name, endpoint.qpn);
             }
-            let (id, local) = (interface.id, ethernet.address_at(gid));
-            port.tell(|| Command::Ethernet(id, EthernetCommand::SetLocal(local)));
+            let settings = ethernet.lane_settings(interface, &attributes);
+            port.tell(|| Command::Ethernet(interface.id, Box::new(settings.clone())));
         }
     }
 
@@ -157,16 +155,16 @@ impl Daemon {
             let most = *ethernet.allowed_mtu().end();
             let had_most = interface.mtu == most;
             ethernet.carried_mtu = carried_mtu(payload);
-            let port = &self.ports[at];
-            let tell = |command: &dyn Fn() -> EthernetCommand| {
-                port.tell(|| Command::Ethernet(id, command()));
-            };
-            tell(&|| EthernetCommand::SetPayloadMax(payload as usize));
             let (name, asked) = (&interface.name, ethernet.spec.mtu);
-            if ethernet.spec.switch.is_some() {
+            let is_static = ethernet.spec.switch.is_some();
+            if is_static {
                 // Nobody else says what the switch's is.
                 ethernet.info.eth_mtu = mtu_of(ethernet.carried_mtu);
-                tell(&|| EthernetCommand::Configure(Box::new(ethernet.info.clone())));
+            }
+            let port = &self.ports[at];
+            let settings = ethernet.lane_settings(interface, &port.port.attributes());
+            port.tell(|| Command::Ethernet(id, Box::new(settings.clone())));
+            if is_static {
                 let most = *ethernet.allowed_mtu().end();
                 // One that had all follows, others are only kept within.
                 let mtu = match asked {

@@ -4,27 +4,65 @@ use std::sync::Arc;
 
 use fabric::{Qpn, UdDestination, Worker};
 use ipoib::Time;
-use vnic::Lid;
+use netdev::tap::TapQueue;
+use vnic::attribute::VeswPortInfo;
 use vnic::carriage::data_qkey;
+use vnic::directory::NodeAddress;
 use vnic::packet::{FRAME_MAX, frame_max};
-use vnic::port::{Target, VeswPort};
+use vnic::port::{Settings, Target, VeswPort};
+use vnic::{Lid, Mac};
 
-use super::super::command::Command;
+use super::super::command::{Command, EthernetSibling};
 use super::super::handle::Mailbox;
-use super::super::lane::{LaneBase, LinkId, Served};
+use super::super::lane::{LaneBase, LaneInit, LinkId, Served};
 use super::super::stats::EthernetSnapshot;
 use super::super::train::OpenTrain;
-use super::command::{EthernetCommand, EthernetSibling};
+
+/// What may change of a VNIC. It is sent whole when something of it is another way, and the lanes apply
+/// the difference.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EthernetSettings {
+    /// Where the VNIC is on the fabric.
+    pub local: NodeAddress,
+    /// What the manager, or the configuration, says of it. The Q_Key is that of the switch's data.
+    pub info: VeswPortInfo,
+    /// The MAC of the TAP.
+    pub mac: Mac,
+    /// The MTU of the interface, in bytes.
+    pub mtu: u16,
+    /// Whether the interface is up and has a carrier.
+    pub up: bool,
+    /// The largest UD payload of the fabric, in bytes.
+    pub payload_max: usize,
+    /// Whether received segments are merged, as `ethtool -K gro` says.
+    pub coalesce: bool,
+    /// Whether addresses are learned from what is received.
+    pub learning: bool,
+    /// After how many milliseconds what was learned and not heard of again is forgotten; 0: never.
+    pub ageing_ms: u64,
+}
+
+/// What stays as it is while the lane of a VNIC is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EthernetInit {
+    /// What all lanes have.
+    pub base: LaneInit,
+    /// How many addresses are learned.
+    pub mac_limit: usize,
+    /// The key of the flow hash, the same in all threads.
+    pub hash_key: u64,
+    /// Whether this lane reports addresses behind the interface.
+    pub tells: bool,
+}
 
 /// What a data thread serves of one VNIC.
 pub struct EthernetLane {
-    /// What all lanes have. Priorities are service classes here, and the Q_Key is that of the switch's
-    /// data.
+    /// What all lanes have. Priorities are service classes here.
     pub base: LaneBase,
+    /// As last applied.
+    pub settings: EthernetSettings,
     /// This thread's replica of the virtual port.
     pub core: VeswPort,
-    /// The largest UD payload of the fabric, in bytes.
-    pub payload_max: usize,
     /// The VNICs of this daemon on the same switch.
     pub siblings: Arc<[EthernetSibling]>,
 }
@@ -55,6 +93,66 @@ impl Served for EthernetLane {
 }
 
 impl EthernetLane {
+    /// A lane that writes to this queue, and reads it or does not.
+    pub fn new(
+        init: &EthernetInit,
+        settings: EthernetSettings,
+        tap: TapQueue,
+        reads: bool,
+    ) -> EthernetLane {
+        let mut base = LaneBase::new(&init.base, tap, reads);
+        base.set_coalesce(settings.coalesce);
+        let mut core = VeswPort::new(Settings {
+            mac: settings.mac,
+            local: settings.local,
+            learning: settings.learning,
+            ageing_ms: settings.ageing_ms,
+            mac_limit: init.mac_limit,
+            hash_key: init.hash_key,
+            tells: init.tells,
+        });
+        core.set_mtu(settings.mtu);
+        core.configure(&settings.info);
+        core.set_up(settings.up);
+        EthernetLane {
+            base,
+            settings,
+            core,
+            siblings: Arc::default(),
+        }
+    }
+
+    /// Applies what is another way in new settings.
+    pub fn apply(&mut self, settings: EthernetSettings) {
+        let EthernetLane { base, core, .. } = self;
+        let was = std::mem::replace(&mut self.settings, settings);
+        let is = &self.settings;
+        if is.info != was.info {
+            core.configure(&is.info);
+            base.qkey = data_qkey(is.info.vesw_id);
+        }
+        if is.mac != was.mac {
+            core.set_mac(is.mac);
+        }
+        if is.local != was.local {
+            core.set_local(is.local);
+        }
+        if is.learning != was.learning {
+            core.set_learning(is.learning);
+        }
+        core.set_ageing(is.ageing_ms);
+        core.set_mtu(is.mtu);
+        core.set_up(is.up);
+        base.set_coalesce(is.coalesce);
+    }
+
+    /// Replaces the VNICs of this daemon that are reached without the fabric.
+    pub fn set_siblings(&mut self, siblings: Arc<[EthernetSibling]>) {
+        self.core
+            .set_siblings(siblings.iter().map(|sibling| sibling.lid));
+        self.siblings = siblings;
+    }
+
     /// Where a target is on the fabric for packets in a service class, with an address handle made if there
     /// is none yet. The fabric below has eight priorities: the lower three bits of the class.
     pub fn destination(
@@ -72,7 +170,7 @@ impl EthernetLane {
     /// The longest frame that leaves, in bytes without a frame check sequence: what the MTU, the
     /// fabric's packets, and the length in a 16B header leave room for.
     pub fn frame_max(&self) -> usize {
-        let carried = frame_max(self.payload_max).min(FRAME_MAX);
+        let carried = frame_max(self.settings.payload_max).min(FRAME_MAX);
         self.core.frame_max().min(carried)
     }
 
@@ -84,45 +182,6 @@ impl EthernetLane {
     /// Sends what the core learned to the other threads.
     pub fn publish(&mut self, replicas: &[Mailbox]) {
         publish(self.base.id, &mut self.core, replicas);
-    }
-}
-
-/// As [`EthernetLane::publish`], of a lane's core alone.
-pub fn publish(id: LinkId, core: &mut VeswPort, replicas: &[Mailbox]) {
-    for update in core.drain_updates() {
-        for replica in replicas {
-            let command = EthernetCommand::Update(update);
-            replica.send(Command::Ethernet(id, command));
-        }
-    }
-}
-
-/// What the control thread, and other threads, want.
-impl EthernetLane {
-    /// Does what a command says.
-    pub fn command(&mut self, command: EthernetCommand, now: vnic::Time) {
-        let core = &mut self.core;
-        match command {
-            EthernetCommand::Update(update) => core.apply(now, &update),
-            EthernetCommand::Configure(info) => {
-                core.configure(&info);
-                self.base.qkey = data_qkey(info.vesw_id);
-            }
-            EthernetCommand::SetTable(table) => core.set_table(table),
-            EthernetCommand::SetDirectory(directory) => core.set_directory(&directory),
-            EthernetCommand::SetUp(up) => core.set_up(up),
-            EthernetCommand::SetMac(mac) => core.set_mac(mac),
-            EthernetCommand::SetMtu(mtu) => core.set_mtu(mtu),
-            EthernetCommand::SetLocal(local) => core.set_local(local),
-            EthernetCommand::SetLearning(on) => core.set_learning(on),
-            EthernetCommand::SetAgeing(milliseconds) => core.set_ageing(milliseconds),
-            EthernetCommand::SetSiblings(siblings) => {
-                core.set_siblings(siblings.iter().map(|sibling| sibling.lid));
-                self.siblings = siblings;
-            }
-            EthernetCommand::SetPayloadMax(bytes) => self.payload_max = bytes,
-            EthernetCommand::SetCoalesce(on) => self.base.set_coalesce(on),
-        }
     }
 
     /// Which VNIC of this daemon and this switch has a LID.
@@ -146,6 +205,15 @@ impl EthernetLane {
                 true => self.core.nodes().collect(),
                 false => Vec::new(),
             },
+        }
+    }
+}
+
+/// As [`EthernetLane::publish`], of a lane's core alone.
+pub fn publish(id: LinkId, core: &mut VeswPort, replicas: &[Mailbox]) {
+    for update in core.drain_updates() {
+        for replica in replicas {
+            replica.send(Command::EthernetUpdate(id, update));
         }
     }
 }

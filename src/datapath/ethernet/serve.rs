@@ -11,7 +11,6 @@ use super::super::command::{Report, Tables};
 use super::super::lane::{LinkId, Served};
 use super::super::stats::EthernetSnapshot;
 use super::super::thread::{At, BURST, DataThread, Io};
-use super::command::EthernetCommand;
 use super::handover::Handover;
 use super::lane::EthernetLane;
 use super::transmit::{self, Fate};
@@ -151,19 +150,18 @@ impl DataThread {
         Some(lane)
     }
 
-    pub(in crate::datapath) fn ethernet_command(
+    /// Changes a lane, and does what its core wants then.
+    pub(in crate::datapath) fn on_ethernet(
         &mut self,
         id: LinkId,
-        command: EthernetCommand,
-        now: Time,
+        change: impl FnOnce(&mut EthernetLane),
     ) {
-        let Some(i) = self.ethernet.lanes.of_link(id) else {
-            return;
-        };
-        if let Some(lane) = self.ethernet.lanes.get_mut(i) {
-            lane.command(command, vnic::Time(now.0));
+        if let Some(i) = self.ethernet.lanes.of_link(id)
+            && let Some(lane) = self.ethernet.lanes.get_mut(i)
+        {
+            change(lane);
+            self.service_ethernet(i);
         }
-        self.service_ethernet(i);
     }
 
     pub(in crate::datapath) fn ethernet_snapshots(

@@ -1,7 +1,6 @@
 //! VNICs for tests.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use fabric::{EndpointId, Gid, PKey, Qpn};
 use netdev::tap::TapQueue;
@@ -10,10 +9,10 @@ use vnic::Lid;
 use vnic::attribute::{ConfigState, ServiceClasses, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
-use vnic::port::{Settings, VeswPort};
+use vnic::port::Settings;
 
-use super::super::lane::{LaneBase, LaneInit, LinkId};
-use super::EthernetLane;
+use super::super::lane::{LaneInit, LinkId};
+use super::{EthernetInit, EthernetLane, EthernetSettings};
 
 /// The switch of all VNICs here.
 pub const VESW: u16 = 2;
@@ -81,30 +80,37 @@ pub fn vnic_info(n: u8, eth_mtu: u16) -> VeswPortInfo {
 pub fn vnic_lane(n: u8, eth_mtu: u16) -> (EthernetLane, OwnedFd) {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (tap, host) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-    let mut core = VeswPort::new(Settings {
-        mac: vnic_mac(n),
-        local: place(n),
-        ..Settings::default()
-    });
-    core.configure(&vnic_info(n, eth_mtu));
-    core.set_directory(&Directory {
+    let init = EthernetInit {
+        base: LaneInit {
+            id: vnic_id(n),
+            endpoint: vnic_endpoint(n),
+            qkey: data_qkey(VESW),
+            uso: true,
+        },
+        mac_limit: Settings::MAC_LIMIT,
+        hash_key: Settings::default().hash_key,
+        tells: Settings::default().tells,
+    };
+    let settings = vnic_settings(n, eth_mtu);
+    let mut lane = EthernetLane::new(&init, settings, TapQueue::over(tap), true);
+    lane.core.set_directory(&Directory {
         nodes: [(PEER, peer())].into(),
         closed: false,
     });
-    core.set_up(true);
-    let init = LaneInit {
-        id: vnic_id(n),
-        endpoint: vnic_endpoint(n),
-        qkey: data_qkey(VESW),
-        uso: true,
-    };
-    let mut base = LaneBase::new(&init, TapQueue::over(tap), true);
-    base.set_coalesce(true);
-    let lane = EthernetLane {
-        base,
-        core,
-        payload_max: PAYLOAD_MAX,
-        siblings: Arc::new([]),
-    };
     (lane, host)
+}
+
+/// The settings of [`vnic_lane`].
+pub fn vnic_settings(n: u8, eth_mtu: u16) -> EthernetSettings {
+    EthernetSettings {
+        local: place(n),
+        info: vnic_info(n, eth_mtu),
+        mac: vnic_mac(n),
+        mtu: u16::MAX,
+        up: true,
+        payload_max: PAYLOAD_MAX,
+        coalesce: true,
+        learning: Settings::default().learning,
+        ageing_ms: Settings::default().ageing_ms,
+    }
 }

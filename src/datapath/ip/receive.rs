@@ -267,7 +267,7 @@ pub fn write(base: &mut LaneBase, stats: &mut IpStats, frame: &[u8]) {
 /// Gives a frame as it was read, virtio-net header first, back to the TAP, if it is for a guest or a
 /// group, and such frames are to go back.
 pub fn reflect(lane: &mut IpLane, raw: &[u8]) {
-    if lane.reflect
+    if lane.settings.reflect
         && lane
             .core
             .is_reflected(raw.get(VNET_HEADER_LEN..).unwrap_or_default())

@@ -55,7 +55,7 @@ impl Way {
             to,
             encapsulation,
             connection: None,
-            mtu: lane.link_mtu,
+            mtu: lane.settings.link_mtu,
         }
     }
 }
@@ -93,7 +93,7 @@ pub fn frame(
         return bad_frame(lane);
     };
     let outgoing = lane.core.from_tap(now, prefix, ethernet);
-    let step = step(outgoing, lane.link_mtu, rewritten);
+    let step = step(outgoing, lane.settings.link_mtu, rewritten);
     let parts = (prefix, ethernet);
     carry_out(lane, fabric, train, now, parts, step, rewritten)
 }
@@ -109,7 +109,7 @@ pub fn released(
 ) -> Fate {
     let (prefix, ethernet) = (&held.prefix, &held.frame[..]);
     let outgoing = lane.core.from_released(now, prefix, ethernet);
-    let step = step(outgoing, lane.link_mtu, rewritten);
+    let step = step(outgoing, lane.settings.link_mtu, rewritten);
     let parts = (prefix, ethernet);
     carry_out(lane, fabric, train, now, parts, step, rewritten)
 }
@@ -207,7 +207,7 @@ pub fn packet(
     to: Target,
     payload: &[u8],
 ) -> Fate {
-    if payload.len() > lane.link_mtu + ENCAPSULATION_LEN {
+    if payload.len() > lane.settings.link_mtu + ENCAPSULATION_LEN {
         return too_big(lane);
     }
     let mut packets = Single(Some(payload));

@@ -7,10 +7,9 @@ use ipoib::Time;
 use netdev::vlan::{self, Tag, VID_MAX};
 
 use super::super::command::{Report, VlanLane};
-use super::super::lane::{LaneBase, LinkId};
+use super::super::lane::LinkId;
 use super::super::stats::IpStats;
 use super::super::thread::{DataThread, Io};
-use super::lane::IpLane;
 use super::receive;
 use super::serve::Frame;
 use super::transmit::{self, Fate};
@@ -39,21 +38,13 @@ impl DataThread {
 
     /// Takes a partition on. Without the lane whose TAP it is, there is nothing to serve.
     pub(in crate::datapath) fn add_vlan(&mut self, vlan: VlanLane) {
-        let VlanLane { trunk, vid, .. } = vlan;
+        let VlanLane { trunk, vid, parts } = vlan;
         let Some((of, lane)) = self.lane(trunk) else {
             return;
         };
-        let tag = Tag { vid, priority: 0 };
-        let mut base = LaneBase::new(&vlan.init, lane.base.tap.share_tagged(tag), false);
-        base.set_coalesce(vlan.coalesce);
-        let lane = IpLane {
-            base,
-            core: vlan.core,
-            link_mtu: vlan.link_mtu,
-            reflect: vlan.reflect,
-            vlan: Some(vid),
-            stats: IpStats::default(),
-        };
+        let tap = lane.base.tap.share_tagged(Tag { vid, priority: 0 });
+        let mut lane = parts.with_queue(tap, false);
+        lane.vlan = Some(vid);
         if let Some(i) = self.add(lane) {
             self.ip.trunks.entry(of).or_default().lanes.insert(vid, i);
         }

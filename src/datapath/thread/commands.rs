@@ -4,11 +4,11 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crossbeam_channel::Sender;
-use ipoib::{HardwareAddress, Time};
+use ipoib::Time;
 use netdev::tap::is_gone;
 
 use super::super::command::{Command, Report, Snapshot, Tables};
-use super::super::ip::{IpLane, receive};
+use super::super::ip::{IpLane, IpSettings, receive};
 use super::super::lane::{LinkId, Served};
 use super::super::stats::{EthernetSnapshot, IpSnapshot, WorkerSnapshot};
 use super::{At, DataThread, Io, lane_interest, nanoseconds};
@@ -33,7 +33,18 @@ impl DataThread {
             Command::AddManagement(name, endpoint, qkey) => {
                 self.ethernet.management.add(name, endpoint, qkey);
             }
-            Command::Ethernet(id, command) => self.ethernet_command(id, command, now),
+            Command::Ip(id, settings) => self.set_ip(id, now, settings),
+            Command::Ethernet(id, settings) => self.on_ethernet(id, |lane| lane.apply(*settings)),
+            Command::EthernetUpdate(id, update) => {
+                self.on_ethernet(id, |lane| lane.core.apply(vnic::Time(now.0), &update));
+            }
+            Command::SetTable(id, table) => self.on_ethernet(id, |lane| lane.core.set_table(table)),
+            Command::SetDirectory(id, directory) => {
+                self.on_ethernet(id, |lane| lane.core.set_directory(&directory));
+            }
+            Command::SetEthernetSiblings(id, siblings) => {
+                self.on_ethernet(id, |lane| lane.set_siblings(siblings));
+            }
             Command::SendManagement(from, gid, qpn, payload) => {
                 let Io { fabric, train, .. } = &mut self.io;
                 let management = &mut self.ethernet.management;
@@ -43,22 +54,6 @@ impl DataThread {
                 if let Some((i, lane)) = self.lane(id) {
                     lane.core.apply(now, &update);
                     self.service(i, now);
-                }
-            }
-            Command::SetLocal(id, address) => {
-                if let Some((i, _)) = self.lane(id) {
-                    self.set_local(i, now, address);
-                }
-            }
-            Command::SetMode(id, mode) => {
-                if let Some((i, lane)) = self.lane(id) {
-                    lane.core.set_mode(now, mode);
-                    self.service(i, now);
-                }
-            }
-            Command::SetMac(id, mac) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.core.set_mac(mac);
                 }
             }
             Command::SetSiblings(id, siblings) => self.on_core(id, |core| {
@@ -76,17 +71,6 @@ impl DataThread {
             Command::SetModeration(wanted) => self.set_moderation(wanted),
             Command::SetVlans(id, on) => self.set_vlans(id, on),
             Command::AddVlan(vlan) => self.add_vlan(*vlan),
-            Command::SetPayloadMax(id, bytes) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.link_mtu = bytes.saturating_sub(4);
-                    lane.core.set_link_mtu(lane.link_mtu);
-                }
-            }
-            Command::SetCoalesce(id, on) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.base.set_coalesce(on);
-                }
-            }
             Command::SetJoined(id, groups) => {
                 if let Some((i, lane)) = self.lane(id) {
                     lane.core.set_joined(now, &groups);
@@ -102,14 +86,6 @@ impl DataThread {
             }
             Command::Withdraw(id, ip) => self.on_core(id, |core| core.withdraw(ip)),
             Command::HostHas(id, ip) => self.on_core(id, |core| core.host_has(now, ip)),
-            Command::SetStacked(id, on) => self.on_core(id, |core| core.set_stacked(on)),
-            Command::RouteMulticast(id, on) => self.on_core(id, |core| core.route_multicast(on)),
-            Command::SetDhcp(id, mode) => self.on_core(id, |core| core.set_dhcp(mode)),
-            Command::SetReflect(id, on) => {
-                if let Some((_, lane)) = self.lane(id) {
-                    lane.reflect = on;
-                }
-            }
             Command::SetBusyPoll(longest) => self.pace.waiter.set_longest(longest),
             Command::Watch(on) => {
                 self.control.watched = on;
@@ -143,15 +119,13 @@ impl DataThread {
         }
     }
 
-    /// The device's own address changed. With another queue pair it is another listener to peers,
-    /// whatever the service ids; the core has ended the connections.
-    fn set_local(&mut self, i: usize, now: Time, address: HardwareAddress) {
-        let Some(lane) = self.ip.lanes.get_mut(i) else {
+    /// An IP link is another way. With another queue pair it is another listener to peers, whatever the
+    /// service ids; the core has ended the connections.
+    fn set_ip(&mut self, id: LinkId, now: Time, settings: IpSettings) {
+        let Some((i, lane)) = self.lane(id) else {
             return;
         };
-        let before = lane.core.local().qpn();
-        lane.core.set_local(address);
-        if address.qpn() != before {
+        if lane.apply(now, settings) {
             self.ip.lanes.readdress(i);
             self.close_all(i);
             self.listen(i);

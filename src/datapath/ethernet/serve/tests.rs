@@ -21,10 +21,11 @@ use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::super::super::command::Command;
+use super::super::super::command::EthernetSibling;
 use super::super::super::handle::mailbox;
 use super::super::super::testing::{Call, Rig};
 use super::super::super::thread::now;
-use super::super::EthernetSibling;
+use super::super::EthernetSettings;
 use super::super::testing::*;
 use super::*;
 
@@ -76,8 +77,8 @@ impl Vnics {
             lid: vnic_lid(n),
         };
         for (of, other) in [(0, 1), (1, 0)] {
-            let siblings = EthernetCommand::SetSiblings(Arc::new([sibling(other)]));
-            vnics.command(of, siblings);
+            let siblings = Arc::new([sibling(other)]);
+            vnics.command(Command::SetEthernetSiblings(vnic_id(of), siblings));
         }
         vnics
     }
@@ -88,11 +89,14 @@ impl Vnics {
         self.rig.thread.round(&mut self.events).unwrap();
     }
 
-    fn command(&mut self, n: u8, command: EthernetCommand) {
-        self.rig
-            .commands
-            .send(Command::Ethernet(vnic_id(n), command));
+    fn command(&mut self, command: Command) {
+        self.rig.commands.send(command);
         self.round();
+    }
+
+    /// The first VNIC is so from now on.
+    fn set(&mut self, settings: EthernetSettings) {
+        self.command(Command::Ethernet(vnic_id(0), Box::new(settings)));
     }
 
     /// The host of the `n`th VNIC sends.
@@ -341,8 +345,10 @@ fn what_is_longer_than_the_mtu_or_does_not_add_up_is_dropped_and_counted() {
 #[test]
 fn a_fabric_with_smaller_packets_limits_frames() {
     let mut vnics = Vnics::new(1, 4053);
-    let limit = EthernetCommand::SetPayloadMax(2048);
-    vnics.command(0, limit);
+    vnics.set(EthernetSettings {
+        payload_max: 2048,
+        ..vnic_settings(0, 4053)
+    });
     let (vnet, frame) = large_send(&[], 6000, 3960);
     vnics.send(0, &vnet, &frame);
     let (_, packets) = vnics.only_train();
@@ -356,7 +362,10 @@ fn a_fabric_with_smaller_packets_limits_frames() {
 #[test]
 fn no_frame_is_longer_than_a_packet_can_say() {
     let mut vnics = Vnics::new(1, 60_000);
-    vnics.command(0, EthernetCommand::SetPayloadMax(60_000));
+    vnics.set(EthernetSettings {
+        payload_max: 60_000,
+        ..vnic_settings(0, 60_000)
+    });
     let mut frame = [&PEER_MAC[..], &vnic_mac(0), &[0x88, 0xb5]].concat();
     for (len, sent) in [(FRAME_MAX, 1), (FRAME_MAX + 1, 0)] {
         frame.resize(len, 7);
@@ -401,7 +410,7 @@ fn a_member_whose_queue_pair_is_not_known_is_reached_by_the_group() {
         nodes: [(other, nowhere)].into(),
         closed: true,
     };
-    vnics.command(0, EthernetCommand::SetDirectory(Arc::new(directory)));
+    vnics.command(Command::SetDirectory(vnic_id(0), Arc::new(directory)));
     let frame = [&other_mac[..], &vnic_mac(0), &[8, 6], &[0; 46]].concat();
     vnics.send(0, &PLAIN, &frame);
     let (to, packets) = vnics.only_train();
@@ -614,10 +623,7 @@ fn what_is_learned_is_told_to_the_other_threads() {
     let raw = [PLAIN.as_bytes(), &back].concat();
     rustix::io::write(&other.hosts[0], &raw).unwrap();
     for update in updates {
-        assert!(matches!(
-            update,
-            Command::Ethernet(_, EthernetCommand::Update(_))
-        ));
+        assert!(matches!(update, Command::EthernetUpdate(..)));
         other.rig.commands.send(update);
     }
     other.round();

@@ -8,9 +8,10 @@ use rustix::event::epoll;
 
 use super::super::super::command::Command;
 use super::super::super::testing::{
-    Call, DEVICE, ENDPOINT, Rig, address, lane, lengths, udp_frame,
+    Call, DEVICE, ENDPOINT, Rig, address, lane, lengths, settings, udp_frame,
 };
 use super::super::super::thread::now;
+use super::super::IpSettings;
 use super::*;
 
 fn add(connections: usize) -> Command {
@@ -52,11 +53,18 @@ fn what_a_removed_device_says_to_its_peers_leaves() {
 
 #[test]
 fn another_queue_pair_is_listened_for_anew_and_another_gid_is_not() {
+    let at = |local| {
+        let settings = IpSettings {
+            local,
+            ..settings(0)
+        };
+        Command::Ip(DEVICE, settings)
+    };
     let mut moved = address(0x17);
     moved.0[19] = 77;
-    let calls = Rig::new().run([add(16), Command::SetLocal(DEVICE, moved)]);
+    let calls = Rig::new().run([add(16), at(moved)]);
     assert_eq!(calls[3..], [&[Call::Flush][..], &ENDED].concat());
-    let calls = Rig::new().run([add(16), Command::SetLocal(DEVICE, address(0x18))]);
+    let calls = Rig::new().run([add(16), at(address(0x18))]);
     let expected = [
         &[Call::CloseAll(ENDPOINT), Call::Flush],
         &listens(0x18)[..],

@@ -17,8 +17,9 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::super::super::command::{Command, Sibling};
 use super::super::super::lane::LinkId;
 use super::super::super::stats::{IpStats, TapStats};
-use super::super::super::testing::{Call, Rig, address, lane_of, lengths, udp_frame};
+use super::super::super::testing::{Call, Rig, address, lane_of, lengths, settings, udp_frame};
 use super::super::super::thread::At;
+use super::super::IpSettings;
 use super::*;
 
 const A: LinkId = LinkId(100);
@@ -196,9 +197,11 @@ fn a_large_send_holds_the_packets_that_the_fabric_would_have_carried() {
 
         let mut far = Two::new(2044);
         far.rig.commands.send(Command::SetSiblings(A, [].into()));
-        far.rig
-            .commands
-            .send(Command::SetMode(A, ipoib::Mode::Datagram));
+        let settings = IpSettings {
+            mode: ipoib::Mode::Datagram,
+            ..settings(0)
+        };
+        far.rig.commands.send(Command::Ip(A, settings));
         far.round();
         far.send(&vnet, &frame);
         let carried: Vec<Vec<u8>> = far

@@ -4,13 +4,16 @@ use std::os::fd::OwnedFd;
 
 use crossbeam_channel::unbounded;
 use fabric::EndpointId;
-use ipoib::{Config, DhcpMode, Ipoib, Limits, Mode};
+use ipoib::Mode;
 use netdev::vnet::VNET_HEADER_LEN;
 use rustix::event::epoll;
 
 use super::super::super::command::{Command, Tables};
 use super::super::super::lane::LaneInit;
-use super::super::super::testing::{Call, DEVICE, ENDPOINT, Rig, address, lane, udp_frame};
+use super::super::super::testing::{
+    Call, DEVICE, ENDPOINT, Rig, address, lane, settings, udp_frame,
+};
+use super::super::{IpInit, IpParts, IpSettings};
 use super::*;
 
 const VLAN: LinkId = LinkId(9);
@@ -24,32 +27,28 @@ struct Trunk {
 }
 
 fn vlan(vid: u16) -> VlanLane {
-    let pkey = fabric::PKey::new(0x8000 | vid);
-    let mut core = Ipoib::new(Config {
-        local: address(0x55),
-        mac: OWN_MAC,
-        pkey,
-        scope: 2,
-        link_mtu: 2044,
-        mode: Mode::Datagram,
-        services: fabric::Services::Any,
-        dhcp: DhcpMode::default(),
-        limits: Limits::default(),
-    });
-    core.set_stacked(true);
-    VlanLane {
-        trunk: DEVICE,
-        vid,
-        init: LaneInit {
+    let init = IpInit {
+        base: LaneInit {
             id: VLAN,
             endpoint: VLAN_ENDPOINT,
             qkey: fabric::QKey::IPOIB_DEFAULT,
             uso: false,
         },
-        core,
-        link_mtu: 2044,
-        coalesce: true,
-        reflect: false,
+        pkey: fabric::PKey::new(0x8000 | vid),
+        scope: 2,
+        services: fabric::Services::Any,
+        connections: ipoib::Limits::default().connections,
+    };
+    let settings = IpSettings {
+        local: address(0x55),
+        mode: Mode::Datagram,
+        stacked: true,
+        ..settings(0)
+    };
+    VlanLane {
+        trunk: DEVICE,
+        vid,
+        parts: IpParts::new(&init, settings),
     }
 }
 

@@ -24,7 +24,10 @@ fn a_service_class_is_carried_with_the_priority_of_its_lower_bits() {
     let mut info = vnic_info(0, 1500);
     info.classes.pcp_unicast = [0, 1, 8, 13, 31, 5, 6, 7];
     info.classes.pcp_multicast = [7, 6, 5, 4, 3, 2, 1, 0];
-    vnics.command(0, EthernetCommand::Configure(Box::new(info.clone())));
+    vnics.set(EthernetSettings {
+        info: info.clone(),
+        ..vnic_settings(0, 1500)
+    });
     for _ in 0..2 {
         for (priority, sc) in (0..).zip(info.classes.pcp_unicast) {
             let classes = vnics.classes_of(&tagged(PEER_MAC, priority));

@@ -1,0 +1,75 @@
+//! What the data threads have of an IP link.
+
+use control::config::SCOPE;
+
+use super::Ip;
+use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox};
+use crate::interface::Interface;
+
+impl Ip {
+    /// What its lanes are made with, and updated with later. A VLAN's follow it.
+    pub fn lane_settings(&self, interface: &Interface) -> IpSettings {
+        IpSettings {
+            local: self.address,
+            mode: self.mode,
+            mac: interface.mac,
+            link_mtu: self.limits.datagram as usize,
+            coalesce: interface.coalesce,
+            reflect: self.spec.reflect,
+            dhcp: self.spec.dhcp,
+            stacked: self.guests.is_stacked(),
+            routes_multicast: self.guests.is_routing(),
+        }
+    }
+
+    /// What stays as it is while a lane is there, in each of so many data threads.
+    pub fn lane_init(&self, interface: &Interface, threads: usize) -> IpInit {
+        IpInit {
+            base: LaneInit {
+                id: interface.id,
+                endpoint: self.endpoint.id,
+                qkey: self.spec.qkey,
+                uso: interface.tap.offloads().uso,
+            },
+            pkey: self.spec.pkey,
+            scope: SCOPE,
+            services: self.services,
+            connections: share(self.connections, threads),
+        }
+    }
+
+    /// Gives each data thread a lane.
+    pub(super) fn hand_out(&self, interface: &Interface, threads: &[Mailbox]) {
+        let init = self.lane_init(interface, threads.len());
+        let settings = self.lane_settings(interface);
+        let queues = &interface.queues;
+        for (i, thread) in threads.iter().enumerate() {
+            let Some(queue) = queues.get(i % queues.len().max(1)) else {
+                return;
+            };
+            let parts = IpParts::new(&init, settings.clone());
+            let lane = parts.with_queue(queue.share(), i < queues.len());
+            thread.send(Command::AddLane(Box::new(lane)));
+        }
+    }
+}
+
+/// How many of an interface's connections each of its port's data threads may have. Each makes
+/// connections of its own, so each may have one at least.
+pub fn share(connections: usize, threads: usize) -> usize {
+    connections.div_ceil(threads.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_share_the_connections() {
+        assert_eq!(share(4096, 4), 1024);
+        assert_eq!(share(4096, 3), 1366);
+        assert_eq!(share(1, 4), 1);
+        assert_eq!(share(0, 4), 0);
+        assert_eq!(share(7, 0), 7);
+    }
+}
