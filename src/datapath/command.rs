@@ -1,4 +1,4 @@
-//! What the control thread tells a data thread, and what a data thread reports back.
+//! What the control thread sends to a data thread, and what a data thread reports.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,9 +23,9 @@ pub enum Command {
     /// Serve a VNIC's link from now on.
     AddEthernet(Box<EthernetLane>),
     /// Report what arrives at an endpoint of management, which has this name and this Q_Key, from now on.
-    /// Every thread is to be told, since datagrams arrive at any.
+    /// Every thread gets this, since datagrams arrive at any.
     AddManagement(LinkId, fabric::EndpointId, fabric::QKey),
-    /// Stop serving a device, a VNIC, or an endpoint of management, and close its queue; the sender, which
+    /// Stop serving an IP link, a VNIC, or an endpoint of management, and close its queue; the sender, which
     /// gets what was counted of a VNIC, is dropped when that is done.
     RemoveLane(LinkId, Sender<EthernetSnapshot>),
     /// What an IP link is like from now on.
@@ -42,8 +42,8 @@ pub enum Command {
     SetDirectory(LinkId, Arc<Directory>),
     /// The VNICs of this daemon on the same switch and port, which are reached without the fabric.
     SetEthernetSiblings(LinkId, Arc<[EthernetSibling]>),
-    /// The devices of this daemon that are reached without the wire: of the same partition on the
-    /// same port, limited members only by full ones.
+    /// The links of this daemon that are reached without the wire: of the same partition on the same port,
+    /// limited members only by full ones.
     SetSiblings(LinkId, Arc<[Sibling]>),
     /// Forget neighbours, paths and connections: the interface went down, or its partition changed
     /// (kernel ipoib_ib.c, `__ipoib_ib_dev_flush`, normal and heavy).
@@ -57,25 +57,25 @@ pub enum Command {
     /// Send a datagram from an endpoint of management, to a queue pair of a port, or to a group
     /// ([`fabric::Qpn::MULTICAST`]). It is lost if the fabric has no room.
     SendManagement(LinkId, Gid, fabric::Qpn, Box<[u8]>),
-    /// Groups that the device is attached to, for the tables that people see.
+    /// Groups that the endpoint is attached to, for the tables that people see.
     SetJoined(LinkId, Vec<Gid>),
-    /// Tell the link about an address of the host.
+    /// Announce an address of the host on the link.
     Announce(LinkId, IpAddr),
-    /// Tell the link no more about an address, which the host no longer has.
+    /// Announce an address no more, which the host no longer has.
     Withdraw(LinkId, IpAddr),
-    /// The host itself has an address on the TAP; told when something is stacked on it.
+    /// The host itself has an address on the TAP; sent when something is stacked on it.
     HostHas(LinkId, IpAddr),
     /// How long to look for the next packet before sleeping.
     SetBusyPoll(Duration),
     /// Completion moderation of this thread's part of the port.
     SetModeration(control::api::Moderation),
-    /// Whether somebody wants to hear about neighbours, of any device.
+    /// Whether somebody wants to hear about neighbours, of any link.
     Watch(bool),
     /// Ask a peer for an echo, stamped when it is sent; [`ipoib::Event::Echo`] is the answer.
     Echo(LinkId, EchoRequest),
     /// Write an Ethernet frame to the TAP.
     ToTap(LinkId, Box<[u8]>),
-    /// Copy the counters of all devices, and the neighbour and group tables of some.
+    /// Copy the counters of all links, and the neighbour and group tables of some.
     Snapshot {
         /// Of which.
         tables: Tables,
@@ -99,7 +99,7 @@ pub struct VlanLane {
 /// An interface that is reached without the fabric: of the same port and partition, in this daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sibling {
-    /// Its name here.
+    /// Its link.
     pub device: LinkId,
     /// Its UD queue pair, which with the port's GID is its address.
     pub qpn: fabric::Qpn,
@@ -110,25 +110,25 @@ pub struct Sibling {
 /// A VNIC of the same switch, in this daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EthernetSibling {
-    /// Its name here.
+    /// Its link.
     pub device: LinkId,
     /// Its LID.
     pub lid: Lid,
 }
 
-/// Whose tables are copied. One device may have a hundred thousand entries.
+/// Whose tables are copied. One link may have a hundred thousand entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tables {
     /// Nobody's.
     None,
-    /// Those of one device.
+    /// Those of one link.
     Of(LinkId),
     /// Everybody's.
     All,
 }
 
 impl Tables {
-    /// Whether those of a device are.
+    /// Whether those of a link are.
     pub fn has(self, id: LinkId) -> bool {
         match self {
             Tables::None => false,
@@ -153,14 +153,14 @@ pub struct Snapshot {
 pub enum Report {
     /// The TAP went away under us.
     TapGone(LinkId),
-    /// A device's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
+    /// An IP link's core has news. For [`Event::Echo`], with the round trip in nanoseconds.
     Event(LinkId, Event, u64),
     /// A VNIC's core has news, of the switch that it had this endpoint for.
     Ethernet(LinkId, EndpointId, vnic::port::Event),
     /// A datagram arrived at an endpoint of management. It waits until the report is dropped.
     Management(Box<Datagram>, Place),
-    /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Told once of each by each
-    /// thread, until [`Command::SetVlans`].
+    /// A frame from the TAP has a tag, by VLAN id, that no lane serves. Reported once of each by
+    /// each thread, until [`Command::SetVlans`].
     Vlan(LinkId, u16),
     /// An echo request could not be sent: id and sequence.
     EchoRefused(LinkId, u16, u32),

@@ -1,4 +1,4 @@
-//! What goes out of a data thread: frames of its TAPs, and packets of its cores' making.
+//! Serving IP links: frames of their TAPs, and packets of their cores' making.
 
 use ipoib::{Event, HeldFrame, Time};
 

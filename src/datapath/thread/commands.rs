@@ -1,4 +1,4 @@
-//! What a data thread does on command, and how it takes devices on and lets them go.
+//! What a data thread does on command, and how lanes come and go.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::{At, DataThread, Io, lane_interest, nanoseconds};
 
 impl DataThread {
     pub(in crate::datapath) fn commands(&mut self, now: Time) {
-        // What comes meanwhile wakes us again: siblings that learn from a flood must not keep this
+        // What comes meanwhile wakes us again: threads that learn from a flood must not keep this
         // thread from its own packets.
         for _ in 0..self.control.inbox.receiver.len() {
             let Ok(command) = self.control.inbox.receiver.try_recv() else {
