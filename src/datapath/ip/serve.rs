@@ -85,7 +85,7 @@ impl DataThread {
         }
     }
 
-    /// A frame was not sent: its destination may be known to a sibling whose news wait in the
+    /// A frame was not sent: its destination may be known to another thread, whose news wait in the
     /// inbox, or the core wants to ask for it.
     pub(in crate::datapath) fn after_unsent(&mut self, i: usize, now: Time) {
         self.commands(now);
