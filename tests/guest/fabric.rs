@@ -24,19 +24,19 @@ const DEVICE: &str = "set -e
 /// are: none left out is to pass for all.
 fn all_pass(programs: &[&str], at_least: usize) {
     on_stage(|stage| {
-        let guest = &stage.guest;
-        guest.ok(DEVICE);
+        let machine = &stage.machine;
+        machine.ok(DEVICE);
         let mut passed = 0;
         for program in programs {
             let run = format!("RUST_BACKTRACE=0 {program} --test-threads 1");
-            let done = guest.run_for(&run, LIMIT);
+            let done = machine.run_for(&run, LIMIT);
             // What could not be tested is said there.
             eprint!("{}", done.err);
             assert_eq!(done.code, Some(0), "{program}: {}", done.out);
             assert!(!done.err.contains("SKIPPED"), "{program} leaves out tests");
             passed += done.out.matches("... ok").count();
         }
-        guest.ok("rdma link del suite0; ip link del u0");
+        machine.ok("rdma link del suite0; ip link del u0");
         assert!(passed >= at_least, "only {passed} tests");
     });
 }

@@ -1,4 +1,4 @@
-//! The guests themselves: what is told of them elsewhere rests on this.
+//! The virtual machines themselves: what is told of them elsewhere rests on this.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use crate::lab::{Node, on_both_stages, on_stage};
 #[test]
 fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
     on_both_stages(|one, other| {
-        let (a, b) = (&one.guest, &other.guest);
-        for guest in [a, b] {
-            let device = guest.ok("ibv_devinfo -d rxe0");
+        let (a, b) = (&one.machine, &other.machine);
+        for machine in [a, b] {
+            let device = machine.ok("ibv_devinfo -d rxe0");
             assert!(device.contains("PORT_ACTIVE"), "{device}");
             let mtu = device.lines().find(|line| line.contains("active_mtu"));
             assert!(mtu.is_some_and(|line| line.contains("4096")), "{device}");
-            guest.reaches(&one.host.underlay_v4());
-            guest.reaches(&one.host.underlay_v6());
+            machine.reaches(&one.host.underlay_v4());
+            machine.reaches(&one.host.underlay_v6());
         }
         let mut server = a.spawn("ibv_ud_pingpong -d rxe0 -g 1 -s 1000 -n 5");
         let client = b.ok(&format!(
@@ -29,16 +29,16 @@ fn guests_have_an_rdma_device_and_reach_each_other_and_the_host() {
 #[test]
 fn a_command_of_a_guest_tells_its_status_and_both_outputs_and_has_a_limit() {
     on_stage(|stage| {
-        let guest = &stage.guest;
-        let done = guest.run("echo one; echo two >&2; exit 3");
+        let machine = &stage.machine;
+        let done = machine.run("echo one; echo two >&2; exit 3");
         assert_eq!(
             (done.code, done.out.as_str(), done.err.as_str()),
             (Some(3), "one\n", "two\n")
         );
-        let late = guest.run_for("echo begun; sleep 1000", Duration::from_secs(2));
+        let late = machine.run_for("echo begun; sleep 1000", Duration::from_secs(2));
         assert_eq!((late.code, late.out.as_str()), (Some(124), "begun\n"));
-        drop(guest.spawn("exec sleep 1001"));
-        let left = guest.run("sleep 0.5; pgrep -f 'sleep 100'");
+        drop(machine.spawn("exec sleep 1001"));
+        let left = machine.run("sleep 0.5; pgrep -f 'sleep 100'");
         assert_ne!(left.code, Some(0), "still there: {left:?}");
     });
 }

@@ -1,12 +1,12 @@
-//! The software fabric and the kernel's `rdma_rxe`, seen by rdma-core's own programs in a guest: the
+//! The software fabric and the kernel's `rdma_rxe`, seen by rdma-core's own programs in a virtual machine: the
 //! host is the other side of each of them, by `ibtap-peer`, which checks every payload.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use crate::lab::{Guest, Local, Node, Running, Stage, eventually, ibtap_peer, on_stage};
+use crate::lab::{Local, Machine, Node, Running, Stage, eventually, ibtap_peer, on_stage};
 
-/// So long one run may take in an emulated guest on a busy machine: where a program starts in seconds.
+/// So long one run may take in an emulated machine on a busy host: where a program starts in seconds.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Which addresses the two sides have as GIDs.
@@ -19,26 +19,26 @@ enum Family {
 /// The two sides with GIDs of one family.
 struct Sides<'a> {
     host: &'a Local,
-    guest: &'a Guest,
+    machine: &'a Machine,
     host_gid: String,
-    guest_gid: String,
-    /// The place of the guest's GID in the table of its port.
+    machine_gid: String,
+    /// The place of the virtual machine's GID in the table of its port.
     index: usize,
 }
 
 impl<'a> Sides<'a> {
     fn of(stage: &'a Stage, family: Family) -> Sides<'a> {
-        let (host, guest) = (&stage.host, &stage.guest);
-        let [host_gid, guest_gid] = match family {
-            Family::V4 => [host.underlay_v4(), guest.underlay_v4()],
-            Family::V6 => [host.underlay_v6(), guest.underlay_v6()],
+        let (host, machine) = (&stage.host, &stage.machine);
+        let [host_gid, machine_gid] = match family {
+            Family::V4 => [host.underlay_v4(), machine.underlay_v4()],
+            Family::V6 => [host.underlay_v6(), machine.underlay_v6()],
         };
-        let index = gid_index(guest, &guest_gid);
+        let index = gid_index(machine, &machine_gid);
         Sides {
             host,
-            guest,
+            machine,
             host_gid,
-            guest_gid,
+            machine_gid,
             index,
         }
     }
@@ -58,11 +58,11 @@ impl<'a> Sides<'a> {
         format!("{program} -d rxe0 -g {index} {options}")
     }
 
-    /// The guest's program is the client of `ibtap-peer`.
-    fn guest_asks(&self, command: &str, ready: &str, client: &str) -> String {
+    /// The virtual machine's program is the client of `ibtap-peer`.
+    fn machine_asks(&self, command: &str, ready: &str, client: &str) -> String {
         let mut server = self.peer(command);
         server.says(ready);
-        let said = self.guest.run_for(client, LIMIT);
+        let said = self.machine.run_for(client, LIMIT);
         assert!(
             said.code == Some(0),
             "{client}: {said:?}; {}",
@@ -73,24 +73,26 @@ impl<'a> Sides<'a> {
         said
     }
 
-    /// The guest's program is the server of `ibtap-peer`.
+    /// The virtual machine's program is the server of `ibtap-peer`.
     fn host_asks(&self, server: &str, command: &str) -> String {
-        let mut server = self.guest.spawn(&format!("exec {server}"));
+        let mut server = self.machine.spawn(&format!("exec {server}"));
         self.peer(command).succeeds(LIMIT);
         server.succeeds(LIMIT)
     }
 }
 
-/// Where a GID is in the table of the guest's port.
-fn gid_index(guest: &Guest, address: &str) -> usize {
+/// Where a GID is in the table of the virtual machine's port.
+fn gid_index(machine: &Machine, address: &str) -> usize {
     let wanted: Ipv6Addr = match address.parse().expect("an address") {
         std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
         std::net::IpAddr::V6(v6) => v6,
     };
-    let listed = || guest.ok("cd /sys/class/infiniband/rxe0/ports/1/gids; cat 0 1 2 3 4 5 6 7");
-    eventually(LIMIT, &format!("{address} among the guest's GIDs"), || {
-        listed().lines().position(|gid| gid.parse() == Ok(wanted))
-    })
+    let listed = || machine.ok("cd /sys/class/infiniband/rxe0/ports/1/gids; cat 0 1 2 3 4 5 6 7");
+    eventually(
+        LIMIT,
+        &format!("{address} among the machine's GIDs"),
+        || listed().lines().position(|gid| gid.parse() == Ok(wanted)),
+    )
 }
 
 /// Datagrams of these sizes to and fro, each side the client once.
@@ -102,9 +104,9 @@ fn datagrams(family: Family, sizes: &[usize]) {
             let program = sides.pingpong("ibv_ud_pingpong", &options);
             let peer = format!("ud-pingpong --size {size} --count 5");
             let client = format!("{program} {}", stage.host.underlay_v4());
-            let said = sides.guest_asks(&peer, "waiting for a client", &client);
+            let said = sides.machine_asks(&peer, "waiting for a client", &client);
             assert!(said.contains("5 iters"), "{said}");
-            let to = stage.guest.underlay_v4();
+            let to = stage.machine.underlay_v4();
             let said = sides.host_asks(&program, &format!("{peer} --connect {to}"));
             assert!(said.contains("5 iters"), "{said}");
         }
@@ -121,9 +123,9 @@ fn datagrams_go_to_and_fro_over_ipv6() {
     datagrams(Family::V6, &[2, 4096]);
 }
 
-/// Has the guest lose packets that it sends and packets that it gets.
-fn lose(guest: &Guest, percent: u32) {
-    guest.ok(&format!(
+/// Has the virtual machine lose packets that it sends and packets that it gets.
+fn lose(machine: &Machine, percent: u32) {
+    machine.ok(&format!(
         "set -e
         modprobe -a sch_netem ifb sch_ingress cls_matchall act_mirred
         ip link show ifb0 >/dev/null 2>&1 || ip link add ifb0 type ifb
@@ -135,9 +137,9 @@ fn lose(guest: &Guest, percent: u32) {
     ));
 }
 
-/// How many packets a queue of the guest's has lost.
-fn lost(guest: &Guest, interface: &str) -> u64 {
-    let queues = guest.json(&format!("tc -s -j qdisc show dev {interface} root"));
+/// How many packets a queue of the virtual machine's has lost.
+fn lost(machine: &Machine, interface: &str) -> u64 {
+    let queues = machine.json(&format!("tc -s -j qdisc show dev {interface} root"));
     queues[0]["drops"].as_u64().expect("a number")
 }
 
@@ -146,7 +148,7 @@ fn lost(guest: &Guest, interface: &str) -> u64 {
 fn messages(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
-        lose(&stage.guest, 3);
+        lose(&stage.machine, 3);
         for (&size, number) in sizes.iter().zip(0..) {
             let count = if size > 10_000 { 4 } else { 8 };
             let options = format!("-c -m 1024 -s {size} -n {count}");
@@ -154,16 +156,16 @@ fn messages(family: Family, sizes: &[usize]) {
             let peer = format!("rc-pingpong --size {size} --count {count}");
             let said = if number % 2 == 0 {
                 let client = format!("{program} {}", stage.host.underlay_v4());
-                sides.guest_asks(&peer, "waiting for a client", &client)
+                sides.machine_asks(&peer, "waiting for a client", &client)
             } else {
-                let to = stage.guest.underlay_v4();
+                let to = stage.machine.underlay_v4();
                 sides.host_asks(&program, &format!("{peer} --connect {to}"))
             };
             assert!(said.contains(&format!("{count} iters")), "{said}");
             assert!(!said.contains("invalid data"), "{said}");
         }
         for interface in ["eth0", "ifb0"] {
-            let lost = lost(&stage.guest, interface);
+            let lost = lost(&stage.machine, interface);
             assert!(lost > 0, "{interface} has lost nothing");
         }
     });
@@ -186,12 +188,12 @@ fn messages_go_to_and_fro_over_ipv6_whatever_is_lost() {
 fn connections(family: Family, sizes: &[usize]) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
-        let own = &sides.guest_gid;
+        let own = &sides.machine_gid;
         for size in sizes {
             let program = format!("ucmatose -b {own} -c 1 -C 4 -S {size}");
             let peer = format!("cmatose --size {size} --count 4");
             let client = format!("{program} -s {}", sides.host_gid);
-            let said = sides.guest_asks(&peer, "waiting for a connection", &client);
+            let said = sides.machine_asks(&peer, "waiting for a connection", &client);
             assert!(said.contains("data transfers complete"), "{said}");
             let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
             assert!(said.contains("data transfers complete"), "{said}");
@@ -213,11 +215,11 @@ fn connections_by_rdma_cm_over_ipv6() {
 fn services(family: Family) {
     on_stage(|stage| {
         let sides = Sides::of(stage, family);
-        let own = &sides.guest_gid;
+        let own = &sides.machine_gid;
         let program = format!("udaddy -b {own} -c 1 -C 4 -S 1000");
         let peer = "udaddy --size 1000 --count 4";
         let client = format!("{program} -s {}", sides.host_gid);
-        let said = sides.guest_asks(peer, "waiting for requests", &client);
+        let said = sides.machine_asks(peer, "waiting for requests", &client);
         assert!(said.contains("data transfers complete"), "{said}");
         let said = sides.host_asks(&program, &format!("{peer} --connect {own}"));
         assert!(said.contains("data transfers complete"), "{said}");
@@ -234,19 +236,19 @@ fn datagram_services_of_rdma_cm_over_ipv6() {
     services(Family::V6);
 }
 
-/// (The kernel of the guest refuses `mckey` over IPv6 on RoCE.)
+/// (The kernel of the virtual machine refuses `mckey` over IPv6 on RoCE.)
 #[test]
 fn multicast_goes_both_ways() {
     on_stage(|stage| {
         let sides = Sides::of(stage, Family::V4);
-        let program = format!("mckey -m 239.1.2.3 -b {} -C 4 -S 100", sides.guest_gid);
+        let program = format!("mckey -m 239.1.2.3 -b {} -C 4 -S 100", sides.machine_gid);
         let peer = "mckey --group 239.1.2.3 --count 4";
-        sides.guest_asks(peer, "joined", &format!("{program} -s"));
+        sides.machine_asks(peer, "joined", &format!("{program} -s"));
 
-        let mut receiver = stage.guest.spawn(&format!("exec {program}"));
+        let mut receiver = stage.machine.spawn(&format!("exec {program}"));
         // The queue pair is attached in the same breath.
         stage
-            .guest
+            .machine
             .ok("until ip maddr show dev eth0 | grep -q 239.1.2.3; do sleep 0.1; done; sleep 1");
         sides.peer(&format!("{peer} --send")).succeeds(LIMIT);
         let said = receiver.succeeds(LIMIT);

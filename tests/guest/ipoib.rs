@@ -1,4 +1,4 @@
-//! IP over InfiniBand between daemons, one of them or both in a guest.
+//! IP over InfiniBand between daemons, one of them or both in a virtual machine.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::lab::{
 /// The MTU of connected mode.
 const CONNECTED_MTU: u64 = 65_520;
 
-/// Over connections that the guest has asked for, and others that it has been asked for.
+/// Over connections that the virtual machine has asked for, and others that it has been asked for.
 fn connected(a: &Side, b: &Side) {
     for side in [a, b] {
         assert_eq!(side.node.mtu("ib0"), CONNECTED_MTU);
@@ -22,7 +22,7 @@ fn connected(a: &Side, b: &Side) {
 #[test]
 fn verbs_reach_the_software_fabric_with_datagrams() {
     on_stage(|stage| {
-        let (a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), "");
+        let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), "");
         all_arrives(&a, &b);
     });
 }
@@ -31,7 +31,7 @@ fn verbs_reach_the_software_fabric_with_datagrams() {
 fn verbs_reach_the_software_fabric_over_connections() {
     on_stage(|stage| {
         let connections = "--mode connected";
-        let (a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), connections);
+        let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), connections);
         connected(&a, &b);
         listed_alike(&a, &b);
     });
@@ -77,7 +77,7 @@ fn queue_pairs(side: &Side) -> Vec<Value> {
 #[test]
 fn verbs_reach_verbs_with_datagrams() {
     on_both_stages(|one, other| {
-        let (a, b) = pair((&one.guest, VERBS), (&other.guest, VERBS), "");
+        let (a, b) = pair((&one.machine, VERBS), (&other.machine, VERBS), "");
         all_arrives(&a, &b);
     });
 }
@@ -85,7 +85,7 @@ fn verbs_reach_verbs_with_datagrams() {
 #[test]
 fn verbs_reach_verbs_over_connections() {
     on_both_stages(|one, other| {
-        let [a, b] = [one, other].map(|stage| (&stage.guest as &dyn Node, VERBS));
+        let [a, b] = [one, other].map(|stage| (&stage.machine as &dyn Node, VERBS));
         let (a, b) = pair(a, b, "--mode connected");
         connected(&a, &b);
     });
@@ -99,8 +99,8 @@ esac
 "#;
 
 fn leases(stage: &Stage) {
-    let (guest, host) = (&stage.guest, &stage.host);
-    let (a, b) = pair((guest, VERBS), (host, SOFT), "");
+    let (machine, host) = (&stage.machine, &stage.host);
+    let (a, b) = pair((machine, VERBS), (host, SOFT), "");
     let leases = stage.scratch().join("leases");
     let mut server = host.spawn(&format!(
         "exec dnsmasq --keep-in-foreground --conf-file=/dev/null --user=root --group=root --port=0 \
@@ -109,11 +109,12 @@ fn leases(stage: &Stage) {
         leases.display()
     ));
     server.says("DHCP, IP range");
-    guest.ok("ip -4 addr flush dev ib0");
-    guest.ok(&format!(
+    machine.ok("ip -4 addr flush dev ib0");
+    machine.ok(&format!(
         "printf '%s' '{LEASE}' >/tmp/lease.sh; chmod +x /tmp/lease.sh; rm -f /tmp/lease"
     ));
-    let client = guest.ok("udhcpc -i ib0 -f -q -n -t 5 -T 3 -s /tmp/lease.sh 2>&1; cat /tmp/lease");
+    let client =
+        machine.ok("udhcpc -i ib0 -f -q -n -t 5 -T 3 -s /tmp/lease.sh 2>&1; cat /tmp/lease");
     assert!(client.contains("10.9.0.15"), "{client}");
     let leased = client.lines().last().expect("an address").to_owned();
     eventually(SOON, "the leased address to answer", || {

@@ -1,8 +1,8 @@
-//! The kernel's RDMA over Ethernet (`rdma_rxe`), in guests that `scripts/rxe-guest` boots: what the
+//! The kernel's RDMA over Ethernet (`rdma_rxe`), in virtual machines that `scripts/rxe-guest` boots: what the
 //! host runs meets it on an Ethernet of its own. They need root, and QEMU and Debian's kernel to be had
 //! from a package mirror; without these each test says so and passes.
 //!
-//! All tests share three guests, and three run at a time. What each of them sends is captured: every packet
+//! All tests share three virtual machines, and three run at a time. What each of them sends is captured: every packet
 //! must dissect, and every ICRC be right.
 
 mod lab;

@@ -41,7 +41,7 @@ fn goes_on(ping: &Running) {
 #[test]
 fn a_killed_daemon_of_either_side_comes_back_with_datagrams() {
     on_stage(|stage| {
-        let (mut a, mut b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), "");
+        let (mut a, mut b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), "");
         a.kill_and_restart();
         heals(&a, &b);
         b.kill_and_restart();
@@ -53,7 +53,7 @@ fn a_killed_daemon_of_either_side_comes_back_with_datagrams() {
 fn a_killed_daemon_of_either_side_comes_back_with_connections() {
     on_stage(|stage| {
         let connections = "--mode connected";
-        let (mut a, mut b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), connections);
+        let (mut a, mut b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), connections);
         for of_a in [true, false] {
             a.connects_to(&b);
             b.connects_to(&a);
@@ -68,7 +68,7 @@ fn a_killed_daemon_of_either_side_comes_back_with_connections() {
 #[test]
 fn a_port_goes_down_and_up_with_its_ethernet() {
     on_stage(|stage| {
-        let (a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), "");
+        let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), "");
         let ping = traffic(&b, &a);
         a.node.ok("ip link set eth0 down");
         carrier(&a, false);
@@ -85,7 +85,7 @@ fn a_port_goes_down_and_up_with_its_ethernet() {
 #[test]
 fn the_mtu_follows_that_of_the_ethernet() {
     on_stage(|stage| {
-        let (a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), "");
+        let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), "");
         for (ethernet, ib0) in [(2300, 2044), (4500, 4092)] {
             a.node.ok(&format!("ip link set eth0 mtu {ethernet}"));
             eventually(SOON, &format!("an MTU of {ib0}"), || {
@@ -105,16 +105,16 @@ fn the_mtu_follows_that_of_the_ethernet() {
 #[test]
 fn a_device_is_removed_under_traffic_and_comes_back() {
     on_stage(|stage| {
-        let guest = &stage.guest;
+        let machine = &stage.machine;
         for options in ["", "--mode connected"] {
-            let (mut a, b) = pair((guest, VERBS), (&stage.host, SOFT), options);
+            let (mut a, b) = pair((machine, VERBS), (&stage.host, SOFT), options);
             let pings = [traffic(&a, &b), traffic(&b, &a)];
             // rdma_rxe waits until nobody has the device open.
-            let removed = guest.run_for("rdma link del rxe0", Duration::from_secs(30));
+            let removed = machine.run_for("rdma link del rxe0", Duration::from_secs(30));
             assert_eq!(removed.code, Some(0), "{removed:?}\n{}", a.daemon.said());
             carrier(&a, false);
             assert!(a.daemon.is_running(), "{}", a.daemon.said());
-            guest.ok("rdma link add rxe0 type rxe netdev eth0");
+            machine.ok("rdma link add rxe0 type rxe netdev eth0");
             carrier(&a, true);
             for ping in &pings {
                 goes_on(ping);

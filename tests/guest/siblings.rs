@@ -1,4 +1,4 @@
-//! Two interfaces of one daemon on one RDMA device, each in a namespace of the guest: what is for all
+//! Two interfaces of one daemon on one RDMA device, each in a namespace of the virtual machine: what is for all
 //! goes to the other one and to the wire, and each is reached from there.
 
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::lab::{
-    Done, Guest, Node, Running, SOFT, SOON, Side, echoes, eventually, multicast, on_stage,
+    Done, Machine, Node, Running, SOFT, SOON, Side, echoes, eventually, multicast, on_stage,
 };
 
-/// A namespace of a guest.
+/// A namespace of a virtual machine.
 struct Inner<'a> {
-    guest: &'a Guest,
+    machine: &'a Machine,
     name: &'static str,
 }
 
 impl<'a> Inner<'a> {
-    fn create(guest: &'a Guest, name: &'static str) -> Inner<'a> {
-        guest.ok(&format!("ip netns add {name}; ip -n {name} link set lo up"));
-        Inner { guest, name }
+    fn create(machine: &'a Machine, name: &'static str) -> Inner<'a> {
+        machine.ok(&format!("ip netns add {name}; ip -n {name} link set lo up"));
+        Inner { machine, name }
     }
 
     fn within(&self, script: &str) -> String {
@@ -28,7 +28,7 @@ impl<'a> Inner<'a> {
 
     /// One of the interface's own counters.
     fn counter(&self, name: &str) -> u64 {
-        let stats = self.guest.ask(&format!("stats {}/ib0", self.name));
+        let stats = self.machine.ask(&format!("stats {}/ib0", self.name));
         let value = &stats[0]["device"][name];
         value
             .as_u64()
@@ -49,19 +49,19 @@ impl Node for Inner<'_> {
     }
 
     fn run_for(&self, script: &str, limit: Duration) -> Done {
-        self.guest.run_for(&self.within(script), limit)
+        self.machine.run_for(&self.within(script), limit)
     }
 
     fn spawn(&self, script: &str) -> Running {
-        self.guest.spawn(&self.within(script))
+        self.machine.spawn(&self.within(script))
     }
 
     fn program(&self, name: &str) -> String {
-        self.guest.program(name)
+        self.machine.program(name)
     }
 
     fn socket(&self) -> String {
-        self.guest.socket()
+        self.machine.socket()
     }
 }
 
@@ -88,10 +88,10 @@ netns = "green"
 #[test]
 fn siblings_over_verbs_hear_each_other_and_the_wire() {
     on_stage(|stage| {
-        let guest = &stage.guest;
-        let [blue, green] = ["blue", "green"].map(|name| Inner::create(guest, name));
-        guest.ok(&format!("printf '%s' '{CONFIG}' >/tmp/siblings.toml"));
-        let _daemon = guest.start_daemon("--config /tmp/siblings.toml");
+        let machine = &stage.machine;
+        let [blue, green] = ["blue", "green"].map(|name| Inner::create(machine, name));
+        machine.ok(&format!("printf '%s' '{CONFIG}' >/tmp/siblings.toml"));
+        let _daemon = machine.start_daemon("--config /tmp/siblings.toml");
         blue.configure("ib0");
         green.configure("ib0");
         let host = Side::start(&stage.host, SOFT);
@@ -114,13 +114,13 @@ fn siblings_over_verbs_hear_each_other_and_the_wire() {
             let said = host.node.run("ping -c 2 -i 0.5 -W 2 ff02::1%ib0").out;
             all.iter().all(|one| said.contains(one)).then_some(())
         });
-        listed(guest);
+        listed(machine);
     });
 }
 
 /// Each has its queue pair on the device, in the groups that it has joined.
-fn listed(guest: &Guest) {
-    let port = &guest.ask("res")[0];
+fn listed(machine: &Machine) {
+    let port = &machine.ask("res")[0];
     let of = |kind: &str| port[kind].as_array().expect("an array").clone();
     let mut pairs = of("queue_pairs");
     pairs.retain(|qp| qp["type"] == "UD" && qp["state"] == "RTS");

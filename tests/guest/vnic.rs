@@ -37,7 +37,7 @@ fn carried(side: &Side) {
 #[test]
 fn a_vnic_over_verbs_reaches_one_of_the_software_fabric() {
     on_stage(|stage| {
-        let (a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), VNIC);
+        let (a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), VNIC);
         all_arrives(&a, &b);
         carried(&a);
         carried(&b);
@@ -48,7 +48,7 @@ fn a_vnic_over_verbs_reaches_one_of_the_software_fabric() {
 #[test]
 fn a_killed_daemon_comes_back_with_its_vnic() {
     on_stage(|stage| {
-        let (mut a, b) = pair((&stage.guest, VERBS), (&stage.host, SOFT), VNIC);
+        let (mut a, b) = pair((&stage.machine, VERBS), (&stage.host, SOFT), VNIC);
         let lid = |side: &Side| side.node.ask("show ib0")[0]["lid"].clone();
         let before = lid(&a);
         a.kill_and_restart();
@@ -61,7 +61,7 @@ fn a_killed_daemon_comes_back_with_its_vnic() {
 #[test]
 fn vnics_over_verbs_reach_each_other_in_vlans_too() {
     on_both_stages(|one, other| {
-        let sides = [one, other].map(|stage| (&stage.guest as &dyn Node, VERBS));
+        let sides = [one, other].map(|stage| (&stage.machine as &dyn Node, VERBS));
         let [a, b] = sides;
         let (a, b) = pair(a, b, VNIC);
         echoes(a.node, b.node);

@@ -1,4 +1,4 @@
-//! What goes over a guest's cable, in the eyes of tshark and of `ibtap decode`.
+//! What goes over a virtual machine's cable, in the eyes of tshark and of `ibtap decode`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

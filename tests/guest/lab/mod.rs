@@ -1,9 +1,9 @@
-//! Hosts of this machine and guests with `rdma_rxe` on Ethernets.
+//! Hosts of this machine and virtual machines with `rdma_rxe` on Ethernets.
 
 mod capture;
 mod daemons;
-mod guest;
 mod local;
+mod machine;
 mod node;
 mod running;
 mod stage;
@@ -27,8 +27,8 @@ use std::time::Duration;
 use namespace::Namespace;
 
 pub use daemons::{SOFT, Side, VERBS, all_arrives, echoes, multicast, pair};
-pub use guest::Guest;
 pub use local::Local;
+pub use machine::Machine;
 pub use node::Node;
 pub use patience::eventually;
 pub use programs::{ibtap, ibtap_peer};
@@ -36,7 +36,7 @@ pub use running::Running;
 pub use stage::{Stage, on_both_stages, on_stage};
 pub use station::{Done, Station};
 
-/// Patience for what takes a moment, in an emulated guest on a busy machine.
+/// Patience for what takes a moment, in an emulated machine on a busy host.
 pub const SOON: Duration = Duration::from_secs(60);
 
 /// The Ethernet's MTU: room for an RDMA MTU of 4096.

@@ -1,4 +1,4 @@
-//! What a host of this machine and a guest have in common.
+//! What a host of this machine and a virtual machine have in common.
 
 use std::time::Duration;
 

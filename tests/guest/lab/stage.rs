@@ -1,4 +1,4 @@
-//! What all tests share: stages, each a bridge with a host and a guest on it, and a cable between two of the
+//! What all tests share: stages, each a bridge with a host and a virtual machine on it, and a cable between two of the
 //! bridges that is out unless a test wants both. They are made for the first test, and gone when this
 //! process is.
 
@@ -10,29 +10,29 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use super::capture::Capture;
-use super::guest::rxe_guest;
-use super::{Guest, Local, Station, UNDERLAY_MTU, programs};
+use super::machine::rxe_guest;
+use super::{Local, Machine, Station, UNDERLAY_MTU, programs};
 
-/// An Ethernet with a host of this machine and a guest.
+/// An Ethernet with a host of this machine and a virtual machine.
 pub struct Stage {
     /// Number 1 to 3.
     pub host: Local,
     /// Number 11 to 13.
-    pub guest: Guest,
+    pub machine: Machine,
     switch: Station,
     scratch: PathBuf,
 }
 
-/// Status of `scripts/rxe-guest` where guests cannot be had.
+/// Status of `scripts/rxe-guest` where virtual machines cannot be had.
 const NO_GUESTS: i32 = 77;
 
-/// Tests wait more than they compute: three guests are done sooner than two, on two processors as well.
+/// Tests wait more than they compute: three virtual machines are done sooner than two, on two processors as well.
 const STAGES: usize = 3;
 
 /// The two with the cable between them.
 const CABLED: [bool; STAGES] = [true, true, false];
 
-/// Runs a test on a stage that is as it was at first, and judges what its guest sent and got. Where guests
+/// Runs a test on a stage that is as it was at first, and judges what its virtual machine sent and got. Where virtual machines
 /// cannot be had it says so instead. As many run at a time as there are stages.
 pub fn on_stage(test: impl FnOnce(&Stage)) {
     let Some(stages) = Stages::get() else { return };
@@ -44,7 +44,7 @@ pub fn on_stage(test: impl FnOnce(&Stage)) {
 pub fn on_both_stages(test: impl FnOnce(&Stage, &Stage)) {
     let Some(stages) = Stages::get() else { return };
     let lease = stages.both();
-    lease.stages[1].guest.reset();
+    lease.stages[1].machine.reset();
     lease.stages[0].watch(|stage| test(stage, lease.stages[1]));
 }
 
@@ -55,8 +55,8 @@ impl Stage {
     }
 
     fn watch(&self, test: impl FnOnce(&Stage)) {
-        self.guest.reset();
-        let capture = Capture::start(&self.switch, &self.guest.port(), &self.scratch);
+        self.machine.reset();
+        let capture = Capture::start(&self.switch, &self.machine.port(), &self.scratch);
         match catch_unwind(AssertUnwindSafe(|| test(self))) {
             Ok(()) => capture.judge(),
             Err(panic) => {
@@ -66,7 +66,7 @@ impl Stage {
         }
     }
 
-    /// Its switch, whose port `trunk` is down, and the host; guests are booted later.
+    /// Its switch, whose port `trunk` is down, and the host; virtual machines are booted later.
     fn make(number: usize, scratch: &Path, sweeper: &mut Child) -> (Station, Local) {
         let switch = Station::create(&format!("switch {number}"));
         sweep(
@@ -114,7 +114,7 @@ impl Stages {
         static STAGES: OnceLock<Option<Stages>> = OnceLock::new();
         let stages = STAGES.get_or_init(Stages::make).as_ref();
         if stages.is_none() {
-            say("SKIPPED: this test needs guests, see above");
+            say("SKIPPED: this test needs virtual machines, see above");
         }
         stages
     }
@@ -167,13 +167,13 @@ impl Stages {
 
     fn make() -> Option<Stages> {
         if !rustix::process::geteuid().is_root() {
-            say("SKIPPED: guests are on a network namespace's bridge, which needs root");
+            say("SKIPPED: virtual machines are on a network namespace's bridge, which needs root");
             return None;
         }
         let made = rxe_guest(&["image"]).stdin(Stdio::null()).status();
         let made = made.expect("bash is there");
         if made.code() == Some(NO_GUESTS) {
-            say("SKIPPED: guests cannot be had here, as scripts/rxe-guest says above");
+            say("SKIPPED: virtual machines cannot be had here, as scripts/rxe-guest says above");
             return None;
         }
         assert!(made.success(), "scripts/rxe-guest image: {made}");
@@ -202,10 +202,10 @@ impl Stages {
                 .map(|(switch, host)| {
                     number += 1;
                     scope.spawn(move || {
-                        let guest = Guest::boot(&switch, number, share, scratch);
+                        let machine = Machine::boot(&switch, number, share, scratch);
                         Stage {
                             host,
-                            guest: guest.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")),
+                            machine: machine.unwrap_or_else(|e| panic!("rxe-guest boot: {e}")),
                             switch,
                             scratch: scratch.clone(),
                         }
@@ -241,7 +241,7 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Copies of the programs, without what debuggers need: guests read them through an emulated bus.
+/// Copies of the programs, without what debuggers need: virtual machines read them through an emulated bus.
 fn share_programs(scratch: &Path) -> PathBuf {
     let share = scratch.join("share");
     fs::create_dir(&share).expect("a folder");

@@ -1,4 +1,4 @@
-//! A guest with `rdma_rxe`, driven by `scripts/rxe-guest`.
+//! A virtual machine with `rdma_rxe`, driven by `scripts/rxe-guest`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -9,37 +9,37 @@ use super::{Done, Node, Running, Station, UNDERLAY_MTU};
 
 /// See the module. Its interface on the Ethernet is `eth0`, its RDMA device there `rxe0`; the folder
 /// with the programs is `/host`.
-pub struct Guest {
+pub struct Machine {
     number: usize,
     name: String,
     scratch: PathBuf,
 }
 
-/// Mebibytes of a guest: its root file system lies in them, too.
+/// Mebibytes of a virtual machine: its root file system lies in them, too.
 const MEMORY: u32 = 768;
 
-impl Guest {
-    /// Boots guest `number` (11 to 99) at a bridge called `br0`; `share` is its `/host`.
+impl Machine {
+    /// Boots virtual machine `number` (11 to 99) at a bridge called `br0`; `share` is its `/host`.
     pub(super) fn boot(
         switch: &Station,
         number: usize,
         share: &Path,
         scratch: &Path,
-    ) -> Result<Guest, ExitStatus> {
+    ) -> Result<Machine, ExitStatus> {
         let tap = format!("tap{number}");
         switch.ok(&format!("ip tuntap add {tap} mode tap"));
         switch.ok(&format!(
             "ip link set {tap} mtu {UNDERLAY_MTU} master br0 up"
         ));
-        let guest = Guest {
+        let machine = Machine {
             number,
             name: format!("ibt{}-{number}", std::process::id()),
             scratch: scratch.to_owned(),
         };
-        let status = rxe_guest(&["boot", &guest.name])
+        let status = rxe_guest(&["boot", &machine.name])
             .args(["--netns", switch.namespace().name(), "--tap", &tap])
-            .args(["--addr", &format!("{}/24", guest.underlay_v4())])
-            .args(["--addr", &format!("{}/64", guest.underlay_v6())])
+            .args(["--addr", &format!("{}/24", machine.underlay_v4())])
+            .args(["--addr", &format!("{}/64", machine.underlay_v6())])
             .args(["--mtu", &UNDERLAY_MTU.to_string()])
             .args(["--memory", &MEMORY.to_string()])
             .args(["--owner", &std::process::id().to_string()])
@@ -50,7 +50,7 @@ impl Guest {
             .status()
             .expect("bash is there");
         if status.success() {
-            Ok(guest)
+            Ok(machine)
         } else {
             Err(status)
         }
@@ -91,7 +91,7 @@ impl Guest {
     }
 }
 
-impl Node for Guest {
+impl Node for Machine {
     fn name(&self) -> &str {
         &self.name
     }
@@ -107,7 +107,9 @@ impl Node for Guest {
     fn spawn(&self, script: &str) -> Running {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let said = self.scratch.join(format!("guest{}-{number}", self.number));
+        let said = self
+            .scratch
+            .join(format!("machine{}-{number}", self.number));
         let what = format!("{}: {script}", self.name());
         Running::start(self.exec(script, Duration::from_secs(3600)), said, what)
     }
