@@ -4,7 +4,7 @@ use proto::{
     CloseReason, ConnectionEvent, EndpointId, Gid, Instant, PKey, Psn, Qpn, RejectReason, ServiceId,
 };
 
-use super::verbs::Begin;
+use super::consumer::Begin;
 use super::{Engine, Partition, rdma_cm};
 use crate::cm::{CmEvent, CmId, Remote};
 use crate::mad::MAD_LEN;

@@ -7,6 +7,7 @@
 //! nothing to a busy one.
 
 mod connection;
+mod consumer;
 mod datagrams;
 mod listeners;
 mod management;
@@ -19,7 +20,6 @@ mod table;
 mod timers;
 mod transmit;
 mod unmanaged;
-mod verbs;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 use proto::{ConnectError, ConnectionId, EndpointId, Gid, IbMtu, Instant, Psn, Qpn};
 
 use super::connection::Stage;
-use super::verbs::Begin;
+use super::consumer::Begin;
 use super::{Engine, Partition};
 use crate::cm::Remote;
 
