@@ -2,9 +2,9 @@
 
 use proto::{Gid, Instant, RejectReason};
 
+use super::connections::{Connection, State};
 use super::counts::{Drop, Group};
 use super::messages::{self, Ids};
-use super::table::{Connection, State};
 use super::{Cm, CmEvent, CmId};
 use crate::mad::cm::{self, Answered, Drep, Dreq, Rej};
 

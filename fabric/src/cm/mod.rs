@@ -6,6 +6,7 @@
 //! numbers. One worker has one; a communication id carries the worker's number in its low byte
 //! (modulo the number of workers), so that the packets of a connection find their worker.
 
+mod connections;
 mod counts;
 mod end;
 mod ids;
@@ -14,7 +15,6 @@ mod messages;
 mod receive;
 mod request;
 mod sidr;
-mod table;
 #[cfg(test)]
 mod tests;
 mod times;
@@ -23,12 +23,12 @@ mod types;
 use std::collections::VecDeque;
 
 use crate::mad::cm::Answered;
+use connections::{Connection, State, Table};
 use counts::{Counts, Drop, Group};
 use ids::Random;
 pub(crate) use limits::Limits;
 use messages::{Datagram, Ids};
 use sidr::Sidr;
-use table::{Connection, State, Table};
 
 use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason};
 pub use sidr::{DatagramService, NoService, SidrAsk, SidrEvent, SidrId, SidrRequest};

@@ -2,9 +2,9 @@
 
 use proto::{Gid, Instant, RejectReason, ServiceId};
 
+use super::connections::{RemoteEnd, State};
 use super::counts::{Drop, Group};
 use super::messages::{self, Ids};
-use super::table::{RemoteEnd, State};
 use super::times::{self, RETRY_COUNT};
 use super::{Cm, CmEvent, CmId, Remote};
 use crate::mad::cm::{self, Answered, CLASS_VERSION, Message, Mra, Rep, Rtu};

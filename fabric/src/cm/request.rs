@@ -2,9 +2,9 @@
 
 use proto::{Gid, IbMtu, Instant, PKey, Qpn, RejectReason, ServiceId};
 
+use super::connections::{Connection, RemoteEnd, State};
 use super::counts::{Drop, Group};
 use super::messages::Ids;
-use super::table::{Connection, RemoteEnd, State};
 use super::times;
 use super::{Cm, CmEvent, CmId, Remote};
 use crate::mad::cm::{self, Answered, Req};
