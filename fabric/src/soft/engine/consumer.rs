@@ -6,7 +6,7 @@ use proto::{
 };
 
 use super::connection::{Connection, Stage, Wish};
-use super::table::Place;
+use super::lookup::Place;
 use super::{Engine, Partition, Standing, rdma_cm};
 use crate::cm::{Ask, CmId, Consent};
 use crate::connection::ConnectRequest;

@@ -10,13 +10,13 @@ mod connection;
 mod consumer;
 mod datagrams;
 mod listeners;
+mod lookup;
 mod management;
 mod messages;
 mod pool;
 mod random;
 mod rdma_cm;
 mod receive;
-mod table;
 mod timers;
 mod transmit;
 mod unmanaged;
@@ -36,10 +36,10 @@ use crate::worker::{Counters, RcReceived};
 
 use connection::Connection;
 use listeners::Listeners;
+use lookup::{Place, Table};
 use messages::Lent;
 use pool::Pool;
 use random::Random;
-use table::{Place, Table};
 use timers::Timers;
 use transmit::Gsi;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use proto::Instant;
 
-use super::table::Place;
+use super::lookup::Place;
 
 /// Deadlines, at most one for each connection.
 #[derive(Debug, Default)]

@@ -6,8 +6,8 @@ use proto::{CloseReason, ConnectionEvent, Instant, WcStatus};
 
 use super::connection::Connection;
 use super::device::{Device, Path};
+use super::lookup::Key;
 use super::state::{Act, Input, State};
-use super::table::Key;
 use super::{DRAIN_MIN, Engine};
 
 impl<D: Device> Engine<D> {

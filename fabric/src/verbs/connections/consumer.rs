@@ -4,9 +4,9 @@ use std::io;
 
 use super::connection::Connection;
 use super::device::{Address, Device};
+use super::lookup::Key;
 use super::sends::Sends;
 use super::state::{Input, State};
-use super::table::Key;
 use super::{Engine, SWEEP};
 use crate::connection::ConnectRequest;
 use crate::mad::cm::RdmaCmData;

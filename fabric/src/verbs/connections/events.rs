@@ -7,8 +7,8 @@ use super::Engine;
 use super::connection::Connection;
 use super::consumer::Begin;
 use super::device::{Device, Event};
+use super::lookup::Key;
 use super::state::{CmEvent, meaning};
-use super::table::Key;
 use crate::mad::cm::RdmaCmData;
 use crate::pkeys::Entry;
 

@@ -4,9 +4,9 @@ use proto::{CloseReason, ConnectionId, EndpointId, Instant, Qpn, WcStatus};
 
 use super::connection::Connection;
 use super::device::{Device, Shape};
+use super::lookup::Key;
 use super::sends::PostList;
 use super::state::{Input, State};
-use super::table::Key;
 use super::{Bounds, Engine, LOOK_AT_FULL, STALLED_AFTER, SWEEP};
 use crate::connection::Posted;
 

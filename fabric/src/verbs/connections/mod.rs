@@ -14,12 +14,12 @@ mod counts;
 mod device;
 mod events;
 mod listeners;
+mod lookup;
 mod messages;
 mod real;
 mod receive;
 mod sends;
 mod state;
-mod table;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -42,9 +42,9 @@ use connection::Connection;
 use counts::Counts;
 use device::Device;
 use listeners::Listeners;
+use lookup::{Key, Table};
 use proto::{CloseReason, ConnectionEvent, Gid, Instant};
 use state::{Input, State};
-use table::{Key, Table};
 
 /// How long a peer may take to answer a request. The kernel repeats one after 6.1 s (its CM response
 /// timeout and packet life, drivers/infiniband/core/cma.c, CMA_CM_RESPONSE_TIMEOUT) and would for
