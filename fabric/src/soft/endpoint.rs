@@ -3,7 +3,7 @@
 use proto::{EndpointId, PKey, Psn, QKey, Qpn};
 
 use super::qp::{QueuePair, Service};
-use super::table::Endpoint;
+use super::snapshot::Endpoint;
 use crate::pkeys::Entry;
 use crate::port::FabricError;
 

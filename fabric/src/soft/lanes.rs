@@ -3,7 +3,7 @@
 
 use proto::{EndpointId, Psn};
 
-use super::table::{Endpoint, Endpoints};
+use super::snapshot::{Endpoint, Endpoints};
 
 /// The lane of one endpoint.
 #[derive(Clone, Copy, Debug)]

@@ -26,11 +26,11 @@ mod lanes;
 mod mailbox;
 mod port;
 mod reception;
+mod snapshot;
 mod socket;
 mod steering;
 #[allow(unsafe_code)]
 mod sys;
-mod table;
 mod transmitter;
 mod underlay;
 mod unmanaged;

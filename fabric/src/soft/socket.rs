@@ -13,9 +13,9 @@ use rustix::net::sockopt::{
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
+use super::snapshot::Sockets;
 use super::steering;
 use super::sys::{set_option, steer_group};
-use super::table::Sockets;
 use super::wire::ROCE_V2_PORT;
 
 /// Source ports that RoCEv2 senders use (kernel include/rdma/ib_verbs.h,

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 
 use super::address_handle::Address;
 use super::counts::Counts;
+use super::snapshot::Sockets;
 use super::socket::scope;
 use super::sys::{self, Destination, SendOptions};
-use super::table::Sockets;
 use super::train::{Ipv4Id, Route};
 use super::wire::ROCE_V2_PORT;
 

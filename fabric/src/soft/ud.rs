@@ -8,7 +8,7 @@ use proto::{Gid, PKey, QKey, Qpn};
 use zerocopy::FromBytes;
 
 use super::icrc_check::IcrcCheck;
-use super::table::{Endpoint, Table};
+use super::snapshot::{Endpoint, Table};
 use super::train::HEAD;
 use super::wire::{Bth, Deth, ICRC_LEN, opcode};
 

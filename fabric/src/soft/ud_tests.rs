@@ -8,7 +8,7 @@ use proto::{EndpointId, Psn};
 
 use super::super::endpoint::UdQueuePair;
 use super::super::qp::State;
-use super::super::table::Endpoints;
+use super::super::snapshot::Endpoints;
 use super::super::train::{self, Header, Ipv4Id, Route, packet_len};
 use super::*;
 use crate::pkeys::Entry;

@@ -11,7 +11,7 @@ use proto::{EndpointId, PKey, Psn, QKey, Qpn};
 
 use super::device::Device;
 use super::ibv::{Emptied, QueuePair, QueuePairInit, QueuePairKind, QueuePairState, StateChange};
-use super::table::Endpoint;
+use super::snapshot::Endpoint;
 use crate::pkeys::{Entry, PKeyTable};
 
 /// The queue pair of an endpoint.

@@ -14,7 +14,7 @@ use super::counts::Counts;
 use super::device::{Device, Stock};
 use super::ibv::{Completions, Place};
 use super::receive::Receive;
-use super::table::{Endpoint, Endpoints, Table};
+use super::snapshot::{Endpoint, Endpoints, Table};
 use super::transmit::Transmit;
 use crate::worker::{TrainTicket, UdDestination};
 

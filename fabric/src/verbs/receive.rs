@@ -13,7 +13,7 @@ use super::ibv::{
     Completed, Emptied, Place, Pool, ReceiveList, SharedReceiveQueue, WorkCompletion,
 };
 use super::shares::Shares;
-use super::table::{Endpoint, Table};
+use super::snapshot::{Endpoint, Table};
 use crate::memory::ReceivePlaces;
 use crate::worker::UdReceived;
 

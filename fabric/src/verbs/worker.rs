@@ -18,7 +18,7 @@ use super::handles::{AddressHandles, Found};
 use super::ibv;
 use super::lane::{Lane, Waiting};
 use super::maker::Maker;
-use super::table::{Endpoint, Shared, Table};
+use super::snapshot::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
 use crate::worker::{

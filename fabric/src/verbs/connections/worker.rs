@@ -163,7 +163,7 @@ impl VerbsWorker {
 
     fn view(&self) -> View {
         let t = &self.table;
-        let member = |e: &crate::verbs::table::Endpoint| Member {
+        let member = |e: &crate::verbs::snapshot::Endpoint| Member {
             qpn: e.pair.qp.qpn(),
             entry: e.pkey.map(|(pkey, index)| Entry { index, pkey }),
         };

@@ -14,7 +14,7 @@ use super::{EVENTS_MAX, TICK};
 use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
-use crate::verbs::table::Shared;
+use crate::verbs::snapshot::Shared;
 use crate::verbs::watch::{Seen, Unusable, Usable, evaluate, see};
 use crate::verbs::worker::clock;
 
