@@ -17,6 +17,6 @@ mod exercise;
 mod failing;
 mod lying;
 mod node;
-mod port;
+mod reopening;
 #[allow(unsafe_code)]
 mod shim;
