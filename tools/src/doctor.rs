@@ -12,12 +12,12 @@ mod host;
 mod modules;
 mod multicast;
 mod namespace;
-mod port;
 mod rdma;
 mod rights;
 mod target;
 #[cfg(test)]
 mod tests;
+mod udp_port;
 mod underlay;
 
 use std::io::IsTerminal;
@@ -256,12 +256,12 @@ impl Site<'_> {
             ports.any(|port| port.as_ref() == Some(&target.name))
         };
         let served = !target.interfaces.is_empty() || self.view.as_ref().is_some_and(has_vnics);
-        let port = port::Facts {
+        let port = udp_port::Facts {
             user: fabric::soft::port_user(name, link.index),
             daemon: self.view.as_ref().map(|v| (v.pid, served)),
             rxe: modules::gather().rdma_rxe,
         };
-        findings.push(port::judge(name, &port));
+        findings.push(udp_port::judge(name, &port));
         let multicast = self.multicast(name, target);
         findings.extend(multicast::judge(name, &multicast));
         Ok(wall(name, target, &facts, multicast.peers.is_some()))
