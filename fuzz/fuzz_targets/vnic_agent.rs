@@ -17,8 +17,8 @@ use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::Address;
 use vnic::counters::Counters;
 use vnic::directory::Directory;
+use vnic::mac_table::{MAC_TABLE_ENTRIES, MacTable};
 use vnic::mad::{self, DIRECTORY_MAX, Header, MAD_MAX, Mad, NODE_PORTS_MAX};
-use vnic::table::{MAC_TABLE_ENTRIES, MacTable};
 use vnic::{Mac, Time};
 
 /// A switch that no port can be on.

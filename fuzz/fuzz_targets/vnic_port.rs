@@ -14,9 +14,9 @@ use libfuzzer_sys::fuzz_target;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::counters::Counters;
 use vnic::directory::{Directory, NodeAddress};
+use vnic::mac_table::{MAC_TABLE_ENTRIES, MacEntry, MacTable};
 use vnic::packet::{Header16B, Profile, encode, packet_len};
 use vnic::port::{Forward, Meta, Settings, Sizes, Unsent, VeswPort};
-use vnic::table::{MAC_TABLE_ENTRIES, MacEntry, MacTable};
 use vnic::{Lid, Mac, Time};
 
 const OWN: Mac = [0, 0x10, 0, 0, 0, 5];

@@ -9,7 +9,7 @@ use fabric::{EndpointId, Gid};
 use ipoib::{EchoRequest, Event, Update};
 use vnic::Lid;
 use vnic::directory::Directory;
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 
 use super::ethernet::{Datagram, EthernetLane, EthernetSettings, Place};
 use super::ip::{IpLane, IpParts, IpSettings};

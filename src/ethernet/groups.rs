@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fabric::Gid;
 use vnic::carriage::group_mgid;
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac};
 
 use super::Ethernet;
@@ -63,7 +63,7 @@ fn heard(table: &MacTable, groups: &[Mac], of_others: bool) -> BTreeSet<Lid> {
 
 #[cfg(test)]
 mod tests {
-    use vnic::table::MacEntry;
+    use vnic::mac_table::MacEntry;
 
     use super::*;
 

@@ -9,7 +9,7 @@ use fabric::{Gid, PortAttributes, QKey, Qpn};
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac, Time};
 
 use super::mtu::{carried_mtu, wanted_mtu};

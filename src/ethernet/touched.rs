@@ -11,7 +11,7 @@ use vnic::agent::{Host, NewPort};
 use vnic::attribute::VeswPortInfo;
 use vnic::counters::Counters;
 use vnic::directory::Directory;
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 
 /// A host that notes when its interfaces are changed so.
 pub struct Touched<H> {
@@ -81,8 +81,8 @@ mod tests {
     use vnic::agent::{Agent, Config};
     use vnic::attribute::ConfigState;
     use vnic::carriage::Address;
+    use vnic::mac_table::MacEntry;
     use vnic::mad::{self, Attribute, Header, MacEntries, Mad, attribute, method, status};
-    use vnic::table::MacEntry;
     use vnic::{Lid, Time};
 
     use super::*;

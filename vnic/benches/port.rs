@@ -8,9 +8,9 @@ use proto::{Gid, Mac, PKey, Qpn, Time};
 use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::NodeAddress;
+use vnic::mac_table::{MAC_TABLE_ENTRIES, MacEntry, MacTable};
 use vnic::packet::{self, Header16B, Profile, packet_len};
 use vnic::port::{Forward, Meta, Settings, VeswPort};
-use vnic::table::{MAC_TABLE_ENTRIES, MacEntry, MacTable};
 
 const OWN: Mac = [0, 0x10, 0, 0, 0, 5];
 const ALL: Lid = Lid::new(0xf0_0002);

@@ -107,7 +107,7 @@ impl Default for VeswPortInfo {
             base_mac_addr: [0; 6],
             config_state: ConfigState::DropAll,
             oper_state: ConfigState::DropAll,
-            max_mac_tbl_ent: crate::table::MAC_TABLE_ENTRIES as u16,
+            max_mac_tbl_ent: crate::mac_table::MAC_TABLE_ENTRIES as u16,
             max_smac_ent: 256,
             mac_tbl_digest: 0,
             encap_slid: Lid::NONE,

@@ -13,10 +13,10 @@ pub mod carriage;
 pub mod counters;
 pub mod directory;
 mod generated_mac;
+pub mod mac_table;
 pub mod mad;
 pub mod packet;
 pub mod port;
-pub mod table;
 
 pub use generated_mac::generated_mac;
 pub use proto::{Mac, OpaLid as Lid, Time};

@@ -3,8 +3,8 @@
 use log::Level;
 use proto::Time;
 use vnic::attribute::{ConfigState, LidDirectory, NodeInfo, VeswPortInfo};
+use vnic::mac_table::MAC_TABLE_ENTRIES;
 use vnic::mad::{Attribute, ClassPortInfo, MacEntries, Mad, status};
-use vnic::table::MAC_TABLE_ENTRIES;
 
 use super::Engine;
 use super::agent::{AgentKey, Vport};

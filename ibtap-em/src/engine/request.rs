@@ -4,11 +4,11 @@ use proto::{Gid, Mac};
 use vnic::Lid;
 use vnic::attribute::{LidDirectory, VeswPortInfo};
 use vnic::directory::NodeAddress;
+use vnic::mac_table::MacEntry;
 use vnic::mad::{
     self, ClassPortInfo, Header, LidDirectoryQuery, MacEntries, MacEntriesQuery, MacListQuery,
     attribute, method,
 };
-use vnic::table::MacEntry;
 
 use super::tables::{PAGE_ENTRIES, Page};
 use crate::seam::{Endpoint, Inquiry};
@@ -122,7 +122,7 @@ impl Request {
             Request::SetDirectory(_, page) => mad::write(&header, page),
             Request::GetTable(_, offset) => {
                 // Up to the end of the table, which is no multiple of a page.
-                let rest = vnic::table::MAC_TABLE_ENTRIES.saturating_sub((*offset).into());
+                let rest = vnic::mac_table::MAC_TABLE_ENTRIES.saturating_sub((*offset).into());
                 let query = MacEntriesQuery {
                     offset: *offset,
                     count: PAGE_ENTRIES.min(rest) as u16,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proto::Mac;
 use vnic::Lid;
 use vnic::directory::NodeAddress;
-use vnic::table::MAC_TABLE_ENTRIES;
+use vnic::mac_table::MAC_TABLE_ENTRIES;
 
 /// Entries of one message at most.
 pub(super) const PAGE_ENTRIES: usize = vnic::mad::MAC_ENTRIES_PAGE;

@@ -7,8 +7,8 @@ use proto::Mac;
 use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::directory::NodeAddress;
+use vnic::mac_table::MAC_TABLE_ENTRIES;
 use vnic::mad::DIRECTORY_MAX;
-use vnic::table::MAC_TABLE_ENTRIES;
 
 use super::Engine;
 use super::agent::AgentKey;

@@ -8,7 +8,7 @@ use fabric::{PKey, UdInit};
 use vnic::Mac;
 use vnic::attribute::VeswPortInfo;
 use vnic::directory::Directory;
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId, EthernetSibling};

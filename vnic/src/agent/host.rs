@@ -7,7 +7,7 @@ use proto::{Mac, Qpn};
 use crate::attribute::VeswPortInfo;
 use crate::counters::Counters;
 use crate::directory::Directory;
-use crate::table::MacTable;
+use crate::mac_table::MacTable;
 
 /// A virtual port that the host has, or has made.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,12 +9,12 @@ use super::vport::Vport;
 use super::{Agent, Event, Host, Invalid, validate};
 use crate::attribute::{LidDirectory, VeswPortInfo};
 use crate::carriage::Address;
+use crate::mac_table::MAC_TABLE_ENTRIES;
 use crate::mad::{
     self, Attribute, ClassPortInfo, ErrorCounters, Header, LidDirectoryQuery, MacEntries,
     MacEntriesQuery, MacListQuery, Mad, Malformed, NODE_PORTS_MAX, SummaryCounters, attribute,
     method, status,
 };
-use crate::table::MAC_TABLE_ENTRIES;
 
 /// Why a request is refused.
 enum Refusal {

@@ -18,8 +18,8 @@ use crate::Lid;
 use crate::attribute::ConfigState;
 use crate::counters::Counters;
 use crate::directory::Directory;
+use crate::mac_table::MacTable;
 use crate::mad::{Attribute, Notice, TrapKind, status};
-use crate::table::MacTable;
 
 const MANAGER: Address = address(0xee, 0x40);
 const OTHER: Address = address(0xdd, 0x50);

@@ -9,7 +9,7 @@ use super::directory::Pages;
 use super::mac_list::Macs;
 use super::trap::{Kinds, Limiter};
 use crate::attribute::VeswPortInfo;
-use crate::table::MacTable;
+use crate::mac_table::MacTable;
 
 /// The link of an interface that exists and does not forward (`OPA_VNIC_ETH_LINK_DOWN`).
 pub const LINK_DOWN: u8 = 2;

@@ -2,7 +2,7 @@
 
 use super::bytes::Reader;
 use super::{Attribute, DATA_MAX, Malformed};
-use crate::table::MacEntry;
+use crate::mac_table::MacEntry;
 
 /// Bytes before the entries.
 const HEAD: usize = 8;

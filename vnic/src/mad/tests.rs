@@ -9,7 +9,7 @@ use crate::attribute::{
 };
 use crate::counters::Counters;
 use crate::directory::NodeAddress;
-use crate::table::MacEntry;
+use crate::mac_table::MacEntry;
 
 /// A datagram of the vectors, whose first bytes stand there; the rest are zeros.
 fn vector(name: &str) -> Vec<u8> {

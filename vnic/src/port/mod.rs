@@ -30,7 +30,7 @@ use crate::Lid;
 use crate::attribute::VeswPortInfo;
 use crate::counters::Counters;
 use crate::directory::{Directory, NodeAddress};
-use crate::table::MacTable;
+use crate::mac_table::MacTable;
 use damping::Damping;
 use flow::FlowHash;
 use groups::Groups;

@@ -6,8 +6,8 @@ use super::{Forward, Meta, Settings, Sizes, VeswPort};
 use crate::Lid;
 use crate::attribute::{ConfigState, VeswPortInfo};
 use crate::directory::NodeAddress;
+use crate::mac_table::{MacEntry, MacTable};
 use crate::packet::{self, HEADER_LEN, Header16B, Profile, Strictness, packet_len};
-use crate::table::{MacEntry, MacTable};
 
 /// The multicast LID of the switch of [`info`].
 pub const ALL: Lid = Lid::new(0xf0_0002);

@@ -126,7 +126,7 @@ fn somebody_else_who_sets_is_put_right() {
     let entries = vnic::mad::MacEntries {
         offset: 100,
         digest: 0x1234_5678,
-        entries: vec![vnic::table::MacEntry {
+        entries: vec![vnic::mac_table::MacEntry {
             mac: [0, 1, 1, 1, 1, 1],
             mask: [0; 6],
             dlid_sd: 0x500,
@@ -205,7 +205,7 @@ fn empty_first_place(world: &mut World, digest: u32) {
     let late = vnic::mad::MacEntries {
         offset: 0,
         digest,
-        entries: vec![vnic::table::MacEntry::default()],
+        entries: vec![vnic::mac_table::MacEntry::default()],
     };
     let set = vnic::mad::attribute::VESW_MAC_ENTRIES;
     let header = vnic::mad::Header::new(vnic::mad::method::SET, set, 0, 1);

@@ -11,8 +11,8 @@ use vnic::attribute::VeswPortInfo;
 use vnic::carriage::Address;
 use vnic::counters::Counters;
 use vnic::directory::Directory;
+use vnic::mac_table::MacTable;
 use vnic::mad::{Header, method};
-use vnic::table::MacTable;
 use zerocopy::FromBytes as _;
 
 use super::super::Engine;

@@ -8,7 +8,7 @@ use vnic::agent::{Host, NewPort};
 use vnic::attribute::VeswPortInfo;
 use vnic::counters::Counters;
 use vnic::directory::Directory;
-use vnic::table::MacTable;
+use vnic::mac_table::MacTable;
 
 use crate::daemon::{Daemon, Payload};
 use crate::datapath::DeviceId;

@@ -6,11 +6,11 @@ use ::vnic::carriage::MANAGEMENT_QKEY;
 use ::vnic::carriage::fragment::Splitter;
 use ::vnic::counters::Counters;
 use ::vnic::directory::NodeAddress;
+use ::vnic::mac_table::MacEntry;
 use ::vnic::mad::{
     self, ClassPortInfo, ErrorCounters, Header, MacEntries, MacEntriesQuery, MacList, Notice,
     SummaryCounters, TrapKind, attribute, method, status,
 };
-use ::vnic::table::MacEntry;
 use fabric::{Gid, Guid, PKey, Qpn};
 
 use super::*;

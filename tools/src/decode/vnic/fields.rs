@@ -5,11 +5,11 @@ use vnic::Lid;
 use vnic::attribute::{
     ConfigState, LidDirectory, ManagerInfo, NodeInfo, ServiceClasses, VeswPortInfo,
 };
+use vnic::mac_table::MacEntry;
 use vnic::mad::{
     self, ClassPortInfo, ErrorCounters, Header, LidDirectoryQuery, MacEntries, MacEntriesQuery,
     MacList, MacListQuery, Mad, Malformed, Notice, SummaryCounters, TrapKind, attribute, method,
 };
-use vnic::table::MacEntry;
 
 use super::values::{count, list, mac, number, text};
 use crate::decode::record::{Fields, Value};

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::attribute::LidDirectory;
+use crate::mac_table::MacEntry;
 use crate::mad::MacEntries;
-use crate::table::MacEntry;
 
 const FAILED: &str = "cannot do what fe80::ee wants of virtual port 0: no queue pair is left";
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::attribute::LidDirectory;
+use crate::mac_table::{MAC_TABLE_ENTRIES, MacEntry};
 use crate::mad::{LID_DIRECTORY_PAGE, LidDirectoryQuery, MacEntries, MacEntriesQuery};
-use crate::table::{MAC_TABLE_ENTRIES, MacEntry};
 
 fn entry(n: u16) -> MacEntry {
     let [a, b] = n.to_be_bytes();

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::attribute::{LidDirectory, ManagerInfo};
 use crate::carriage::fragment::{Reassembler, Splitter};
+use crate::mac_table::MacEntry;
 use crate::mad::{MAC_ENTRIES_PAGE, MacEntries};
-use crate::table::MacEntry;
 
 const AGENTS: u8 = 3;
 /// The upper halves of the transaction ids of the manager and of a standby behind the same queue pair.

@@ -9,9 +9,9 @@ use crate::attribute::{ServiceClasses, VeswPortInfo};
 use crate::carriage::group_mgid;
 use crate::counters::Counters;
 use crate::directory::Directory;
+use crate::mac_table::MacEntry;
 use crate::port::testing::*;
 use crate::port::{Forward, Sizes, Target, Unsent, VeswPort};
-use crate::table::MacEntry;
 
 const GLOBAL: Mac = [0xa0, 0x36, 0x9f, 0x11, 0x22, 0x33];
 const GROUP: Mac = [0x01, 0x00, 0x5e, 0, 0, 1];
