@@ -3,6 +3,7 @@
 
 mod alias;
 mod events;
+pub mod groups;
 mod left;
 mod link;
 mod names;
@@ -310,4 +311,10 @@ pub struct Origin {
     pub inherited: bool,
     /// Where it is, if not in the daemon's own network namespace.
     pub namespace: Option<Namespace>,
+}
+
+/// A number that nobody outside can know.
+pub fn drawn() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(std::process::id())
 }

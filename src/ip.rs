@@ -16,8 +16,9 @@ use ipoib::{HardwareAddress, Mode};
 
 use crate::datapath::{DeviceId, Mailbox, Sibling, now};
 use crate::fdstore;
+use crate::interface::groups::{self, Bounds, GroupSet};
 use crate::interface::{
-    Alias, DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite,
+    Alias, DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
 };
 use crate::port::PortId;
 
@@ -62,10 +63,8 @@ pub struct Ip {
     /// What `umcast` was set to. Without effect: a program of the user's that joins groups itself is
     /// attached to them beside us.
     pub umcast: bool,
-    /// Groups attached, the broadcast group included.
-    pub joined: BTreeSet<Gid>,
-    /// Groups that could not be attached, so that each is logged once.
-    pub refused: BTreeSet<Gid>,
+    /// The groups of its endpoint, the broadcast group included.
+    pub groups: GroupSet,
     /// It was told that hosts behind it have joined more groups than there is room for.
     pub told_groups_full: bool,
     /// The groups that the host itself has joined, as last read.
@@ -164,8 +163,7 @@ impl Ip {
             bridge: None,
             siblings: Arc::default(),
             umcast: false,
-            joined: BTreeSet::new(),
-            refused: BTreeSet::new(),
+            groups: GroupSet::new(Bounds::of(&capabilities), drawn()),
             told_groups_full: false,
             host_groups: BTreeSet::new(),
             // Nobody has the address that peers see us under.
@@ -189,10 +187,12 @@ impl Ip {
         };
         let netns = spec.netns.as_deref();
         let prepared = interface.prepare(&origin, netns, site.tap.netlink, &setup);
-        let prepared = prepared.and_then(|up| Ok(ip.join_broadcast(site.port, up)?));
-        if let Err(e) = prepared {
-            interface.undo(spec.persist);
-            return Err(e);
+        match prepared {
+            Ok(up) => ip.join_broadcast(&interface, site.port, up),
+            Err(e) => {
+                interface.undo(spec.persist);
+                return Err(e);
+            }
         }
         ip.hand_out(&interface, site.threads);
         fdstore::keep(&spec.interface, &interface.tap);
@@ -200,13 +200,19 @@ impl Ip {
     }
 
     /// Attaches to the broadcast group, without which there is no link, unless it stays down.
-    fn join_broadcast(&mut self, port: &mut dyn Port, up: bool) -> Result<(), FabricError> {
+    fn join_broadcast(&mut self, interface: &Interface, port: &mut dyn Port, up: bool) {
         if self.endpoint.pkey.is_some() && up {
-            let broadcast = ipoib::broadcast_mgid(self.spec.pkey, SCOPE);
-            port.attach(self.endpoint.id, broadcast)?;
-            self.joined.insert(broadcast);
+            let wanted = (Some(self.broadcast()), BTreeSet::new());
+            let (set, id) = (&mut self.groups, self.endpoint.id);
+            groups::follow(set, now(), &interface.name, wanted, |joins, leaves| {
+                port.change_groups(id, joins, leaves)
+            });
         }
-        Ok(())
+    }
+
+    /// Its broadcast group.
+    pub fn broadcast(&self) -> Gid {
+        ipoib::broadcast_mgid(self.spec.pkey, SCOPE)
     }
 
     /// Whether the MTU of an interface that was there is the administrator's wish, and one of the mode's: a

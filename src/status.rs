@@ -186,13 +186,13 @@ impl Daemon {
                 let (_, ip) = self.named_ip(name)?;
                 let (pkey, scope) = (ip.spec.pkey, SCOPE);
                 let broadcast = ipoib::broadcast_mgid(pkey, scope);
-                (broadcast, ip.created, &ip.joined)
+                (broadcast, ip.created, &ip.groups)
             }
         };
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
         let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
         // The core always knows the broadcast group, which is left while the interface is down.
-        for g in listed.filter(|g| g.send_only || joined.contains(&g.mgid)) {
+        for g in listed.filter(|g| g.send_only || joined.is_attached(g.mgid)) {
             let info = GroupInfo {
                 mgid: g.mgid,
                 // The broadcast group is as old as the device.

@@ -14,6 +14,7 @@
 
 pub mod cm;
 pub mod connection;
+pub mod group;
 pub mod mad;
 mod membership;
 mod memory;
@@ -25,6 +26,7 @@ pub mod verbs;
 pub mod worker;
 
 pub use connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
+pub use group::{GroupParameters, Joined};
 pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{

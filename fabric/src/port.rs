@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use proto::{EndpointId, Gid, Guid, Lid, LinkLayer, PKey, PortState, QKey, Qpn, Services};
 use serde::Serialize;
 
+use crate::group::Joined;
 use crate::worker::Worker;
 
 /// What a port is like now.
@@ -61,6 +62,9 @@ pub struct Capabilities {
     pub multicast: bool,
     /// Multicast groups that may be attached.
     pub groups_max: usize,
+    /// Joins of one endpoint that may wait for their answers at once. A port that answers at once takes
+    /// as many as it has groups.
+    pub group_requests: usize,
     /// The largest message of a reliable connection in bytes; 0 where there are none.
     pub message_max: usize,
     /// Which services peers' requests for connections may name.
@@ -89,6 +93,21 @@ pub enum PortEvent {
     QpnChange(Vec<EndpointId>),
     /// The device vanished; it may come back.
     Removed,
+    /// What became of a group that an endpoint has asked for: the answer to a join that was
+    /// [`Joined::Pending`], new parameters of a group that is joined, or [`Joined::Refused`] for one that
+    /// the fabric has taken back, from which the endpoint is detached then. Never [`Joined::Pending`].
+    Group {
+        /// The endpoint.
+        endpoint: EndpointId,
+        /// The group.
+        mgid: Gid,
+        /// The answer.
+        joined: Joined,
+    },
+    /// The fabric has forgotten what it was asked for, and wants to be asked again (IBA vol. 1, 14.2.5.6,
+    /// PortInfo:ClientReregister). Endpoints stay attached to their groups, which their users join once
+    /// more, not all at the same moment.
+    ClientReregister,
 }
 
 /// How to make a UD endpoint.
@@ -244,18 +263,6 @@ pub trait Port: Send {
     /// [`FabricError::NoSuchEndpoint`].
     fn destroy_ud(&mut self, id: EndpointId) -> Result<(), FabricError>;
 
-    /// Attaches an endpoint to a multicast group; attaching twice is not an error.
-    ///
-    /// # Errors
-    /// [`FabricError::BadGroup`], [`FabricError::Limit`], [`FabricError::Os`].
-    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
-
-    /// Detaches an endpoint from a group; a group that is not attached is not an error.
-    ///
-    /// # Errors
-    /// [`FabricError::NoSuchEndpoint`].
-    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError>;
-
     /// Changes the list of peers that copies of multicast packets go to.
     ///
     /// # Errors
@@ -284,18 +291,33 @@ pub trait Port: Send {
     /// device is away it is the last one.
     fn endpoint_qpn(&self, id: EndpointId) -> Option<Qpn>;
 
-    /// Attaches an endpoint to the groups `join` and detaches it from the groups `leave`; the same
-    /// as one call for each of them, at the cost of one where there are thousands. Gives the groups
-    /// that could not be attached; all others are when this returns.
+    /// Joins an endpoint to the groups `joins` and takes it out of the groups `leaves`, the leaves first, so
+    /// that they make room. However many groups these are, the port's tables change once. Gives the answer
+    /// to each join, in the order of `joins`.
+    ///
+    /// * [`Joined::Now`]: packets for the group reach the endpoint from now on. To join a group once more is
+    ///   no error: the answer is what the fabric says of the group now, and the endpoint stays attached
+    ///   meanwhile.
+    /// * [`Joined::Pending`]: the port asks the fabric, repeats the request as long as that is of use, and
+    ///   answers once with [`PortEvent::Group`]. A client lets no more than
+    ///   [`Capabilities::group_requests`] joins of one endpoint be unanswered.
+    /// * [`Joined::Refused`]: the port does nothing more; to try again is the client's.
+    ///
+    /// A group that is left before the answer came is left: the port ends the request, and an answer that
+    /// comes nevertheless attaches nothing. To leave a group that was not joined is no error.
+    ///
+    /// Several endpoints of a port may be in one group. The fabric knows one member for each port GID and
+    /// MGID (IBA vol. 1, 15.2.5.17, the record's RID), which the port counts: the first of its endpoints
+    /// joins, the last one leaves.
     ///
     /// # Errors
     /// [`FabricError::NoSuchEndpoint`].
     fn change_groups(
         &mut self,
         id: EndpointId,
-        join: &[Gid],
-        leave: &[Gid],
-    ) -> Result<Vec<(Gid, FabricError)>, FabricError>;
+        joins: &[Gid],
+        leaves: &[Gid],
+    ) -> Result<Vec<Joined>, FabricError>;
 
     /// What is in use, for people.
     fn resources(&self) -> Resources;

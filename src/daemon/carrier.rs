@@ -10,6 +10,11 @@ use crate::interface::Interface;
 use crate::ip::Ip;
 use crate::port::PortId;
 
+/// Without its broadcast group an IP link reaches nobody.
+pub(super) fn no_broadcast_group(why: &str) -> String {
+    format!("it cannot join its broadcast group, and tries again: {why}")
+}
+
 impl Daemon {
     /// Why an interface has no carrier, for people; `None` if it has one.
     pub(crate) fn no_carrier(&self, interface: &Interface, payload: &Payload) -> Option<String> {
@@ -19,7 +24,8 @@ impl Daemon {
         }
     }
 
-    /// The same for one that carries IP. The port, the partition and the parent decide.
+    /// The same for one that carries IP. The port, the partition, the parent and the
+    /// broadcast group decide.
     pub(crate) fn ip_misses(&self, interface: &Interface, ip: &Ip) -> Option<String> {
         let port = self.ports[interface.port].port.attributes();
         if let Some(why) = port_misses(&port) {
@@ -31,8 +37,11 @@ impl Daemon {
                 ip.spec.pkey, port.name
             ));
         }
-        let parent = self.interfaces.get(ip.parent?)?;
-        (!parent.up).then(|| format!("its parent {} is down", parent.name))
+        let parent = ip.parent.and_then(|id| self.interfaces.get(id));
+        if let Some(parent) = parent.filter(|parent| !parent.up) {
+            return Some(format!("its parent {} is down", parent.name));
+        }
+        ip.groups.misses().map(no_broadcast_group)
     }
 
     /// Gives the interfaces of a port their carrier, or takes it.

@@ -5,9 +5,13 @@ use fabric::{EndpointId, PortEvent};
 use rtnl::{Event, Notice};
 
 use super::Daemon;
-use crate::datapath::Command;
+use crate::datapath::{Command, now};
 use crate::interface::{Place, Subject};
 use crate::port::PortId;
+
+/// After a subnet manager has forgotten what it was asked for, all nodes ask again: within this time, in
+/// milliseconds, so that it is not asked all at once.
+const REJOIN_SPREAD_MS: u64 = 2_000;
 
 impl Daemon {
     pub(super) fn netlink_event(&mut self, notice: Notice) {
@@ -67,8 +71,11 @@ impl Daemon {
     pub(super) fn port_event(&mut self, at: PortId, event: PortEvent) {
         let attributes = self.ports[at].port.attributes();
         let name = attributes.name;
-        let what = told(&event, &attributes.state_reason);
-        self.events.push(Subject::Port(name.clone()), what);
+        if let Some(what) = told(&event, &attributes.state_reason) {
+            self.events.push(Subject::Port(name.clone()), what);
+            // What has refused groups may be over.
+            self.group_sets(at).for_each(|(_, set)| set.hurry());
+        }
         self.vnic_port_event(at, &event);
         match event {
             PortEvent::Active => {
@@ -99,6 +106,21 @@ impl Daemon {
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
             PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
             PortEvent::QpnChange(changed) => self.qpns_changed(at, &changed),
+            PortEvent::Group {
+                endpoint,
+                mgid,
+                joined,
+            } => {
+                let set = self.group_sets(at).find(|(id, _)| *id == endpoint);
+                if let Some((_, set)) = set {
+                    set.answer(mgid, joined);
+                }
+            }
+            PortEvent::ClientReregister => {
+                log::info!("{name}: its fabric asks for all groups to be joined again");
+                self.group_sets(at)
+                    .for_each(|(_, set)| set.rejoin_all(now(), REJOIN_SPREAD_MS));
+            }
         }
     }
 }
@@ -124,9 +146,10 @@ impl Daemon {
     }
 }
 
-/// What a port's event is to those who watch. `reason` is why the port is not active.
-fn told(event: &PortEvent, reason: &Option<String>) -> Happening {
-    match event {
+/// What a port's event is to those who watch, if they are told of it: of groups they are told by interface.
+/// `reason` is why the port is not active.
+fn told(event: &PortEvent, reason: &Option<String>) -> Option<Happening> {
+    Some(match event {
         PortEvent::Active => Happening::PortActive,
         PortEvent::Down(reason) => Happening::PortDown {
             reason: reason.clone(),
@@ -140,5 +163,6 @@ fn told(event: &PortEvent, reason: &Option<String>) -> Happening {
         },
         PortEvent::PKeyChange(_) => Happening::PkeysChanged,
         PortEvent::QpnChange(_) => Happening::QpnsChanged,
-    }
+        PortEvent::Group { .. } | PortEvent::ClientReregister => return None,
+    })
 }

@@ -241,7 +241,7 @@ impl Daemon {
         guests
             .chain(self.next_vlan_tick())
             .chain(self.next_management_tick())
-            .chain(self.next_vnic_group_tick())
+            .chain(self.next_group_tick())
             .chain(self.next_vnic_carrier_tick())
             .min()
     }
@@ -267,7 +267,7 @@ impl Daemon {
         }
         self.tick_vlans();
         self.tick_management();
-        self.tick_vnic_groups();
+        self.tick_groups();
         self.tick_vnic_carriers();
         for place in std::mem::take(&mut self.pending.routes) {
             let ids = self.interfaces.ip_ids(|i, _| i.place == place);

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
-use control::api::Happening;
-use log::Level;
+use fabric::EndpointId;
 use netdev::membership;
 
-use super::Daemon;
-use crate::datapath::{Command, DeviceId};
+use super::{Daemon, Payload};
+use crate::datapath::{Command, DeviceId, now};
 use crate::interface::Place;
+use crate::interface::groups::{self, GroupSet};
+use crate::port::PortId;
 
 impl Daemon {
     /// Once for all changes that came together: a thousand joins are a thousand events.
@@ -58,9 +60,9 @@ impl Daemon {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let (wanted, too_many) = match ip.holds_groups(interface) {
-            true => ip.wanted_groups(&host),
-            false => (BTreeSet::new(), false),
+        let (required, (wanted, too_many)) = match ip.holds_groups(interface) {
+            true => (Some(ip.broadcast()), ip.wanted_groups(&host)),
+            false => Default::default(),
         };
         ip.host_groups = host;
         if too_many && !std::mem::replace(&mut ip.told_groups_full, true) {
@@ -70,51 +72,79 @@ impl Daemon {
                 interface.name
             );
         }
-        if wanted == ip.joined {
-            return;
+        let (endpoint, runtime) = (ip.endpoint.id, &mut self.ports[interface.port]);
+        let (set, name) = (&mut ip.groups, &interface.name);
+        let wanted = (required, wanted);
+        let changes = groups::follow(set, now(), name, wanted, |joins, leaves| {
+            runtime.port.change_groups(endpoint, joins, leaves)
+        });
+        changes.push(&mut self.events, interface);
+        if !changes.is_empty() {
+            let groups: Vec<_> = ip.groups.attached().collect();
+            runtime.tell(|| Command::SetJoined(id, groups.clone()));
         }
-        let runtime = &mut self.ports[interface.port];
-        let new: Vec<_> = wanted.difference(&ip.joined).copied().collect();
-        let gone: Vec<_> = ip.joined.difference(&wanted).copied().collect();
-        let refused = match runtime.port.change_groups(ip.endpoint.id, &new, &gone) {
-            Ok(refused) => refused,
-            Err(e) => {
-                log::warn!(
-                    "{}: cannot change its multicast groups: {e}",
-                    interface.name
-                );
-                return;
+        // With the broadcast group come and go the link and its carrier.
+        if let Some((interface, ip)) = self.interfaces.ip(id) {
+            let on = self.ip_misses(interface, ip).is_none();
+            self.set_carrier(id, on);
+        }
+    }
+}
+
+/// The groups of all kinds of interfaces.
+impl Daemon {
+    /// The groups of all endpoints of a port.
+    pub(super) fn group_sets(
+        &mut self,
+        at: PortId,
+    ) -> impl Iterator<Item = (EndpointId, &mut GroupSet)> {
+        let interfaces = self
+            .interfaces
+            .iter_mut()
+            .filter(move |(i, _)| i.port == at);
+        let interfaces = interfaces.filter_map(|(_, payload)| match payload {
+            Payload::Ip(ip) => Some((ip.endpoint.id, &mut ip.groups)),
+            Payload::Ethernet(vnic) => Some((vnic.endpoint?.id, &mut vnic.groups)),
+        });
+        let vlans = self.vlans.all().filter(move |(_, p)| p.at == at);
+        let vlans = vlans.map(|(_, p)| (p.endpoint.id, &mut p.groups));
+        let management = self.ports[at].management.as_mut();
+        let management = management.map(|m| (m.endpoint.id, &mut m.groups));
+        interfaces.chain(vlans).chain(management)
+    }
+
+    /// How long until [`Daemon::tick_groups`] has something to do.
+    pub(super) fn next_group_tick(&self) -> Option<Duration> {
+        let interfaces = self.interfaces.iter().map(|(_, payload)| payload.groups());
+        let management = self.ports.values().filter_map(|p| p.management.as_ref());
+        let all = interfaces.chain(management.map(|m| &m.groups));
+        let all = all.chain(self.vlans.group_sets());
+        let all = all.filter_map(GroupSet::next);
+        let now = now();
+        all.map(|at| Duration::from_millis(at.since(now))).min()
+    }
+
+    /// Asks for groups again that were refused and for those that the fabric has forgotten, and does what
+    /// late answers ask for.
+    pub(super) fn tick_groups(&mut self) {
+        let now = now();
+        let is_due = |set: &GroupSet| set.next().is_some_and(|at| at <= now);
+        let due = self.interfaces.ip_ids(|_, ip| is_due(&ip.groups));
+        self.pending.membership.extend(due);
+        let due = self.vlans.all().filter(|(_, p)| is_due(&p.groups));
+        for id in due.map(|(id, _)| id).collect::<Vec<_>>() {
+            self.sync_vlan_groups(id);
+        }
+        for id in self.interfaces.ethernet_ids(|_, e| is_due(&e.groups)) {
+            self.sync_vnic_groups(id);
+        }
+        for at in self.ports.ids() {
+            let port = &mut self.ports[at];
+            if let Some(management) = &mut port.management
+                && is_due(&management.groups)
+            {
+                management.join(&mut *port.port);
             }
-        };
-        let events = &mut self.events;
-        let mut tell = |what| events.push(interface.subject(), what);
-        for group in &gone {
-            log::debug!("{}: leaving {group}", interface.name);
-            tell(Happening::GroupLeft { mgid: *group });
         }
-        // Nobody wants the others any more; hosts may ask for any number of groups over time.
-        ip.refused.retain(|g| wanted.contains(g));
-        let mut joined = wanted;
-        for (group, e) in refused {
-            joined.remove(&group);
-            // The first says what is the matter; thousands may follow.
-            let first = ip.refused.is_empty();
-            if ip.refused.insert(group) {
-                let level = if first { Level::Warn } else { Level::Debug };
-                log::log!(
-                    level,
-                    "{}: multicast join failed for {group}: {e}",
-                    interface.name
-                );
-            }
-        }
-        for group in new.iter().filter(|group| joined.contains(group)) {
-            log::debug!("{}: joined {group}", interface.name);
-            tell(Happening::GroupJoined { mgid: *group });
-            ip.refused.remove(group);
-        }
-        ip.joined = joined;
-        let groups: Vec<_> = ip.joined.iter().copied().collect();
-        runtime.tell(|| Command::SetJoined(id, groups.clone()));
     }
 }

@@ -9,6 +9,7 @@ use ipoib::Mode;
 
 use crate::datapath::{Command, DeviceId};
 use crate::ethernet::Ethernet;
+use crate::interface::groups::GroupSet;
 use crate::interface::{Interface, Place};
 use crate::ip::Ip;
 
@@ -161,6 +162,14 @@ impl Interfaces {
 }
 
 impl Payload {
+    /// The groups of its endpoint.
+    pub fn groups(&self) -> &GroupSet {
+        match self {
+            Payload::Ip(ip) => &ip.groups,
+            Payload::Ethernet(ethernet) => &ethernet.groups,
+        }
+    }
+
     /// The MTUs that the interface may have.
     pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
         match self {

@@ -16,7 +16,9 @@ use log::Level;
 use netdev::vlan::{TYPE, VID_MAX};
 
 use super::Daemon;
+use super::carrier::no_broadcast_group;
 use crate::datapath::{Command, DeviceId, now};
+use crate::interface::groups::GroupSet;
 use crate::interface::{Names, Place};
 use crate::port::PortId;
 
@@ -78,6 +80,11 @@ impl Vlans {
     /// All of them.
     pub(super) fn all(&mut self) -> impl Iterator<Item = (DeviceId, &mut Partition)> {
         self.partitions.iter_mut().map(|(id, p)| (*id, p))
+    }
+
+    /// Their groups.
+    pub(super) fn group_sets(&self) -> impl Iterator<Item = &GroupSet> {
+        self.partitions.values().map(|p| &p.groups)
     }
 
     /// The one with this endpoint.
@@ -365,13 +372,13 @@ impl Daemon {
     }
 
     /// Attaches and detaches a partition so that its groups are those that it wants.
-    fn sync_vlan_groups(&mut self, id: DeviceId) {
+    pub(super) fn sync_vlan_groups(&mut self, id: DeviceId) {
         let partition = self.vlans.partitions.get(&id);
         let name = partition.map(|p| self.vlan_name(p.trunk, p.vid));
         if let (Some(name), Some(partition)) = (name, self.vlans.partitions.get_mut(&id)) {
             let port = &mut self.ports[partition.at];
             if partition.sync_groups(&mut *port.port, &name) {
-                let groups: Vec<_> = partition.joined.iter().copied().collect();
+                let groups: Vec<_> = partition.groups.attached().collect();
                 port.tell(|| Command::SetJoined(id, groups.clone()));
             }
         }
@@ -392,10 +399,10 @@ impl Daemon {
     }
 
     /// Of the partition that is called so: its broadcast group, when it was made, its groups.
-    pub(crate) fn vlan_broadcast(&self, name: &str) -> Option<(Gid, Time, &BTreeSet<Gid>)> {
+    pub(crate) fn vlan_broadcast(&self, name: &str) -> Option<(Gid, Time, &GroupSet)> {
         let (id, _) = self.vlan_named(name)?;
         let partition = self.vlans.partitions.get(&id)?;
-        Some((partition.broadcast(), partition.created, &partition.joined))
+        Some((partition.broadcast(), partition.created, &partition.groups))
     }
 
     /// The partitions that tags select.
@@ -424,8 +431,10 @@ impl Daemon {
                     mode: parent.mode,
                     mtu: interface.mtu,
                     netns: interface.namespace.as_ref().map(|there| names.of(there)),
-                    carrier: interface.carrier,
-                    reason: self.ip_misses(interface, parent),
+                    carrier: interface.carrier && p.groups.misses().is_none(),
+                    reason: self
+                        .ip_misses(interface, parent)
+                        .or_else(|| p.groups.misses().map(no_broadcast_group)),
                 })
             })
             .collect()

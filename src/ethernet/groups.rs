@@ -2,19 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use fabric::Gid;
+use fabric::{Capabilities, Gid};
 use vnic::carriage::group_mgid;
 use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac};
 
 use super::Ethernet;
 use crate::interface::Interface;
+use crate::interface::groups::Bounds;
 
 /// Every station listens to it.
 const BROADCAST: Mac = [0xff; 6];
 
 /// Groups that one VNIC is attached to: its switch's, and those that its manager's table names.
 const GROUPS_MAX: usize = 256;
+
+/// What a VNIC's endpoint may ask of a port.
+pub fn groups_of_one(port: &Capabilities) -> Bounds {
+    let bounds = Bounds::of(port);
+    Bounds {
+        groups: bounds.groups.min(GROUPS_MAX),
+        ..bounds
+    }
+}
 
 impl Ethernet {
     /// The group of its switch.
@@ -29,26 +39,19 @@ impl Ethernet {
         group_mgid(info.pkey, info.fabric_id, info.vesw_id, lid)
     }
 
-    /// Why the group of its switch could not be joined.
-    pub fn misses_group(&self) -> Option<&str> {
-        self.refused.why(self.group()?)
-    }
-
     /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
-    /// here listens to. None while it is down or does not forward.
-    pub fn wanted_groups(&self, interface: &Interface) -> BTreeSet<Gid> {
+    /// here listens to. None while it is down or does not forward. The first of the pair is its switch's.
+    pub fn wanted_groups(&self, interface: &Interface) -> (Option<Gid>, BTreeSet<Gid>) {
         let has_pkey = self.endpoint.is_some_and(|e| e.pkey.is_some());
         if !(has_pkey && interface.up && self.is_to_forward()) {
-            return BTreeSet::new();
+            return Default::default();
         }
         let of_others = self.stacked || self.bonded || self.allmulti;
-        let named = heard(&self.table, &self.groups, of_others);
+        let named = heard(&self.table, &self.host_groups, of_others);
+        let group = self.group();
         let named = named.into_iter().map(|lid| self.mgid(lid));
-        self.group()
-            .into_iter()
-            .chain(named)
-            .take(GROUPS_MAX)
-            .collect()
+        let all = group.into_iter().chain(named);
+        (group, all.take(GROUPS_MAX).collect())
     }
 }
 

@@ -11,9 +11,10 @@ use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
-use super::refused::News;
-use super::{RecentCounters, Refused, drawn, now};
+use super::{RecentCounters, now};
 use crate::datapath::{Command, DeviceId, Mailbox};
+use crate::interface::drawn;
+use crate::interface::groups::{self, Bounds, GroupSet};
 
 /// The partition in which management travels.
 const PKEY: PKey = PKey::DEFAULT;
@@ -40,9 +41,8 @@ pub struct Management {
     pub recent: RecentCounters,
     /// Where clients were told that it is.
     pub told: Option<ManagementPort>,
-    joined: bool,
-    /// Whether its group was refused.
-    pub refused: Refused,
+    /// The group of all agents and managers.
+    pub groups: GroupSet,
     splitter: Splitter,
     reassembler: Reassembler,
 }
@@ -86,8 +86,7 @@ impl Management {
             loopback: VecDeque::new(),
             recent: RecentCounters::default(),
             told: None,
-            joined: false,
-            refused: Refused::default(),
+            groups: GroupSet::new(Bounds::of(&port.capabilities()), drawn()),
             splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),
             reassembler: Reassembler::default(),
         };
@@ -97,32 +96,18 @@ impl Management {
 
     /// Joins the group of all agents and managers, if it can be, and if it is time to try.
     pub fn join(&mut self, port: &mut dyn Port) {
-        let mgid = management_mgid(PKEY);
-        let wanted: BTreeSet<Gid> = self.endpoint.pkey.iter().map(|_| mgid).collect();
-        let joined: BTreeSet<Gid> = self.joined.then_some(mgid).into_iter().collect();
-        let now = now();
-        let new = self.refused.to_join(now, &wanted, &joined);
-        if new.is_empty() {
-            return;
-        }
-        let attached = port.attach(self.endpoint.id, mgid);
-        self.joined = attached.is_ok();
-        let failed = attached.err().map(|e| (mgid, e.to_string()));
-        let name = port.attributes().name;
-        match self.refused.tried(now, &new, failed.into_iter().collect()) {
-            Some(News::Refused(_, why)) => {
-                log::warn!("{name}: VNIC management cannot join its multicast group: {why}");
-            }
-            Some(News::Over) => {
-                log::info!("{name}: VNIC management has joined its multicast group")
-            }
-            None => {}
-        }
+        let id = self.endpoint.id;
+        let name = format!("{}: VNIC management", port.attributes().name);
+        let required = self.endpoint.pkey.map(|_| management_mgid(PKEY));
+        let wanted = (required, BTreeSet::new());
+        groups::follow(&mut self.groups, now(), &name, wanted, |joins, leaves| {
+            port.change_groups(id, joins, leaves)
+        });
     }
 
     /// Why it is not in the group of all agents and managers, and so hears of none.
     pub fn misses_group(&self) -> Option<&str> {
-        self.refused.why(management_mgid(PKEY))
+        self.groups.misses()
     }
 
     /// Follows the port: its partition, its queue pairs, its packets' size.
@@ -131,9 +116,6 @@ impl Management {
         let attributes = port.attributes();
         self.endpoint.pkey = port.endpoint_pkey(id);
         self.endpoint.qpn = port.endpoint_qpn(id).unwrap_or(self.endpoint.qpn);
-        if self.endpoint.pkey.is_none() {
-            self.joined = false;
-        }
         self.join(port);
         self.splitter
             .set_payload_max(attributes.ud_payload_max as usize);

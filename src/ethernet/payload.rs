@@ -1,6 +1,5 @@
 //! What only a VNIC has: its place on a virtual Ethernet switch, and what the control thread keeps about it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use control::config::VnicConfig;
@@ -13,10 +12,13 @@ use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac, Time};
 
 use super::mtu::{carried_mtu, wanted_mtu};
-use super::{Alias, Ration, Refused, Tally, now};
+use super::{Alias, Ration, Tally, now};
 use crate::datapath::{DeviceId, EthernetSibling};
 use crate::fdstore;
-use crate::interface::{DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite};
+use crate::interface::groups::{Bounds, GroupSet};
+use crate::interface::{
+    DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
+};
 use crate::port::PortId;
 
 /// How long an interface keeps the carrier that a former daemon left it with, and waits for its Ethernet
@@ -50,16 +52,14 @@ pub struct Ethernet {
     pub bonded: bool,
     /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
     pub allmulti: bool,
-    /// Groups attached.
-    pub joined: BTreeSet<Gid>,
-    /// Those that could not be attached.
-    pub refused: Refused,
+    /// The groups of its endpoint, that of its switch included.
+    pub groups: GroupSet,
     /// VNICs of this daemon on the same switch, as the data threads have them.
     pub siblings: Arc<[EthernetSibling]>,
     /// MACs behind the interface, as the data threads have reported them last.
     pub guests: Vec<Mac>,
     /// MACs of groups that the host has joined.
-    pub groups: Vec<Mac>,
+    pub host_groups: Vec<Mac>,
     /// Conflicts of LIDs in the log.
     pub lid_conflicts: Ration,
     /// Conflicts of MACs in the log.
@@ -76,6 +76,8 @@ pub struct VnicSite<'a> {
     pub tap: TapSite<'a>,
     /// Its fabric port.
     pub port: (PortId, PortAttributes),
+    /// What its endpoint may ask of the port.
+    pub group_bounds: Bounds,
     /// The port's data threads.
     pub threads: usize,
 }
@@ -109,11 +111,10 @@ impl Ethernet {
             stacked: false,
             bonded: false,
             allmulti: false,
-            joined: BTreeSet::new(),
-            refused: Refused::default(),
+            groups: GroupSet::new(site.group_bounds, drawn()),
             siblings: Arc::default(),
             guests: Vec::new(),
-            groups: Vec::new(),
+            host_groups: Vec::new(),
             lid_conflicts: Ration::default(),
             mac_conflicts: Ration::default(),
             tally: Tally::default(),
@@ -196,7 +197,7 @@ impl Ethernet {
 
     /// Whether its frames can be carried on the switch that a manager has put it on.
     pub fn is_ready(&self) -> bool {
-        self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.misses_group().is_none()
+        self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.groups.misses().is_none()
     }
 
     /// The Q_Key of its switch.
@@ -220,10 +221,4 @@ impl Ethernet {
         // No interface's name has a space.
         format!("vnic {}", self.spec.index)
     }
-}
-
-/// A number that nobody outside can know.
-pub fn drawn() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
 }

@@ -1,8 +1,11 @@
 //! Multicast senders and receivers, IPv4 and IPv6: joins, sends without being a member, leaves.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
-use crate::lab::group::{Group, V4, V6, heard, is_full_member, receive, receiver, sender};
+use crate::lab::group::{
+    Group, V4, V6, heard, is_full_member, join_all_v6, receive, receiver, sender,
+};
 use crate::lab::{Host, Lab, SOON, eventually};
 
 /// The multicast addresses that the underlay's interface listens to.
@@ -158,4 +161,50 @@ fn a_group_joined_before_the_daemon_restarts_is_joined_again() {
     b.start(&["--persist"]);
     b.await_carrier("ib0", true);
     heard(&sending, &listening, "a packet after the restart");
+}
+
+/// `ib0` has all groups that the port takes when the daemon starts, and leaves none for `ib1`.
+#[test]
+fn an_interface_starts_without_its_broadcast_group_and_has_its_carrier_when_it_is_joined() {
+    let Some(mut lab) = Lab::pair() else { return };
+    let (a, b) = lab.two();
+    let ib0 = "[[ipoib]]\nname = \"ib0\"\nunderlay = \"eth0\"\npersist = true\n";
+    let both = format!("{ib0}[[ipoib]]\nname = \"ib1\"\nunderlay = \"eth0\"\npkey = 0x8001\n");
+    let start = |host: &mut Host, text: &str| {
+        let path = host.file("ibtapd.toml");
+        std::fs::write(&path, text).expect("written");
+        let path = path.to_str().expect("an ASCII path").to_owned();
+        host.start_with(&["--config", &path]);
+    };
+    start(b, &both);
+    b.configure("ib1");
+    start(a, ib0);
+    a.await_carrier("ib0", true);
+    // More than a port attaches to.
+    let groups = (0..8400).map(|n| Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 7, n));
+    let sockets = join_all_v6(a, "ib0", &groups.collect::<Vec<_>>());
+    a.stop();
+    start(a, &both);
+    a.configure_addresses("ib1");
+    let shown = a.show("ib1");
+    let reason = shown["reason"].as_str().unwrap_or_default();
+    assert!(
+        reason.contains("broadcast group") && reason.contains("8192"),
+        "{shown}"
+    );
+    assert_eq!(shown["carrier"], false);
+    a.await_carrier("ib1", false);
+    a.await_carrier("ib0", true);
+    // It is tried after 1, 2, 4 and more seconds, and logged once.
+    std::thread::sleep(Duration::from_secs(4));
+    let log = a.daemon().log();
+    let told = log.matches("ib1: multicast join failed").count();
+    assert_eq!(told, 1, "{log}");
+    drop(sockets);
+    eventually(Duration::from_secs(60), "the carrier", || {
+        let shown = a.show("ib1");
+        (shown["carrier"] == true && shown["reason"].is_null()).then_some(())
+    });
+    a.reaches(b);
+    b.reaches(a);
 }

@@ -14,7 +14,7 @@ mod host;
 mod link;
 mod mac_list;
 mod owner;
-mod random;
+pub(crate) mod random;
 mod refusals;
 mod requests;
 mod trap;

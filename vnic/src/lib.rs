@@ -18,5 +18,6 @@ pub mod mad;
 pub mod packet;
 pub mod port;
 
+pub use agent::random::Random;
 pub use generated_mac::generated_mac;
 pub use proto::{Mac, OpaLid as Lid, Time};

@@ -23,6 +23,7 @@ use super::socket::{self, Binding};
 use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
+use crate::group::{GroupParameters, Joined};
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
@@ -370,6 +371,7 @@ impl Port for SoftPort {
             train_packets: super::train::PACKETS_MAX,
             multicast: self.config.peers.is_empty(),
             groups_max: GROUPS_MAX,
+            group_requests: GROUPS_MAX,
             message_max: self.config.message_max,
             services: Services::Any,
             pkeys_settable: true,
@@ -445,36 +447,24 @@ impl Port for SoftPort {
         Ok(())
     }
 
-    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        match self.change_groups(id, &[mgid], &[])?.pop() {
-            Some((_, e)) => Err(e),
-            None => Ok(()),
-        }
-    }
-
-    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        self.change_groups(id, &[], &[mgid]).map(|_| ())
-    }
-
     fn change_groups(
         &mut self,
         id: EndpointId,
-        join: &[Gid],
-        leave: &[Gid],
-    ) -> Result<Vec<(Gid, FabricError)>, FabricError> {
-        self.endpoint(id)?;
+        joins: &[Gid],
+        leaves: &[Gid],
+    ) -> Result<Vec<Joined>, FabricError> {
+        let qkey = self.endpoint(id)?.qkey();
         let loopback = self.needs_loopback();
-        // First, so that they make room.
-        for &mgid in leave {
+        for &mgid in leaves {
             self.leave(id, mgid);
         }
-        let refused = join
-            .iter()
-            .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
-            .collect();
+        // Nobody administers the groups of this fabric.
+        let parameters = GroupParameters::unadministered(qkey, self.usable.ud_payload_max);
+        let join = |mgid: &Gid| self.join(id, *mgid).map(|()| parameters).into();
+        let answers = joins.iter().map(join).collect();
         self.update_loopback(loopback);
         self.publish();
-        Ok(refused)
+        Ok(answers)
     }
 
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {

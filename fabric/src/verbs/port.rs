@@ -31,6 +31,7 @@ use super::sys::Library;
 use super::sysfs;
 use super::watch::{Seen, Unusable, Usable, evaluate, see};
 use super::worker::{VerbsWorker, clock};
+use crate::group::Joined;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
@@ -435,6 +436,7 @@ impl Port for VerbsPort {
             train_packets: limits.train_packets,
             multicast: true,
             groups_max: limits.groups,
+            group_requests: limits.groups,
             message_max: match limits.messages {
                 0 => 0,
                 _ => self.config.message_max,
@@ -539,32 +541,18 @@ impl Port for VerbsPort {
         Ok(())
     }
 
-    fn attach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        self.endpoint(id)?;
-        self.join(id, mgid)
-    }
-
-    fn detach(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
-        self.endpoint(id)?;
-        self.leave(id, mgid);
-        Ok(())
-    }
-
     fn change_groups(
         &mut self,
         id: EndpointId,
-        join: &[Gid],
-        leave: &[Gid],
-    ) -> Result<Vec<(Gid, FabricError)>, FabricError> {
+        joins: &[Gid],
+        leaves: &[Gid],
+    ) -> Result<Vec<Joined>, FabricError> {
         self.endpoint(id)?;
-        // First, so that they make room.
-        for &mgid in leave {
+        for &mgid in leaves {
             self.leave(id, mgid);
         }
-        let refused = join.iter();
-        Ok(refused
-            .filter_map(|&mgid| Some((mgid, self.join(id, mgid).err()?)))
-            .collect())
+        let answers = joins.iter().map(|mgid| self.join(id, *mgid).into());
+        Ok(answers.collect())
     }
 
     fn set_peers(&mut self, peers: Vec<IpAddr>) -> Result<(), FabricError> {

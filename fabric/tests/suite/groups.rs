@@ -1,10 +1,14 @@
 //! Multicast groups: many of them, and siblings in one.
 
-use fabric::{FabricError, Gid, Qpn, Sent};
+use fabric::{FabricError, Gid, GroupParameters, Joined, PortEvent, Qpn, Sent};
 
 use crate::exchange::of;
 use crate::lab::{End, Family, Lab, mgid};
 use crate::node::{QKEY, payloads};
+
+fn is_now(answer: &Joined) -> bool {
+    matches!(answer, Joined::Now(_))
+}
 
 #[test]
 fn thousands_of_groups() {
@@ -13,9 +17,9 @@ fn thousands_of_groups() {
     let count = a.port.capabilities().groups_max.min(2500) as u16;
     let (s, r) = (a.endpoint(), b.endpoint());
     let all: Vec<Gid> = (1..=count).map(mgid).collect();
-    let refused = b.at_home(|port| port.change_groups(r.id, &all, &[]));
-    let refused = refused.unwrap();
-    assert!(refused.is_empty(), "{refused:?}");
+    let answers = b.change_groups(&r, &all, &[]);
+    assert_eq!(answers.len(), all.len());
+    assert!(answers.iter().all(is_now), "{answers:?}");
     assert_eq!(b.port.resources().groups.len(), count.into());
     let one = payloads(0, 20, 20);
     let middle = count / 2;
@@ -26,7 +30,7 @@ fn thousands_of_groups() {
     got.extend(b.receive_for_a_while_from(&mut a));
     let to: Vec<Gid> = got.iter().map(|g| g.1.dst_gid).collect();
     assert_eq!(to, [1, middle, middle + 1, count].map(mgid));
-    b.port.detach(r.id, mgid(middle)).unwrap();
+    assert_eq!(b.change_groups(&r, &[], &[mgid(middle)]), []);
     let sent = a.send(&s, mgid(middle), Qpn::MULTICAST, QKEY, &one);
     assert_eq!(sent, Sent::Done);
     assert!(b.receive_for_a_while_from(&mut a).is_empty());
@@ -39,20 +43,58 @@ fn groups_that_cannot_be_are_told_and_the_others_are_joined() {
     let to = a.endpoint();
     let bad: Gid = "fe80::1".parse().unwrap();
     let join = [mgid(1), bad, mgid(2)];
-    let mut change =
-        |join: &[Gid], leave: &[Gid]| a.at_home(|port| port.change_groups(to.id, join, leave));
-    let refused = change(&join, &[mgid(9)]).unwrap();
-    let told: Vec<Gid> = refused.iter().map(|(mgid, _)| *mgid).collect();
-    assert_eq!(told, [bad]);
-    assert!(matches!(refused[0].1, FabricError::BadGroup(g) if g == bad));
+    // Each join has its answer, in the order of the joins.
+    let answers = a.change_groups(&to, &join, &[mgid(9)]);
+    let refused = Joined::Refused(FabricError::BadGroup(bad).to_string());
+    assert!(is_now(&answers[0]) && is_now(&answers[2]), "{answers:?}");
+    assert_eq!((answers.len(), &answers[1]), (3, &refused));
     // Once more, and one of them less.
-    assert!(change(&[mgid(2)], &[mgid(1), bad]).unwrap().is_empty());
+    let answers = a.change_groups(&to, &[mgid(2)], &[mgid(1), bad]);
+    assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
     let has: Vec<Gid> = a.port.resources().groups.iter().map(|g| g.mgid).collect();
     assert_eq!(has, [mgid(2)]);
     a.port.destroy_ud(to.id).unwrap();
     assert!(a.port.resources().groups.is_empty());
     let gone = a.port.change_groups(to.id, &join, &[]);
     assert!(matches!(gone, Err(FabricError::NoSuchEndpoint(id)) if id == to.id));
+}
+
+/// What this fabric says of its groups, and that a group that an endpoint leaves stays others'.
+#[test]
+fn answers_come_at_once_and_members_are_counted_below() {
+    let lab = Lab::new();
+    let mut a = lab.node(End::A, Family::V6);
+    let (x, y) = (a.endpoint(), a.endpoint());
+    let attributes = a.port.attributes();
+    let now = Joined::Now(GroupParameters::unadministered(
+        QKEY,
+        attributes.ud_payload_max,
+    ));
+    for endpoint in [&x, &y, &x] {
+        let mut answers = a.change_groups(endpoint, &[mgid(1)], &[]);
+        // InfiniBand's groups have LIDs.
+        if let Some(Joined::Now(parameters)) = answers.first_mut() {
+            assert_eq!(parameters.mlid.take().is_some(), attributes.lid.is_some());
+        }
+        assert_eq!(answers, [now.clone()]);
+    }
+    // Each answer came with the call, so none is due.
+    let events = a.process();
+    let late = |event: &PortEvent| matches!(event, PortEvent::Group { .. });
+    assert!(!events.iter().any(late), "{events:?}");
+    let members = |a: &crate::node::Node| -> Vec<Qpn> {
+        let groups = a.port.resources().groups;
+        groups.iter().map(|g| g.qpn).collect()
+    };
+    assert_eq!(members(&a).len(), 2);
+    // Left twice, and left and joined in one change.
+    a.change_groups(&x, &[], &[mgid(1)]);
+    a.change_groups(&x, &[], &[mgid(1)]);
+    assert_eq!(members(&a), [y.qpn]);
+    assert_eq!(a.change_groups(&y, &[mgid(1)], &[mgid(1)]).len(), 1);
+    assert_eq!(members(&a), [y.qpn]);
+    let can = a.port.capabilities();
+    assert!((1..=can.groups_max).contains(&can.group_requests));
 }
 
 /// Conformance item 44: all attached queue pairs of the host but the sender get a multicast.

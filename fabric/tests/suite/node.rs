@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fabric::port::UdEndpoint;
 use fabric::soft::SoftConfig;
 use fabric::{
-    AhAttributes, EndpointId, Gid, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Sent,
+    AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, ProviderConfig, QKey, Qpn, Sent,
     UdDestination, UdInit, UdReceived, Worker,
 };
 
@@ -128,9 +128,16 @@ impl<'n> Node<'n> {
         (found.state, found.pkey.get())
     }
 
+    /// Joins groups and leaves others; gives the answers to the joins.
+    pub fn change_groups(&mut self, of: &UdEndpoint, joins: &[Gid], leaves: &[Gid]) -> Vec<Joined> {
+        self.at_home(|port| port.change_groups(of.id, joins, leaves))
+            .unwrap()
+    }
+
     /// Attaches an endpoint to a group.
     pub fn attach(&mut self, to: &UdEndpoint, mgid: Gid) {
-        self.at_home(|port| port.attach(to.id, mgid)).unwrap();
+        let answers = self.change_groups(to, &[mgid], &[]);
+        assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
     }
 
     /// What the port makes of what happened outside.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fabric::port::UdEndpoint;
-use fabric::{AhAttributes, FabricError, Gid, QKey, Qpn, Sent, TrainTicket, UdDestination};
+use fabric::{AhAttributes, FabricError, Gid, Joined, QKey, Qpn, Sent, TrainTicket, UdDestination};
 
 use crate::exchange::train_arrives;
 use crate::lab::{End, Family, Lab, mgid};
@@ -72,13 +72,15 @@ fn the_control_side_refuses_what_it_does_not_know() {
     let s = a.endpoint();
     let group = |g: &str| g.parse::<Gid>().unwrap();
     for bad in ["fe80::1", "239.1.2.3"] {
-        let attached = a.port.attach(s.id, group(bad));
-        assert!(matches!(attached, Err(FabricError::BadGroup(_))), "{bad}");
+        let refused = FabricError::BadGroup(group(bad)).to_string();
+        let answers = a.change_groups(&s, &[group(bad)], &[]);
+        assert_eq!(answers, [Joined::Refused(refused)], "{bad}");
     }
     a.port.destroy_ud(s.id).unwrap();
     let is_gone = |refused| matches!(refused, Err(FabricError::NoSuchEndpoint(id)) if id == s.id);
     assert!(is_gone(a.port.destroy_ud(s.id)));
-    assert!(is_gone(a.port.detach(s.id, mgid(1))));
+    let left = a.port.change_groups(s.id, &[], &[mgid(1)]);
+    assert!(is_gone(left.map(|_| ())));
     assert_eq!(a.port.endpoint_qpn(s.id), None);
     assert_eq!(a.port.endpoint_pkey(s.id), None);
     let sent = a.send(&s, group("fe80::1"), s.qpn, QKEY, &payloads(0, 8, 8));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric::verbs::sys::Library;
-use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, Sent, UdInit};
+use fabric::{FabricError, Gid, Joined, PKey, Port, QKey, Qpn, Sent, UdInit};
 
 use crate::device;
 use crate::node::{Node, PATIENCE, QKEY, payloads};
@@ -175,9 +175,9 @@ fn a_group_reaches_all_who_are_attached_but_the_sender() {
     let (from, sibling, to, outside) = (a.endpoint(), a.endpoint(), b.endpoint(), b.endpoint());
     let mgid: Gid = MGID.parse().unwrap();
     for id in [from.id, sibling.id, sibling.id] {
-        a.port.attach(id, mgid).unwrap();
+        a.join(id, mgid);
     }
-    b.port.attach(to.id, mgid).unwrap();
+    b.join(to.id, mgid);
     let groups = a.port.resources().groups;
     assert_eq!(groups.len(), 2, "{groups:?}");
     let ah = a.ah(mgid);
@@ -198,8 +198,8 @@ fn a_group_reaches_all_who_are_attached_but_the_sender() {
     );
     assert_eq!(a.counter("rx_own_multicast"), 1);
 
-    b.port.detach(to.id, mgid).unwrap();
-    b.port.detach(to.id, mgid).unwrap();
+    b.port.change_groups(to.id, &[], &[mgid]).unwrap();
+    b.port.change_groups(to.id, &[], &[mgid]).unwrap();
     a.send(&from, ah, Qpn::MULTICAST, &message);
     assert!(
         a.receive_one(PATIENCE).is_some(),
@@ -304,10 +304,9 @@ fn what_a_port_cannot_is_refused_in_words() {
     assert!(a.port.set_peers(vec![]).is_ok());
     assert!(a.port.set_peers(vec!["fe80::2".parse().unwrap()]).is_err());
     let unicast = a.gid();
-    assert!(matches!(
-        a.port.attach(e.id, unicast),
-        Err(FabricError::BadGroup(_))
-    ));
+    let refused = Joined::Refused(FabricError::BadGroup(unicast).to_string());
+    let answers = a.port.change_groups(e.id, &[unicast], &[]);
+    assert_eq!(answers.unwrap(), [refused]);
     let config = fabric::verbs::VerbsConfig::new("nosuch0", 1);
     let opened = fabric::verbs::VerbsPort::open_with(d.library.clone(), config);
     assert!(matches!(opened, Err(FabricError::Unusable(text)) if text.contains("nosuch0")));

@@ -123,7 +123,7 @@ fn a_device_that_is_removed_and_comes_back_is_taken_up_again() {
     );
     let (from, to) = (a.endpoint(), b.endpoint());
     let mgid: Gid = "ff12:401b:ffff::77".parse().unwrap();
-    b.port.attach(to.id, mgid).unwrap();
+    b.join(to.id, mgid);
     let ah = a.ah(b.gid());
     a.send(&from, ah, to.qpn, &[b"before".to_vec()]);
     assert_eq!(b.receive(1)[0].1, b"before");

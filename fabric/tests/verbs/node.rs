@@ -9,8 +9,8 @@ use fabric::port::UdEndpoint;
 use fabric::verbs::sys::Library;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
-    AddressHandle, AhAttributes, Gid, PKey, Port, PortEvent, QKey, Qpn, Sent, UdDestination,
-    UdInit, UdReceived, Worker,
+    AddressHandle, AhAttributes, EndpointId, Gid, Joined, PKey, Port, PortEvent, QKey, Qpn, Sent,
+    UdDestination, UdInit, UdReceived, Worker,
 };
 use rustix::event::epoll;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -31,6 +31,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Attaches an endpoint to a group.
+    pub fn join(&mut self, id: EndpointId, mgid: Gid) {
+        let answers = self.port.change_groups(id, &[mgid], &[]).unwrap();
+        assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
+    }
+
     pub fn open(library: &Arc<dyn Library>, device: &str) -> Node {
         Node::open_as(library, VerbsConfig::new(device, 1))
     }

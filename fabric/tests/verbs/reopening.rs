@@ -10,8 +10,8 @@ use fabric::verbs::sys::Library;
 use fabric::verbs::{VerbsConfig, VerbsPort};
 use fabric::{
     AddressHandle, AhAttributes, CloseReason, ConnectError, ConnectRequest, ConnectionEvent,
-    ConnectionId, FabricError, Gid, PKey, Port, PortEvent, PortState, QKey, Qpn, Sent, ServiceId,
-    UdDestination, UdInit, Worker,
+    ConnectionId, FabricError, Gid, Joined, PKey, Port, PortEvent, PortState, QKey, Qpn, Sent,
+    ServiceId, UdDestination, UdInit, Worker,
 };
 
 use crate::device::{self, Device};
@@ -56,9 +56,10 @@ impl Loop {
             qkey: QKEY,
             qpn: None,
         })?;
-        let joined = port.attach(endpoint.id, group());
-        if joined.is_ok() {
-            port.detach(endpoint.id, group())?;
+        let mut answers = port.change_groups(endpoint.id, &[group()], &[])?;
+        let joined = answers.remove(0);
+        if matches!(joined, Joined::Now(_)) {
+            port.change_groups(endpoint.id, &[], &[group()])?;
         }
         let os = |source| FabricError::Os {
             what: "address handle".to_owned(),
@@ -317,7 +318,9 @@ fn a_device_that_fails_for_good_is_removed_and_found_again_when_it_works() {
     assert_eq!(all.port.attributes().state, PortState::Down);
     assert_eq!(all.port.endpoint_qpn(all.endpoint.id), Some(before));
     // Joined while there is nothing to join with.
-    all.port.attach(all.endpoint.id, group()).unwrap();
+    let id = all.endpoint.id;
+    let answers = all.port.change_groups(id, &[group()], &[]).unwrap();
+    assert!(matches!(answers[..], [Joined::Now(_)]), "{answers:?}");
 
     shim.set_broken(false);
     assert!(all.echo(b"after", PATIENCE).unwrap(), "{:?}", all.events);

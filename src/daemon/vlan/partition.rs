@@ -14,7 +14,8 @@ use crate::daemon::siblings::Link;
 use crate::datapath::{
     Command, DeviceId, IpInit, IpParts, IpSettings, LaneInit, Mailbox, Sibling, VlanLane, now,
 };
-use crate::interface::Interface;
+use crate::interface::groups::{self, Bounds, GroupSet};
+use crate::interface::{Interface, drawn};
 use crate::ip::{self, Guests, Ip};
 use crate::port::PortId;
 
@@ -44,7 +45,7 @@ pub(in super::super) struct Partition {
     qkey: QKey,
     scope: u8,
     /// With the table entry that it uses now.
-    pub(super) endpoint: UdEndpoint,
+    pub(in super::super) endpoint: UdEndpoint,
     /// As the data threads have them.
     settings: IpSettings,
     /// The largest IP packet that the host takes, in bytes.
@@ -53,10 +54,10 @@ pub(in super::super) struct Partition {
     up: bool,
     /// Devices of this daemon that it reaches without the wire, as last told.
     pub(in super::super) siblings: Arc<[Sibling]>,
-    /// Groups attached, the broadcast group included.
-    pub(super) joined: BTreeSet<Gid>,
-    /// Groups that could not be attached, or had no room, were told of.
-    told_refused: bool,
+    /// The groups of its endpoint, the broadcast group included.
+    pub(in super::super) groups: GroupSet,
+    /// Groups that had no room were told of.
+    told_full: bool,
     /// When it was made.
     pub(super) created: Time,
     /// Addresses of hosts that have the tag and MACs of their own, to be announced when the address
@@ -121,8 +122,8 @@ impl Partition {
             mtu: interface.mtu,
             up: interface.up,
             siblings: Arc::default(),
-            joined: BTreeSet::new(),
-            told_refused: false,
+            groups: GroupSet::new(Bounds::of(&port.capabilities()), drawn()),
+            told_full: false,
             created: now(),
             addresses: BTreeSet::new(),
             guests,
@@ -236,29 +237,21 @@ impl Partition {
     /// Attaches and detaches; true if anything changed. `name` is for the log.
     pub(super) fn sync_groups(&mut self, port: &mut dyn Port, name: &str) -> bool {
         let most = ip::groups_with_behind_max(port.capabilities().groups_max);
-        let (wanted, too_many) = match self.up {
-            true => ip::groups_of(self.pkey, self.scope, &BTreeSet::new(), &self.guests, most),
-            false => (BTreeSet::new(), false),
+        let none = BTreeSet::new();
+        let (required, (wanted, too_many)) = match self.up {
+            true => (
+                Some(self.broadcast()),
+                ip::groups_of(self.pkey, self.scope, &none, &self.guests, most),
+            ),
+            false => Default::default(),
         };
-        if wanted == self.joined {
-            return false;
-        }
-        let new: Vec<Gid> = wanted.difference(&self.joined).copied().collect();
-        let gone: Vec<Gid> = self.joined.difference(&wanted).copied().collect();
-        let refused = match port.change_groups(self.endpoint.id, &new, &gone) {
-            Ok(refused) => refused,
-            Err(e) => {
-                log::warn!("{name}: cannot change its multicast groups: {e}");
-                return false;
-            }
-        };
-        if (too_many || !refused.is_empty()) && !std::mem::replace(&mut self.told_refused, true) {
+        if too_many && !std::mem::replace(&mut self.told_full, true) {
             log::warn!("{name}: some of its multicast groups find no room and are not received");
         }
-        self.joined = wanted;
-        for (group, _) in refused {
-            self.joined.remove(&group);
-        }
-        true
+        let (set, id) = (&mut self.groups, self.endpoint.id);
+        let changes = groups::follow(set, now(), name, (required, wanted), |joins, leaves| {
+            port.change_groups(id, joins, leaves)
+        });
+        !changes.is_empty()
     }
 }

@@ -153,11 +153,10 @@ impl Daemon {
             return;
         };
         let port = &mut self.ports[interface.port];
-        for mgid in std::mem::take(&mut ethernet.joined) {
+        for mgid in ethernet.groups.clear() {
             let left = Happening::GroupLeft { mgid };
             self.events.push(interface.subject(), left);
         }
-        ethernet.refused.clear();
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         ethernet.guests.clear();
         ethernet.siblings = Arc::default();

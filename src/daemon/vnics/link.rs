@@ -57,9 +57,9 @@ impl Daemon {
         }
         let listened = interface.inside(&mut self.host.netlink, |i, _| listened(i.ifindex));
         if let Some(Ok(groups)) = listened
-            && ethernet.groups != groups
+            && ethernet.host_groups != groups
         {
-            ethernet.groups = groups;
+            ethernet.host_groups = groups;
             self.sync_vnic_groups(id);
             self.sync_agent_of(id);
         }

@@ -16,7 +16,6 @@ use crate::port::PortId;
 impl Daemon {
     /// A port has news.
     pub(in crate::daemon) fn vnic_port_event(&mut self, at: PortId, event: &PortEvent) {
-        self.hurry_vnic_groups(at);
         match event {
             PortEvent::Active => {
                 self.open_missing_management(at);
@@ -29,6 +28,8 @@ impl Daemon {
             PortEvent::MtuChange(payload) => self.vnic_payload_changed(at, *payload),
             // Told by `vnic_pkeys_changed`, which our own changes of the table come to, too.
             PortEvent::PKeyChange(_) => {}
+            // Those of all endpoints alike.
+            PortEvent::Group { .. } | PortEvent::ClientReregister => return,
         }
         self.sync_agent(at);
     }
@@ -65,7 +66,7 @@ impl Daemon {
         if !ethernet.is_to_forward() {
             return Some(format!("its Ethernet Manager has it in the state {state}"));
         }
-        let why = ethernet.misses_group()?;
+        let why = ethernet.groups.misses()?;
         Some(format!(
             "it cannot join the multicast group of its switch, and tries again: {why}"
         ))

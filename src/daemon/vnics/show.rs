@@ -43,7 +43,7 @@ impl Daemon {
     fn vnic_info(&self, (i, v): Shown<'_>, names: &Names) -> VnicInfo {
         let port = self.ports[i.port].port.attributes();
         let runs_on = self.ports[i.port].port.device();
-        let group = v.group().filter(|group| v.joined.contains(group));
+        let group = v.group().filter(|group| v.groups.is_attached(*group));
         let defaults = v.info.u_ucast_dlid.iter().enumerate();
         let defaults = defaults.filter(|(slot, _)| v.info.def_port_mask >> slot & 1 != 0);
         VnicInfo {

@@ -11,8 +11,8 @@ use fabric::port::UdEndpoint;
 use fabric::soft::{SoftConfig, SoftPort, SoftWorker};
 use fabric::{
     AhAttributes, CloseReason, ConnectionEvent, ConnectionId, ConnectionInfo, Connections,
-    EndpointId, Gid, PKey, Port, Posted, QKey, Qpn, Sent, Train, TrainTicket, UdDestination,
-    UdInit, Worker,
+    EndpointId, Gid, Joined, PKey, Port, Posted, QKey, Qpn, Sent, Train, TrainTicket,
+    UdDestination, UdInit, Worker,
 };
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -146,7 +146,12 @@ impl End {
     /// # Errors
     /// The port cannot join it.
     pub fn attach(&mut self, endpoint: EndpointId, group: Gid) -> Result<()> {
-        Ok(self.port.attach(endpoint, group)?)
+        // A software fabric answers at once.
+        match self.port.change_groups(endpoint, &[group], &[])?.pop() {
+            Some(Joined::Now(_)) => Ok(()),
+            Some(Joined::Refused(why)) => bail!("{why}"),
+            _ => bail!("{group} is not joined"),
+        }
     }
 
     /// Where datagrams for this queue pair go.

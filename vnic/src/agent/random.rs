@@ -1,9 +1,11 @@
 //! Numbers that need not be unpredictable, only different on each node.
 
 /// SplitMix64 (Steele, Lea and Flood, 2014).
+#[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
+    /// From a seed, the same on every machine.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -3,6 +3,7 @@
 use proto::{EndpointId, Gid, Lid};
 
 use super::VerbsPort;
+use crate::group::GroupParameters;
 use crate::membership::Memberships;
 use crate::port::{FabricError, Port};
 
@@ -32,11 +33,21 @@ impl VerbsPort {
         }
     }
 
-    /// Puts an endpoint into a group.
-    pub(super) fn join(&mut self, id: EndpointId, mgid: Gid) -> Result<(), FabricError> {
+    /// Puts an endpoint into a group. The group's LID is that of the configuration, and nobody
+    /// administers the rest.
+    pub(super) fn join(
+        &mut self,
+        id: EndpointId,
+        mgid: Gid,
+    ) -> Result<GroupParameters, FabricError> {
         let mlid = self.mlid(mgid)?;
+        let qkey = self.endpoint(id)?.qkey;
+        let parameters = GroupParameters {
+            mlid: (!self.is_ethernet()).then_some(mlid),
+            ..GroupParameters::unadministered(qkey, self.usable.ud_payload_max)
+        };
         if self.groups.has_member(mgid, id) {
-            return Ok(());
+            return Ok(parameters);
         }
         let first = !self.groups.has(mgid);
         let most = self.capabilities().groups_max;
@@ -51,7 +62,7 @@ impl VerbsPort {
             self.enter(id, mgid, mlid)?;
         }
         self.groups.add(mgid, id);
-        Ok(())
+        Ok(parameters)
     }
 
     /// Has the network and the device deliver a group to an endpoint.

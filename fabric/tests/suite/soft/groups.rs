@@ -1,7 +1,7 @@
 //! As many groups as there may be, and siblings among copies to peers.
 
 use fabric::soft::SoftConfig;
-use fabric::{FabricError, Gid, Qpn, Sent};
+use fabric::{FabricError, Gid, Joined, Qpn, Sent};
 
 use crate::lab::mgid;
 use crate::net::Cable;
@@ -15,15 +15,16 @@ fn the_groups_that_are_left_make_room_and_those_refused_are_told() {
     let most = a.port.capabilities().groups_max;
     let all: Vec<Gid> = (1..=most as u16).map(mgid).collect();
     let bad: Gid = "fe80::1".parse().unwrap();
-    let refused = a.at_home(|port| {
-        let mut refused = port.change_groups(to.id, &all, &[]).unwrap();
-        let over = [mgid(0xfff0), bad, mgid(0xfff1)];
-        refused.extend(port.change_groups(to.id, &over, &[all[0], bad]).unwrap());
-        refused
-    });
-    let told: Vec<Gid> = refused.iter().map(|(mgid, _)| *mgid).collect();
-    assert_eq!(told, [bad, mgid(0xfff1)]);
-    assert!(matches!(refused[1].1, FabricError::Limit(_)), "{refused:?}");
+    let answers = a.change_groups(&to, &all, &[]);
+    let is_now = |answer: &Joined| matches!(answer, Joined::Now(_));
+    assert!(answers.iter().all(is_now), "{answers:?}");
+    let over = [mgid(0xfff0), bad, mgid(0xfff1)];
+    let answers = a.change_groups(&to, &over, &[all[0], bad]);
+    let full = format!("a port attaches to {most} multicast groups at most");
+    let refused = [FabricError::BadGroup(bad), FabricError::Limit(full)];
+    let refused = refused.map(|e| Joined::Refused(e.to_string()));
+    assert!(is_now(&answers[0]), "{answers:?}");
+    assert_eq!(answers[1..], refused);
     let has: Vec<Gid> = a.port.resources().groups.iter().map(|g| g.mgid).collect();
     assert_eq!(has.len(), most);
     assert!(has.contains(&mgid(0xfff0)) && !has.contains(&all[0]));

@@ -41,7 +41,7 @@ impl Daemon {
             agent.set_ready(now, index, ethernet.is_ready());
             agent.set_interface_mac(now, index, interface.mac);
             agent.set_unicast_macs(now, index, ethernet.guests.clone());
-            agent.set_multicast_macs(now, index, ethernet.groups.clone());
+            agent.set_multicast_macs(now, index, ethernet.host_groups.clone());
         }
         for index in gone {
             agent.remove_port(now, index);

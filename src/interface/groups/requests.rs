@@ -1,0 +1,134 @@
+//! Asking a port for groups, and its answers: in the log, and for those who watch.
+
+use std::collections::BTreeSet;
+
+use control::api::Happening;
+use fabric::{FabricError, Gid, Joined};
+use log::Level;
+use proto::Time;
+
+use super::{GroupSet, News};
+use crate::interface::{Events, Interface};
+
+/// What became of an endpoint's groups.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Changes {
+    /// Groups that the endpoint is attached to now.
+    pub joined: Vec<Gid>,
+    /// Groups that it is attached to no more.
+    pub left: Vec<Gid>,
+}
+
+impl Changes {
+    /// Pushes an event for each group that comes or goes with an interface.
+    pub fn push(&self, events: &mut Events, interface: &Interface) {
+        let left = self
+            .left
+            .iter()
+            .map(|mgid| Happening::GroupLeft { mgid: *mgid });
+        let joined = self.joined.iter();
+        let joined = joined.map(|mgid| Happening::GroupJoined { mgid: *mgid });
+        for what in left.chain(joined) {
+            events.push(interface.subject(), what);
+        }
+    }
+
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.joined.is_empty() && self.left.is_empty()
+    }
+}
+
+/// Wants these groups and no others, as [`GroupSet::want`], and has the port follow, as [`change`].
+pub fn follow(
+    set: &mut GroupSet,
+    now: Time,
+    name: &str,
+    (required, groups): (Option<Gid>, BTreeSet<Gid>),
+    ask: impl FnMut(&[Gid], &[Gid]) -> Result<Vec<Joined>, FabricError>,
+) -> Changes {
+    if let Some(group) = set.want(required, groups) {
+        log::warn!(
+            "{name}: multicast join failed for {group}: it has {} multicast groups at most",
+            set.most()
+        );
+    }
+    change(set, now, name, ask)
+}
+
+/// Takes the answers that came late, and has a port follow what a set wants. `ask` is [`Port::change_groups`](fabric::Port::change_groups) for
+/// the set's endpoint; `name` is what the log calls it.
+pub fn change(
+    set: &mut GroupSet,
+    now: Time,
+    name: &str,
+    mut ask: impl FnMut(&[Gid], &[Gid]) -> Result<Vec<Joined>, FabricError>,
+) -> Changes {
+    let mut changes = Changes::default();
+    take_late(set, now, name, &mut changes);
+    loop {
+        let leaving = set.leaving.iter();
+        let left = leaving.filter(|group| set.joined.contains_key(group));
+        for group in left {
+            log::debug!("{name}: leaving {group}");
+            changes.left.push(*group);
+        }
+        let (joins, leaves) = set.requests(now);
+        if joins.is_empty() && leaves.is_empty() {
+            return changes;
+        }
+        let answers = ask(&joins, &leaves).unwrap_or_else(|e| {
+            if joins.is_empty() {
+                log::warn!("{name}: cannot leave multicast groups: {e}");
+            }
+            vec![Joined::Refused(e.to_string()); joins.len()]
+        });
+        // What came at once makes room for more.
+        let has_room = answers.iter().any(|answer| *answer != Joined::Pending);
+        for (group, answer) in joins.into_iter().zip(answers) {
+            take(set, now, name, group, answer, &mut changes);
+        }
+        if !has_room {
+            return changes;
+        }
+    }
+}
+
+/// Takes the answers that came late ([`GroupSet::answer`]).
+pub(super) fn take_late(set: &mut GroupSet, now: Time, name: &str, changes: &mut Changes) {
+    for (group, answer) in std::mem::take(&mut set.late) {
+        take(set, now, name, group, answer, changes);
+    }
+}
+
+fn take(
+    set: &mut GroupSet,
+    now: Time,
+    name: &str,
+    group: Gid,
+    answer: Joined,
+    changes: &mut Changes,
+) {
+    let why = match &answer {
+        Joined::Refused(why) => why.clone(),
+        _ => String::new(),
+    };
+    match set.outcome(now, group, answer) {
+        None => {}
+        Some(News::Refused { first, attached }) => {
+            // The first says what is the matter; thousands may follow.
+            let level = if first { Level::Warn } else { Level::Debug };
+            log::log!(level, "{name}: multicast join failed for {group}: {why}");
+            if attached {
+                changes.left.push(group);
+            }
+        }
+        Some(news) => {
+            log::debug!("{name}: joined {group}");
+            changes.joined.push(group);
+            if news == News::Recovered {
+                log::info!("{name}: joined the multicast groups that had failed");
+            }
+        }
+    }
+}

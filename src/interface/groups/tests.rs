@@ -1,0 +1,501 @@
+//! A set of groups and a fabric that answers at once, late, twice, or takes back what it gave.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fabric::{FabricError, Gid, GroupParameters, Joined, QKey};
+use proto::Time;
+use vnic::Random;
+
+use super::requests::take_late;
+use super::{Bounds, Changes, GroupSet, News, State, change, follow};
+
+const MANY: Bounds = Bounds {
+    groups: 20_000,
+    requests: 20_000,
+};
+
+fn group(n: u32) -> Gid {
+    let mut raw = [0; 16];
+    raw[0] = 0xff;
+    raw[12..].copy_from_slice(&n.to_be_bytes());
+    Gid(raw)
+}
+
+fn groups(all: &[u32]) -> BTreeSet<Gid> {
+    all.iter().map(|n| group(*n)).collect()
+}
+
+fn parameters(n: u32) -> GroupParameters {
+    GroupParameters::unadministered(QKey::new(0x0b1b), n)
+}
+
+fn given() -> Joined {
+    Joined::Now(parameters(2048))
+}
+
+fn full() -> Joined {
+    Joined::Refused("full".into())
+}
+
+fn set(bounds: Bounds) -> GroupSet {
+    GroupSet::new(bounds, 7)
+}
+
+/// A late answer, before anything else is asked for.
+fn answered(set: &mut GroupSet, now: Time, group: Gid, answer: Joined) -> Changes {
+    let mut changes = Changes::default();
+    set.answer(group, answer);
+    assert_eq!(set.next(), Some(Time(0)));
+    take_late(set, now, "ib0", &mut changes);
+    changes
+}
+
+/// Asks for what is due, and has all of it answered like this; gives what was asked for.
+fn ask(set: &mut GroupSet, now: u64, answer: &Joined) -> Vec<Gid> {
+    let (joins, _) = set.requests(Time(now));
+    for group in &joins {
+        set.outcome(Time(now), *group, answer.clone());
+    }
+    joins
+}
+
+#[test]
+fn what_is_refused_is_tried_after_1_to_30_seconds_and_told_once() {
+    let mut set = set(MANY);
+    set.want(Some(group(1)), []);
+    let (mut tried, mut first_news) = (Vec::new(), 0);
+    // It is looked at each 10 ms, as with a storm of datagrams.
+    for now in (0..200_000).step_by(10) {
+        let (joins, _) = set.requests(Time(now));
+        for asked in joins {
+            tried.push(now);
+            let news = set.outcome(Time(now), asked, full());
+            let first = News::Refused {
+                first: true,
+                attached: false,
+            };
+            first_news += usize::from(news == Some(first));
+            assert!(set.next().is_some_and(|next| next > Time(now)));
+        }
+    }
+    let pauses: Vec<u64> = tried.windows(2).map(|two| two[1] - two[0]).collect();
+    let longest = [1_340, 2_670, 5_340, 10_670, 21_340, 30_000, 30_000, 30_000];
+    for (pause, longest) in pauses.iter().zip(longest) {
+        // What is looked at each 10 ms is up to 10 ms late.
+        assert!(
+            (longest / 4 * 3 - 10..=longest).contains(pause),
+            "{tried:?}"
+        );
+    }
+    assert!(pauses[0] >= 1_000 && pauses.len() >= longest.len());
+    assert_eq!((first_news, set.required()), (1, Err("full")));
+    set.hurry();
+    let (joins, _) = set.requests(Time(200_000));
+    assert_eq!(joins, [group(1)]);
+    let news = set.outcome(Time(200_000), group(1), given());
+    assert_eq!((news, set.next()), (Some(News::Recovered), None));
+    assert_eq!(set.required(), Ok(&parameters(2048)));
+    // The next refusal, the group taken back, is another one, and begins with a short pause.
+    let news = set.outcome(Time(200_000), group(1), full());
+    let back = News::Refused {
+        first: true,
+        attached: true,
+    };
+    assert_eq!(news, Some(back));
+    let next = set.next().map(|next| next.since(Time(200_000)));
+    assert!(next.is_some_and(|pause| (1_000..=1_334).contains(&pause)));
+    assert!(!set.is_attached(group(1)));
+}
+
+#[test]
+fn times_differ_from_seed_to_seed() {
+    let next = |seed| {
+        let mut set = GroupSet::new(MANY, seed);
+        set.want(Some(group(1)), []);
+        ask(&mut set, 0, &full());
+        set.next()
+    };
+    let all: BTreeSet<Option<Time>> = (0..20).map(next).collect();
+    assert!(all.len() > 10, "{all:?}");
+    assert_eq!(next(3), next(3));
+}
+
+#[test]
+fn one_that_comes_meanwhile_is_tried_at_once_and_changes_no_times() {
+    let mut set = set(MANY);
+    set.want(None, groups(&[1]));
+    ask(&mut set, 0, &full());
+    let next = set.next().unwrap();
+    set.want(None, groups(&[1, 2]));
+    assert_eq!(ask(&mut set, 500, &full()), [group(2)]);
+    assert_eq!(set.next(), Some(next));
+    assert_eq!(set.requests(next).0, [group(1), group(2)]);
+    // One of them is joined; the other one is no news.
+    let joined = set.outcome(next, group(1), given());
+    assert_eq!(joined, Some(News::Joined));
+    let refused = set.outcome(next, group(2), full());
+    let other = News::Refused {
+        first: false,
+        attached: false,
+    };
+    assert_eq!(refused, Some(other));
+    assert_eq!(set.state(group(1)), Some(State::Joined(&parameters(2048))));
+    assert_eq!(set.state(group(2)), Some(State::Refused("full")));
+}
+
+#[test]
+fn what_nobody_wants_is_forgotten() {
+    let mut set = set(MANY);
+    set.want(None, groups(&[1]));
+    ask(&mut set, 0, &full());
+    set.want(None, []);
+    assert_eq!(set.requests(Time(1)), (vec![], vec![]));
+    assert_eq!((set.state(group(1)), set.next()), (None, None));
+}
+
+#[test]
+fn a_late_answer_joins_and_one_that_comes_twice_changes_nothing() {
+    let mut set = set(MANY);
+    set.want(Some(group(1)), groups(&[2]));
+    assert_eq!(set.state(group(1)), Some(State::Wanted));
+    assert_eq!(set.misses(), Some("the fabric is to be asked yet"));
+    assert_eq!(ask(&mut set, 0, &Joined::Pending), [group(1), group(2)]);
+    assert_eq!(set.state(group(1)), Some(State::Pending));
+    assert_eq!(set.misses(), Some("the fabric has not answered yet"));
+    assert_eq!((set.requests(Time(60_000)), set.next()), Default::default());
+    let news = set.outcome(Time(70_000), group(1), given());
+    assert_eq!((news, set.misses()), (Some(News::Joined), None));
+    // Once more, and with other parameters.
+    assert_eq!(set.outcome(Time(70_000), group(1), given()), None);
+    let other = Joined::Now(parameters(4096));
+    assert_eq!(set.outcome(Time(70_001), group(1), other), None);
+    assert_eq!(set.required(), Ok(&parameters(4096)));
+    // A refusal that comes twice does not move the time.
+    set.outcome(Time(70_001), group(2), full());
+    let next = set.next();
+    assert_eq!(set.outcome(Time(70_500), group(2), full()), None);
+    assert_eq!(set.next(), next);
+    assert_eq!(set.attached().collect::<Vec<_>>(), [group(1)]);
+}
+
+#[test]
+fn a_group_that_is_left_while_its_answer_is_awaited_stays_left() {
+    let mut set = set(MANY);
+    set.want(None, groups(&[1, 2]));
+    ask(&mut set, 0, &Joined::Pending);
+    set.want(None, []);
+    // Another thought, before anything was asked: it waits on.
+    set.want(None, groups(&[2]));
+    assert_eq!(set.requests(Time(1)), (vec![], vec![group(1)]));
+    for late in [given(), full(), Joined::Pending] {
+        assert_eq!(set.outcome(Time(2), group(1), late), None);
+    }
+    assert_eq!((set.state(group(1)), set.next()), (None, None));
+    assert_eq!(set.attached().count(), 0);
+    // Wanted again, it is asked for again.
+    set.want(None, groups(&[1, 2]));
+    assert_eq!(set.requests(Time(3)), (vec![group(1)], vec![]));
+    // Refused while it is on its way out: no news, nothing to leave, and a new request if it is wanted.
+    set.want(None, groups(&[1]));
+    assert_eq!(set.outcome(Time(4), group(2), full()), None);
+    set.want(None, groups(&[1, 2]));
+    assert_eq!(set.requests(Time(5)), (vec![group(2)], vec![]));
+}
+
+#[test]
+fn requests_and_groups_are_bounded_and_the_required_one_comes_first() {
+    let mut set = set(Bounds {
+        groups: 10,
+        requests: 4,
+    });
+    // Told of once, until all have room.
+    assert_eq!(
+        set.want(Some(group(9)), (0..20).map(group)),
+        Some(group(9 + 1))
+    );
+    assert_eq!(set.want(Some(group(9)), (0..20).map(group)), None);
+    let (joins, _) = set.requests(Time(0));
+    assert_eq!(joins, [9, 0, 1, 2].map(group));
+    assert_eq!(set.requests(Time(0)), (vec![], vec![]));
+    set.outcome(Time(1), group(1), given());
+    set.outcome(Time(1), group(0), full());
+    assert_eq!(set.requests(Time(1)).0, [3, 4].map(group));
+    // Leaving makes room, too.
+    assert_eq!(set.want(None, groups(&[1, 7, 8])), None);
+    let (joins, leaves) = set.requests(Time(2));
+    assert_eq!((joins.len(), leaves), (2, [2, 3, 4, 9].map(group).to_vec()));
+    assert_eq!(set.want(None, (0..20).map(group)), Some(group(10)));
+}
+
+#[test]
+fn a_fabric_that_has_forgotten_is_asked_again_within_the_spread_and_nothing_is_left() {
+    let times = (0..50).map(|seed| {
+        let mut set = GroupSet::new(MANY, seed);
+        set.want(Some(group(1)), groups(&[2, 3]));
+        ask(&mut set, 0, &given());
+        set.want(Some(group(1)), groups(&[2, 3, 4]));
+        ask(&mut set, 0, &full());
+        set.rejoin_all(Time(100), 1_000);
+        let next = set.next().unwrap();
+        assert!((100..=1_100).contains(&next.0));
+        // What is refused is asked for by then, too, if it is not asked for before.
+        let before = set.requests(next).0;
+        let (mut joins, leaves) = set.requests(Time(1_100));
+        joins.extend(before);
+        joins.sort();
+        assert_eq!((joins, leaves), ([1, 2, 3, 4].map(group).to_vec(), vec![]));
+        // It is no news that it is joined, and it never was not.
+        assert_eq!((set.misses(), set.attached().count()), (None, 3));
+        assert_eq!(set.outcome(next, group(2), Joined::Pending), None);
+        assert_eq!(set.outcome(next, group(1), given()), None);
+        let back = News::Refused {
+            first: false,
+            attached: true,
+        };
+        assert_eq!(set.outcome(next, group(3), full()), Some(back));
+        assert_eq!(set.attached().collect::<Vec<_>>(), [1, 2].map(group));
+        next
+    });
+    let times: BTreeSet<Time> = times.collect();
+    assert!(times.len() > 25, "{times:?}");
+}
+
+#[test]
+fn ten_thousand_groups_cost_one_change_and_have_one_timer() {
+    let mut set = set(MANY);
+    let all: BTreeSet<Gid> = (0..10_000).map(group).collect();
+    let mut calls = Vec::new();
+    let mut refuse = |joins: &[Gid], leaves: &[Gid]| {
+        calls.push((joins.len(), leaves.len()));
+        Ok(vec![full(); joins.len()])
+    };
+    let wanted = (Some(group(0)), all.clone());
+    let changes = follow(&mut set, Time(0), "ib0", wanted, &mut refuse);
+    assert!(changes.is_empty());
+    let next = set.next().unwrap();
+    change(&mut set, next, "ib0", &mut refuse);
+    let last = set.next().unwrap();
+    assert!(last.since(next) <= 2_666);
+    assert_eq!(calls, [(10_000, 0), (10_000, 0)]);
+    let mut calls = 0;
+    let changes = change(&mut set, last, "ib0", |joins, _| {
+        calls += 1;
+        Ok(vec![given(); joins.len()])
+    });
+    assert_eq!((changes.joined.len(), changes.left.len()), (10_000, 0));
+    assert_eq!((set.next(), set.attached().count()), (None, 10_000));
+    let changes = follow(
+        &mut set,
+        last,
+        "ib0",
+        Default::default(),
+        |joins, leaves| {
+            calls += 1;
+            assert_eq!((joins.len(), leaves.len()), (0, 10_000));
+            Ok(vec![])
+        },
+    );
+    assert_eq!((calls, changes.left.len()), (2, 10_000));
+}
+
+#[test]
+fn late_answers_make_room_for_more_requests() {
+    let bounds = Bounds {
+        requests: 3,
+        ..MANY
+    };
+    let mut set = set(bounds);
+    let mut asked = Vec::new();
+    let wanted = (None, (0..10).map(group).collect());
+    follow(&mut set, Time(0), "ib0", wanted, |joins, _| {
+        asked.extend_from_slice(joins);
+        Ok(vec![Joined::Pending; joins.len()])
+    });
+    let mut at = 0;
+    while at < asked.len() {
+        assert!(asked.len() - at <= 3);
+        let changes = answered(&mut set, Time(1), asked[at], given());
+        assert_eq!(changes.joined, [asked[at]]);
+        at += 1;
+        change(&mut set, Time(1), "ib0", |joins, _| {
+            asked.extend_from_slice(joins);
+            Ok(vec![Joined::Pending; joins.len()])
+        });
+    }
+    assert_eq!((at, set.attached().count()), (10, 10));
+}
+
+#[test]
+fn a_port_that_knows_no_endpoint_is_asked_again_later() {
+    let mut set = set(MANY);
+    let gone = FabricError::NoSuchEndpoint(fabric::EndpointId(1));
+    let why = gone.to_string();
+    let mut gone = Some(gone);
+    let wanted = (Some(group(1)), BTreeSet::new());
+    follow(&mut set, Time(0), "ib0", wanted, |_, _| {
+        Err(gone.take().unwrap())
+    });
+    assert_eq!(set.misses(), Some(&*why));
+    assert!(set.next().is_some());
+}
+
+#[test]
+fn an_endpoint_that_ends_takes_everything_along() {
+    let mut set = set(MANY);
+    set.want(Some(group(1)), groups(&[2]));
+    ask(&mut set, 0, &given());
+    set.want(Some(group(1)), groups(&[2, 3]));
+    ask(&mut set, 0, &full());
+    assert_eq!(set.clear(), [1, 2].map(group));
+    assert_eq!((set.next(), set.misses()), (None, None));
+    assert_eq!(set.requests(Time(100_000)), (vec![], vec![]));
+}
+
+/// A fabric that keeps what it was asked for, and answers when it likes.
+#[derive(Default)]
+struct Fabric {
+    /// The groups that the endpoint is attached to.
+    attached: BTreeSet<Gid>,
+    /// Asked for, and not answered.
+    asked: BTreeSet<Gid>,
+    /// Answers that are on their way; some to requests that were taken back.
+    underway: Vec<(Gid, Joined)>,
+}
+
+impl Fabric {
+    /// As [`fabric::Port::change_groups`].
+    fn change(&mut self, random: &mut Random, joins: &[Gid], leaves: &[Gid]) -> Vec<Joined> {
+        for group in leaves {
+            self.attached.remove(group);
+            self.asked.remove(group);
+        }
+        let answers = joins.iter().map(|group| match random.below(4) {
+            0 => {
+                self.attached.insert(*group);
+                given()
+            }
+            1 => {
+                self.attached.remove(group);
+                full()
+            }
+            _ => {
+                self.asked.insert(*group);
+                Joined::Pending
+            }
+        });
+        answers.collect()
+    }
+
+    /// Answers some, some twice, and takes some back.
+    fn turn(&mut self, random: &mut Random) {
+        for group in std::mem::take(&mut self.asked) {
+            let answer = match random.below(4) {
+                0 => {
+                    self.attached.insert(group);
+                    given()
+                }
+                1 => {
+                    self.attached.remove(&group);
+                    full()
+                }
+                _ => {
+                    self.asked.insert(group);
+                    continue;
+                }
+            };
+            for _ in 0..=random.below(2) {
+                self.underway.push((group, answer.clone()));
+            }
+        }
+        let taken: Vec<Gid> = self.attached.iter().copied().collect();
+        for group in taken.into_iter().filter(|_| random.below(20) == 0) {
+            if !self.asked.contains(&group) {
+                self.attached.remove(&group);
+                self.underway.push((group, full()));
+            }
+        }
+    }
+}
+
+/// Whatever a fabric answers and in whatever order wants change: a set is bounded, has one timer while
+/// something is refused, and when all is answered it is attached to what the fabric thinks it is.
+#[test]
+fn whatever_is_answered_the_set_and_the_fabric_agree_in_the_end() {
+    for seed in 0..400 {
+        let mut random = Random::new(seed);
+        let bounds = Bounds {
+            groups: 12,
+            requests: 1 + random.below(12) as usize,
+        };
+        let mut set = GroupSet::new(bounds, seed);
+        let mut fabric = Fabric::default();
+        let mut now = Time(0);
+        let mut known: BTreeMap<Gid, bool> = BTreeMap::new();
+        for _ in 0..300 {
+            now = now.after(random.below(2_000));
+            match random.below(6) {
+                0 => {
+                    let wanted = (0..16).map(group).filter(|_| random.below(2) == 0);
+                    let wanted: Vec<Gid> = wanted.collect();
+                    let required = (random.below(3) > 0).then_some(group(3));
+                    set.want(required, wanted);
+                }
+                1 => set.rejoin_all(now, 1_000),
+                2 => set.hurry(),
+                _ => {}
+            }
+            let ask = |joins: &[Gid], leaves: &[Gid]| {
+                assert!(joins.len() <= bounds.requests);
+                assert!(joins.iter().all(|group| !fabric.asked.contains(group)));
+                let answers = fabric.change(&mut random, joins, leaves);
+                assert!(fabric.asked.len() <= bounds.requests);
+                // Answers to what was left are on their way nevertheless, unless a port sorts them out.
+                fabric.underway.retain(|(group, _)| !joins.contains(group));
+                Ok(answers)
+            };
+            let changes = change(&mut set, now, "ib0", ask);
+            fabric.turn(&mut random);
+            let mut all = vec![changes];
+            for (group, answer) in std::mem::take(&mut fabric.underway) {
+                all.push(answered(&mut set, now, group, answer));
+            }
+            // Who watches sees each group come and go in turn.
+            for changes in all {
+                for group in changes.left {
+                    assert_eq!(known.insert(group, false), Some(true), "{group} left");
+                }
+                for group in changes.joined {
+                    assert_ne!(known.insert(group, true), Some(true), "{group} joined");
+                }
+            }
+            let attached: BTreeSet<Gid> = set.attached().collect();
+            let told = known.iter().filter(|(_, joined)| **joined);
+            assert!(attached.iter().eq(told.map(|(group, _)| group)));
+            assert_eq!(attached, fabric.attached, "seed {seed}");
+            let states = (0..16).filter_map(|n| set.state(group(n)));
+            let refused = states.filter(|state| matches!(state, State::Refused(_)));
+            if refused.count() > 0 && fabric.asked.is_empty() && set.fresh.is_empty() {
+                assert!(set.next().is_some(), "seed {seed}");
+            }
+        }
+        // From now on all is given at once.
+        for group in std::mem::take(&mut fabric.asked) {
+            answered(&mut set, now, group, full());
+            fabric.attached.remove(&group);
+        }
+        loop {
+            now = set.next().map_or(now, |next| next.max(now));
+            change(&mut set, now, "ib0", |joins, leaves| {
+                fabric.attached.retain(|group| !leaves.contains(group));
+                fabric.attached.extend(joins);
+                Ok(vec![given(); joins.len()])
+            });
+            if set.next().is_none() {
+                break;
+            }
+        }
+        assert!(set.attached().eq(set.wanted.iter().copied()), "seed {seed}");
+        assert!(set.attached().eq(fabric.attached.iter().copied()));
+        assert_eq!((set.next(), set.misses()), (None, None));
+    }
+}
