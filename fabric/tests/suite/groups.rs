@@ -76,7 +76,7 @@ fn answers_come_at_once_and_members_are_counted_below() {
         if let Some(Joined::Now(parameters)) = answers.first_mut() {
             assert_eq!(parameters.mlid.take().is_some(), attributes.lid.is_some());
         }
-        assert_eq!(answers, [now.clone()]);
+        assert_eq!(answers, std::slice::from_ref(&now));
     }
     // Each answer came with the call, so none is due.
     let events = a.process();
