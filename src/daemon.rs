@@ -41,7 +41,6 @@ use crate::reload::Running;
 
 pub(crate) use interfaces::{Interfaces, Payload};
 use parts::{Adoption, Host, Pending, Reports};
-use vlan::Vlans;
 
 /// Why the daemon cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -89,8 +88,6 @@ pub struct PortSpec {
 pub struct Daemon {
     pub(crate) ports: Ports,
     pub(crate) interfaces: Interfaces,
-    /// Partitions that tags on their frames select.
-    pub(crate) vlans: Vlans,
     pub(crate) host: Host,
     reports: Reports,
     pending: Pending,
@@ -119,7 +116,6 @@ impl Daemon {
         let mut daemon = Daemon {
             ports: Ports::default(),
             interfaces: Interfaces::default(),
-            vlans: Vlans::default(),
             host: Host::open()?,
             reports: Reports::new()?,
             pending: Pending::default(),

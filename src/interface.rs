@@ -3,6 +3,7 @@
 
 mod alias;
 mod events;
+mod fabric_link;
 pub mod groups;
 mod left;
 mod link;
@@ -20,6 +21,7 @@ use crate::datapath::DeviceId;
 use crate::port::PortId;
 pub use alias::Alias;
 pub use events::{Events, Subject};
+pub use fabric_link::FabricLink;
 pub use left::LeftBehind;
 pub use link::Change;
 pub use names::Names;

@@ -3,28 +3,30 @@
 
 mod guests;
 mod lanes;
+mod link;
 mod mtu;
+mod vlans;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use control::config::{IpoibConfig, QpnChoice, SCOPE};
-use fabric::port::UdEndpoint;
-use fabric::{FabricError, Gid, PKey, Port, Qpn, Services, UdInit};
-use ipoib::{HardwareAddress, Mode};
+use control::config::{IpoibConfig, QpnChoice};
+use fabric::{FabricError, Gid, Port, Services};
+use ipoib::Mode;
 
-use crate::datapath::{DeviceId, Mailbox, Sibling, now};
+use crate::datapath::{DeviceId, LinkId, Mailbox};
 use crate::fdstore;
-use crate::interface::groups::{self, Bounds, GroupSet};
+use crate::interface::groups::Bounds;
 use crate::interface::{
-    Alias, DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
+    Alias, DeviceError, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite,
 };
-use crate::port::PortId;
+use crate::port::{PortId, PortRuntime};
 
 pub use guests::Guests;
 pub use lanes::share;
+pub use link::{IpLink, VLAN, groups_with_guests_max, hardware_address};
 pub use mtu::{CONNECTED_MTU, MtuLimits};
+pub use vlans::{Trunk, pkey_of};
 
 /// The encapsulation header of RFC 4391, section 6, in bytes.
 pub const ENCAPSULATION: u32 = 4;
@@ -40,8 +42,6 @@ pub struct Ip {
     pub parent_name: Option<String>,
     /// What was asked for.
     pub spec: IpoibConfig,
-    /// The UD endpoint.
-    pub endpoint: UdEndpoint,
     /// How unicast IP packets travel now.
     pub mode: Mode,
     /// How many connections it may have; 0 where the port makes none.
@@ -52,33 +52,23 @@ pub struct Ip {
     pub offers: bool,
     /// Groups that its port may be attached to, for all its interfaces.
     pub groups_max: usize,
-    /// The 20-byte address.
-    pub address: HardwareAddress,
     /// What bounds its MTU.
     pub limits: MtuLimits,
     /// The bridge that the interface is a port of.
     pub bridge: Option<u32>,
-    /// Interfaces of this daemon that it reaches without the wire, as the data threads have them.
-    pub siblings: Arc<[Sibling]>,
     /// What `umcast` was set to. Without effect: a program of the user's that joins groups itself is
     /// attached to them beside us.
     pub umcast: bool,
-    /// The groups of its endpoint, the broadcast group included.
-    pub groups: GroupSet,
-    /// It was told that hosts behind it have joined more groups than there is room for.
-    pub told_groups_full: bool,
-    /// The groups that the host itself has joined, as last read.
-    pub host_groups: BTreeSet<IpAddr>,
-    /// What is behind it besides the host.
-    pub guests: Guests,
     /// Addresses that two hosts were seen to claim, so that each is logged once.
     pub conflicts: BTreeSet<IpAddr>,
     /// That signed neighbour discovery passes has been logged.
     pub told_signed: bool,
-    /// When it was made.
-    pub created: ipoib::Time,
-    /// Addresses of the host, to be announced when the link's address changes.
-    pub addresses: BTreeSet<IpAddr>,
+    /// Its own link.
+    pub link: IpLink,
+    /// The links that tags on its frames select, by VLAN id.
+    pub vlans: BTreeMap<u16, IpLink>,
+    /// What else is kept of them, while tags select any.
+    pub trunk: Option<Trunk>,
 }
 
 /// Where an interface is made.
@@ -120,20 +110,21 @@ impl Ip {
     ) -> Result<(Interface, Ip), DeviceError> {
         let limits = MtuLimits::of(site.port);
         let mtu = limits.wanted(spec, spec.mode)?;
-        let endpoint = create_endpoint(spec, site.port)?;
-        let made = Self::with_endpoint(id, spec, site, endpoint, mtu, limits);
+        let link = open_link(id, spec, site.port)?;
+        let endpoint = link.endpoint.id;
+        let made = Self::with_link(id, spec, site, link, mtu, limits);
         if made.is_err() {
             // The error that is reported is the one that came first.
-            let _ = site.port.destroy_ud(endpoint.id);
+            let _ = site.port.destroy_ud(endpoint);
         }
         made
     }
 
-    fn with_endpoint(
+    fn with_link(
         id: DeviceId,
         spec: &IpoibConfig,
         site: &mut Site<'_>,
-        endpoint: UdEndpoint,
+        link: FabricLink,
         mtu: u32,
         limits: MtuLimits,
     ) -> Result<(Interface, Ip), DeviceError> {
@@ -147,31 +138,25 @@ impl Ip {
         };
         let capabilities = site.port.capabilities();
         let offers = connections != 0 && site.takes_requests(capabilities.services);
-        let address = hardware_address(spec.mode, offers, endpoint.qpn, attributes.gid);
+        let qpn = link.endpoint.qpn;
+        let address = hardware_address(spec.mode, offers, qpn, attributes.gid);
         let mut ip = Ip {
             parent: site.parent.as_ref().map(|(id, _)| *id),
             parent_name: site.parent.as_ref().map(|(_, name)| name.clone()),
             spec: spec.clone(),
-            endpoint,
             mode: spec.mode,
             connections,
             services: capabilities.services,
             offers,
             groups_max: capabilities.groups_max,
-            address,
             limits,
             bridge: None,
-            siblings: Arc::default(),
             umcast: false,
-            groups: GroupSet::new(Bounds::of(&capabilities), drawn()),
-            told_groups_full: false,
-            host_groups: BTreeSet::new(),
-            // Nobody has the address that peers see us under.
-            guests: Guests::new(ipoib::peer_mac(&address)),
             conflicts: BTreeSet::new(),
             told_signed: false,
-            created: now(),
-            addresses: BTreeSet::new(),
+            link: IpLink::new(link, None, address),
+            vlans: BTreeMap::new(),
+            trunk: None,
         };
         let setup = Setup {
             mac: Some(ipoib::local_mac(
@@ -201,18 +186,11 @@ impl Ip {
 
     /// Attaches to the broadcast group, without which there is no link, unless it stays down.
     fn join_broadcast(&mut self, interface: &Interface, port: &mut dyn Port, up: bool) {
-        if self.endpoint.pkey.is_some() && up {
-            let wanted = (Some(self.broadcast()), BTreeSet::new());
-            let (set, id) = (&mut self.groups, self.endpoint.id);
-            groups::follow(set, now(), &interface.name, wanted, |joins, leaves| {
-                port.change_groups(id, joins, leaves)
-            });
+        let link = &mut self.link;
+        if link.fabric.endpoint.pkey.is_some() && up {
+            let wanted = (Some(link.broadcast()), BTreeSet::new());
+            link.fabric.follow_groups(&interface.name, wanted, port);
         }
-    }
-
-    /// Its broadcast group.
-    pub fn broadcast(&self) -> Gid {
-        ipoib::broadcast_mgid(self.spec.pkey, SCOPE)
     }
 
     /// Whether the MTU of an interface that was there is the administrator's wish, and one of the mode's: a
@@ -237,7 +215,7 @@ impl Ip {
     pub fn alias(&self, interface: &Interface, port: &str) -> String {
         let alias = Alias {
             port: port.to_owned(),
-            gid: interface.namespace.map(|_| self.address.gid()),
+            gid: interface.namespace.map(|_| self.link.address.gid()),
             parent: self.parent_name.clone(),
             pkey: self.spec.pkey,
             mode: self.mode,
@@ -250,15 +228,42 @@ impl Ip {
         self.mode.to_string()
     }
 
-    /// Its address on a port with this GID, in the mode that it has now.
-    pub fn address_at(&self, gid: Gid) -> HardwareAddress {
-        hardware_address(self.mode, self.offers, self.endpoint.qpn, gid)
+    /// The interface's own link and those that tags select.
+    pub fn links(&self) -> impl Iterator<Item = &IpLink> {
+        std::iter::once(&self.link).chain(self.vlans.values())
+    }
+
+    /// The same, to be changed.
+    pub fn links_mut(&mut self) -> impl Iterator<Item = &mut IpLink> {
+        std::iter::once(&mut self.link).chain(self.vlans.values_mut())
+    }
+
+    /// The link with this id.
+    pub fn link_mut(&mut self, id: LinkId) -> Option<&mut IpLink> {
+        self.links_mut().find(|link| link.id() == id)
+    }
+
+    /// Gives all links the addresses that they have in the mode that the interface has now, and with the
+    /// queue pairs that they have now; on a port with this GID, if that is another one now.
+    pub fn readdress(&mut self, gid: Option<Gid>) {
+        let (mode, offers) = (self.mode, self.offers);
+        for link in self.links_mut() {
+            let gid = gid.unwrap_or(link.address.gid());
+            link.address = hardware_address(mode, offers, link.fabric.endpoint.qpn, gid);
+        }
+    }
+
+    /// Has the lanes of all links be as the interface is now.
+    pub fn update_lanes(&mut self, interface: &Interface, port: &PortRuntime) {
+        let own = self.lane_settings(interface);
+        self.links_mut()
+            .for_each(|link| link.update_lanes(&own, port));
     }
 
     /// The largest send that the host gives to the interface at once. In connected mode a send has to hold a
     /// packet of the largest MTU.
     pub fn gso_max(&self) -> u32 {
-        self.gso_max_stacked(self.guests.is_stacked())
+        self.gso_max_stacked(self.link.guests.is_stacked())
     }
 
     /// The same, if something is stacked on the interface or is not.
@@ -268,73 +273,13 @@ impl Ip {
             _ => GSO_MAX_WHOLE,
         }
     }
-
-    /// Whether it may be attached to groups: it is up, and its partition is there (kernel
-    /// ipoib_multicast.c, `ipoib_mcast_attach`: ENXIO).
-    pub fn holds_groups(&self, interface: &Interface) -> bool {
-        interface.up && self.endpoint.pkey.is_some()
-    }
-
-    /// The groups that the interface should be attached to: the broadcast group, the all-hosts groups
-    /// that nobody reports (RFC 1112, RFC 4861), what the host has joined, and what hosts behind the
-    /// interface have.
-    /// True if there are more than it may have.
-    pub fn wanted_groups(&self, host: &BTreeSet<IpAddr>) -> (BTreeSet<Gid>, bool) {
-        let most = groups_with_behind_max(self.groups_max);
-        groups_of(self.spec.pkey, SCOPE, host, &self.guests, most)
-    }
 }
 
-/// As [`Ip::wanted_groups`], for a link of this partition and scope, where those of hosts behind it
-/// end at `most`.
-pub fn groups_of(
-    pkey: PKey,
-    scope: u8,
-    host: &BTreeSet<IpAddr>,
-    guests: &Guests,
-    most: usize,
-) -> (BTreeSet<Gid>, bool) {
-    let mgid = |ip| ipoib::mgid(ip, pkey, scope);
-    let own = host.iter().chain(&ALL_HOSTS).copied();
-    let mut wanted: BTreeSet<Gid> = own.filter_map(mgid).collect();
-    wanted.insert(ipoib::broadcast_mgid(pkey, scope));
-    for group in guests.groups().filter_map(mgid) {
-        if wanted.len() >= most && !wanted.contains(&group) {
-            return (wanted, true);
-        }
-        wanted.insert(group);
-    }
-    (wanted, guests.turned_away() != 0)
-}
-
-/// Hosts behind an interface may ask for any number of groups; of those that a port may be attached to
-/// they get no more than this together with its own host, whose groups come first, so that those
-/// always find room.
-pub fn groups_with_behind_max(of_port: usize) -> usize {
-    of_port / 4 * 3
-}
-
-/// 224.0.0.1 and ff02::1.
-const ALL_HOSTS: [IpAddr; 2] = [
-    IpAddr::V4(std::net::Ipv4Addr::new(224, 0, 0, 1)),
-    IpAddr::V6(std::net::Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)),
-];
-
-/// The flag of an address that says that its owner accepts reliable connections (RFC 4755, section
-/// 3.1).
-const FLAG_RC: u8 = 0x80;
-
-/// The 20-byte address of an interface, which says that it accepts connections only while it is in
-/// connected mode and peers may ask for some.
-pub fn hardware_address(mode: Mode, offers: bool, qpn: Qpn, gid: Gid) -> HardwareAddress {
-    let flags = match mode {
-        Mode::Connected if offers => FLAG_RC,
-        _ => 0,
-    };
-    HardwareAddress::new(flags, qpn, gid)
-}
-
-fn create_endpoint(spec: &IpoibConfig, port: &mut dyn Port) -> Result<UdEndpoint, FabricError> {
+fn open_link(
+    id: DeviceId,
+    spec: &IpoibConfig,
+    port: &mut dyn Port,
+) -> Result<FabricLink, FabricError> {
     let wish = match spec.qpn {
         QpnChoice::Stable => Some(ipoib::local_qpn(
             port.attributes().gid,
@@ -344,39 +289,26 @@ fn create_endpoint(spec: &IpoibConfig, port: &mut dyn Port) -> Result<UdEndpoint
         QpnChoice::Random => None,
         QpnChoice::Number(qpn) => Some(qpn),
     };
-    let endpoint = port.create_ud(UdInit {
-        pkey: spec.pkey,
-        qkey: spec.qkey,
-        qpn: wish,
-    })?;
+    let bounds = Bounds::of(&port.capabilities());
+    let keys = (spec.pkey, spec.qkey);
+    let link = FabricLink::open(id, keys, wish, bounds, port)?;
     if let QpnChoice::Number(asked) = spec.qpn
-        && asked != endpoint.qpn
+        && asked != link.endpoint.qpn
     {
         log::warn!(
             "{}: the queue pair number {asked} is in use; it has {} instead",
             spec.name,
-            endpoint.qpn
+            link.endpoint.qpn
         );
     }
-    Ok(endpoint)
+    Ok(link)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use fabric::PKey;
 
-    #[test]
-    fn c106_the_address_offers_connections_only_where_there_are_some() {
-        let gid: Gid = "fe80::1".parse().unwrap();
-        let first = |mode, offers| {
-            let address = hardware_address(mode, offers, Qpn::new(0x4a), gid);
-            assert_eq!((address.qpn(), address.gid()), (Qpn::new(0x4a), gid));
-            address.0[0]
-        };
-        assert_eq!(first(Mode::Connected, true), 0x80);
-        assert_eq!(first(Mode::Connected, false), 0);
-        assert_eq!(first(Mode::Datagram, true), 0);
-    }
+    use super::*;
 
     #[test]
     fn equal_names_in_other_namespaces_are_other_interfaces() {

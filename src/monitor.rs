@@ -169,7 +169,7 @@ impl Ping {
         let link = Link {
             device: interface.id,
             port: interface.port,
-            gid: ip.address.gid(),
+            gid: ip.link.address.gid(),
             payload_max: ports[interface.port].port.attributes().ud_payload_max,
             names: &names,
         };

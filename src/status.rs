@@ -12,7 +12,6 @@ use control::api::{
     ApiError, Counters, GroupInfo, InterfaceInfo, InterfaceStats, LinkAddress, LogLevel,
     NeighbourState, PathInfo, Reply, Selection, VersionInfo, WorkerStats,
 };
-use control::config::SCOPE;
 use control::logging;
 use fabric::EndpointId;
 use ipoib::NeighbourInfo;
@@ -20,7 +19,7 @@ use ipoib::NeighbourInfo;
 use crate::daemon::{Daemon, Payload};
 use crate::datapath::{DeviceId, Snapshot, now};
 use crate::interface::{Interface, Names};
-use crate::ip::Ip;
+use crate::ip::{Ip, IpLink, VLAN};
 use crate::port::PortId;
 use resources::{link_info, resources_info};
 
@@ -41,6 +40,9 @@ pub(crate) fn set_level(level: LogLevel) -> Reply {
 
 /// An interface that is shown.
 type Shown<'d> = (&'d Interface, &'d Ip);
+
+/// A link that is shown, and the interface whose TAP it has.
+type ShownLink<'d> = (&'d Interface, &'d IpLink);
 
 impl Daemon {
     fn selected(&self, which: &Selection) -> Result<Vec<Shown<'_>>, ApiError> {
@@ -82,15 +84,15 @@ impl Daemon {
             mode: ip.mode,
             connections: connections.filter(|_| ip.mode == ipoib::Mode::Connected),
             connections_max: ip.connections as u32,
-            pkey: ip.endpoint.pkey.unwrap_or(ip.spec.pkey),
+            pkey: ip.link.fabric.endpoint.pkey.unwrap_or(ip.spec.pkey),
             parent: ip.parent_name.clone(),
             netns: None,
             qkey: ip.spec.qkey,
-            qpn: ip.endpoint.qpn,
-            gid: ip.address.gid(),
-            address: LinkAddress(ip.address.0),
+            qpn: ip.link.fabric.endpoint.qpn,
+            gid: ip.link.address.gid(),
+            address: LinkAddress(ip.link.address.0),
             mac: LinkAddress(d.mac),
-            broadcast: ipoib::broadcast_mgid(ip.spec.pkey, SCOPE),
+            broadcast: ip.link.broadcast(),
             mtu: d.mtu,
             link_mtu: port.ud_payload_max,
             queues: d.queues.len() as u32,
@@ -105,47 +107,49 @@ impl Daemon {
     }
 
     pub(crate) fn stats(&self, which: &Selection) -> Result<Reply, ApiError> {
-        let (selected, vlans) = match &which.interface {
-            Some(name) if let Some((id, _)) = self.vlan_named(name) => {
-                let mut vlans = self.vlans();
-                vlans.retain(|vlan| vlan.id == id);
-                (Vec::new(), vlans)
+        let links: Vec<ShownLink<'_>> = match &which.interface {
+            Some(name) => vec![self.named_link(name)?],
+            None => {
+                let own = self.interfaces.ips().map(|(i, ip)| (i, &ip.link));
+                let all = self.interfaces.ips();
+                let vlans = all.flat_map(|(i, ip)| ip.vlans.values().map(move |link| (i, link)));
+                own.chain(vlans).collect()
             }
-            Some(_) => (self.selected(which)?, Vec::new()),
-            None => (self.selected(which)?, self.vlans()),
         };
         let snapshots = self.snapshots(false);
         let names = Names::read();
-        let netns = |trunk: &Interface| trunk.namespace.map(|there| names.of(&there));
-        let vlans = vlans.iter().map(|vlan| {
-            let port = self.ports[vlan.at].port.attributes().name;
-            let mut stats = device_stats(vlan.id, &vlan.name, &port, &snapshots[&vlan.at]);
-            stats.netns = self.interfaces.get(vlan.trunk).and_then(netns);
+        let stats = links.into_iter().map(|(i, link)| {
+            let port = self.ports[i.port].port.attributes().name;
+            let name = link.name(i);
+            let mut stats = device_stats(link.id(), &name, &port, &snapshots[&i.port]);
+            stats.netns = i.namespace.map(|there| names.of(&there));
+            if link.vid.is_none() {
+                let refused = link.guests.turned_away();
+                stats.device.add([("groups_refused", refused)]);
+            }
             stats
         });
-        let stats = selected
-            .into_iter()
-            .map(|(i, ip)| {
-                let port = self.ports[i.port].port.attributes().name;
-                let mut stats = device_stats(i.id, &i.name, &port, &snapshots[&i.port]);
-                stats.netns = netns(i);
-                stats
-                    .device
-                    .add([("groups_refused", ip.guests.turned_away())]);
-                stats
-            })
-            .chain(vlans)
-            .collect();
-        Ok(Reply::Stats { stats })
+        Ok(Reply::Stats {
+            stats: stats.collect(),
+        })
+    }
+
+    /// The link that is called so: an interface's own, or a VLAN's.
+    fn named_link(&self, name: &str) -> Result<ShownLink<'_>, ApiError> {
+        if let Some((trunk, vid)) = name.rsplit_once(VLAN)
+            && let Ok(vid) = vid.parse::<u16>()
+            && let Ok((interface, ip)) = self.named_ip(trunk)
+            && let Some(link) = ip.vlans.get(&vid)
+        {
+            return Ok((interface, link));
+        }
+        self.named_ip(name).map(|(i, ip)| (i, &ip.link))
     }
 
     /// The device's parts of all data threads, tables included.
     pub(crate) fn tables(&self, name: &str) -> Result<Vec<crate::datapath::IpSnapshot>, ApiError> {
-        let (id, at) = match self.vlan_named(name) {
-            Some(found) => found,
-            None => self.named_ip(name).map(|(i, _)| (i.id, i.port))?,
-        };
-        self.ports.tables_of(at, id)
+        let (interface, link) = self.named_link(name)?;
+        self.ports.tables_of(interface.port, link.id())
     }
 
     pub(crate) fn neighbours(&self, name: &str) -> Result<Reply, ApiError> {
@@ -180,15 +184,8 @@ impl Daemon {
     }
 
     pub(crate) fn groups(&self, name: &str) -> Result<Reply, ApiError> {
-        let (broadcast, made, joined) = match self.vlan_broadcast(name) {
-            Some(vlan) => vlan,
-            None => {
-                let (_, ip) = self.named_ip(name)?;
-                let (pkey, scope) = (ip.spec.pkey, SCOPE);
-                let broadcast = ipoib::broadcast_mgid(pkey, scope);
-                (broadcast, ip.created, &ip.groups)
-            }
-        };
+        let (_, link) = self.named_link(name)?;
+        let (broadcast, made, joined) = (link.broadcast(), link.created, &link.fabric.groups);
         let mut all: BTreeMap<_, GroupInfo> = BTreeMap::new();
         let listed = self.tables(name)?.into_iter().flat_map(|t| t.groups);
         // The core always knows the broadcast group, which is left while the interface is down.
@@ -230,13 +227,20 @@ impl Daemon {
 
     /// The name of the interface with this endpoint on a port.
     fn with_endpoint(&self, at: PortId, endpoint: EndpointId) -> Option<String> {
-        let has_it = |payload: &Payload| match payload {
-            Payload::Ip(ip) => ip.endpoint.id == endpoint,
-            Payload::Ethernet(e) => e.endpoint.is_some_and(|e| e.id == endpoint),
-        };
-        let mut all = self.interfaces.iter();
-        all.find(|(i, payload)| i.port == at && has_it(payload))
-            .map(|(interface, _)| interface.name.clone())
+        let on_port = self.interfaces.iter().filter(|(i, _)| i.port == at);
+        on_port
+            .filter_map(|(interface, payload)| match payload {
+                Payload::Ip(ip) => {
+                    let mut links = ip.links();
+                    let link = links.find(|link| link.fabric.endpoint.id == endpoint)?;
+                    Some(link.name(interface))
+                }
+                Payload::Ethernet(e) => {
+                    let has_it = e.endpoint.is_some_and(|e| e.id == endpoint);
+                    has_it.then(|| interface.name.clone())
+                }
+            })
+            .next()
     }
 
     pub(crate) fn resources(&self) -> Reply {
@@ -246,10 +250,7 @@ impl Daemon {
             .map(|(at, p)| {
                 let name = p.port.attributes().name;
                 let mut info = resources_info(name, &p.port.resources(), |endpoint| {
-                    self.with_endpoint(at, endpoint).or_else(|| {
-                        let (trunk, vid) = self.vlans.by_endpoint(at, endpoint)?;
-                        Some(self.vlan_name(trunk, vid))
-                    })
+                    self.with_endpoint(at, endpoint)
                 });
                 info.link = Some(link_info(&p.port.attributes(), &p.port.device()));
                 self.add_queue_pairs(at, &mut info);

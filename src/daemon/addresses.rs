@@ -38,7 +38,7 @@ impl Daemon {
             }
             None => return,
         };
-        let gone: Vec<IpAddr> = ip.addresses.difference(&found).copied().collect();
+        let gone: Vec<IpAddr> = ip.link.addresses.difference(&found).copied().collect();
         gone.into_iter().for_each(|ip| self.address_removed(id, ip));
         found.into_iter().for_each(|ip| self.address_added(id, ip));
     }
@@ -47,7 +47,7 @@ impl Daemon {
     /// may be another host's by then.
     pub(super) fn address_removed(&mut self, id: DeviceId, address: IpAddr) {
         if let Some((interface, ip)) = self.interfaces.ip_mut(id)
-            && ip.addresses.remove(&address)
+            && ip.link.addresses.remove(&address)
         {
             log::debug!("{}: {address} is announced no more", interface.name);
             self.ports[interface.port].tell_first(Command::Withdraw(id, address));
@@ -58,7 +58,7 @@ impl Daemon {
     /// us again at once.
     pub(super) fn address_added(&mut self, id: DeviceId, address: IpAddr) {
         if let Some((interface, ip)) = self.interfaces.ip_mut(id)
-            && ip.addresses.insert(address)
+            && ip.link.addresses.insert(address)
         {
             // One that is down has no link to tell; it tells when it comes up.
             if interface.up {
@@ -73,14 +73,13 @@ impl Daemon {
         on_port.for_each(|(interface, _)| self.announce(interface.id));
     }
 
-    /// Tells the link about all addresses of an interface, since its own address is another one now.
+    /// Tells the links of an interface about all their addresses, since their own are others now.
     pub(super) fn announce(&self, id: DeviceId) {
         if let Some((interface, ip)) = self.interfaces.ip(id)
             && interface.up
         {
-            for address in &ip.addresses {
-                self.ports[interface.port].tell_first(Command::Announce(id, *address));
-            }
+            let port = &self.ports[interface.port];
+            ip.links().for_each(|link| link.announce(port));
         }
     }
 }

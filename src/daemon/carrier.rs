@@ -7,7 +7,7 @@ use fabric::{PortAttributes, PortState};
 use super::{Daemon, Payload};
 use crate::datapath::{Command, DeviceId};
 use crate::interface::Interface;
-use crate::ip::Ip;
+use crate::ip::{Ip, IpLink};
 use crate::port::PortId;
 
 /// Without its broadcast group an IP link reaches nobody.
@@ -31,7 +31,7 @@ impl Daemon {
         if let Some(why) = port_misses(&port) {
             return Some(why);
         }
-        if ip.endpoint.pkey.is_none() {
+        if ip.link.fabric.endpoint.pkey.is_none() {
             return Some(format!(
                 "the P_Key {} is not in the P_Key table of {}",
                 ip.spec.pkey, port.name
@@ -41,7 +41,7 @@ impl Daemon {
         if let Some(parent) = parent.filter(|parent| !parent.up) {
             return Some(format!("its parent {} is down", parent.name));
         }
-        ip.groups.misses().map(no_broadcast_group)
+        ip.link.fabric.groups.misses().map(no_broadcast_group)
     }
 
     /// Gives the interfaces of a port their carrier, or takes it.
@@ -112,12 +112,15 @@ impl Daemon {
         };
         let port = &self.ports[interface.port];
         if !interface.up {
-            for address in &ip.addresses {
+            for address in &ip.link.addresses {
                 port.tell_first(Command::Withdraw(id, *address));
             }
-            port.tell(|| Command::Flush(id));
+            for link in ip.links() {
+                port.tell(|| Command::Flush(link.id()));
+            }
         }
-        self.pending.membership.insert(id);
+        let links = ip.links().map(IpLink::id);
+        self.pending.membership.extend(links);
         self.announce(id);
         self.set_carriers(interface.port);
     }

@@ -93,7 +93,7 @@ impl Daemon {
             name: interface.name.clone(),
             parent: ip.parent_name.clone().unwrap_or_default(),
             pkey: ip.spec.pkey,
-            entry: ip.endpoint.pkey,
+            entry: ip.link.fabric.endpoint.pkey,
             mode: ip.mode,
             mtu: interface.mtu,
             netns: interface.namespace.as_ref().map(|there| names.of(there)),

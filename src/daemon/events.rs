@@ -1,11 +1,11 @@
 //! What rtnetlink and the ports announce, and who acts on it.
 
 use control::api::Happening;
-use fabric::{EndpointId, PortEvent};
+use fabric::{Gid, PortEvent};
 use rtnl::{Event, Notice};
 
 use super::Daemon;
-use crate::datapath::{Command, now};
+use crate::datapath::now;
 use crate::interface::{Place, Subject};
 use crate::port::PortId;
 
@@ -94,18 +94,13 @@ impl Daemon {
             }
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
-                let port = &self.ports[at];
-                let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
-                for (interface, ip) in on_port {
-                    ip.address = ip.address_at(gid);
-                    port.tell(|| Command::Ip(interface.id, ip.lane_settings(interface)));
-                }
+                self.readdress_links(at, Some(gid));
                 self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
             }
             PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
             PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
-            PortEvent::QpnChange(changed) => self.qpns_changed(at, &changed),
+            PortEvent::QpnChange(_) => self.qpns_changed(at),
             PortEvent::Group {
                 endpoint,
                 mgid,
@@ -126,23 +121,31 @@ impl Daemon {
 }
 
 impl Daemon {
-    /// The queue pairs of these endpoints have other numbers now, and so their devices other addresses:
-    /// peers hear of them. What VLANs have, `tend_vlans` follows.
-    fn qpns_changed(&mut self, at: PortId, changed: &[EndpointId]) {
+    /// Queue pairs of a port have other numbers now, and so their links other addresses: peers hear of them.
+    fn qpns_changed(&mut self, at: PortId) {
         let port = &self.ports[at];
         let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
         for (interface, ip) in on_port {
-            let endpoint = ip.endpoint.id;
-            let qpn = port.port.endpoint_qpn(endpoint);
-            if let (true, Some(qpn)) = (changed.contains(&endpoint), qpn) {
-                log::info!("{}: its queue pair is now {qpn}", interface.name);
-                ip.endpoint.qpn = qpn;
-                ip.address = ip.address_at(ip.address.gid());
-                port.tell(|| Command::Ip(interface.id, ip.lane_settings(interface)));
+            for link in ip.links_mut() {
+                if link.fabric.read_qpn(&*port.port) {
+                    let (name, qpn) = (link.name(interface), link.fabric.endpoint.qpn);
+                    log::info!("{name}: its queue pair is now {qpn}");
+                }
             }
         }
+        self.readdress_links(at, None);
         self.sync_siblings();
         self.announce_all(at);
+    }
+
+    /// The links of a port have other addresses now, since its GID or their queue pairs are others.
+    fn readdress_links(&mut self, at: PortId, gid: Option<Gid>) {
+        let port = &self.ports[at];
+        let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
+        for (interface, ip) in on_port {
+            ip.readdress(gid);
+            ip.update_lanes(interface, port);
+        }
     }
 }
 

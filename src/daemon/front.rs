@@ -10,7 +10,7 @@ use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
 use super::{Daemon, Payload};
-use crate::datapath::{Command, DeviceId, now};
+use crate::datapath::{Command, DeviceId, LinkId, now};
 use crate::interface::{Interface, Place};
 use crate::ip::Ip;
 
@@ -20,7 +20,28 @@ const CONFLICTS_MAX: usize = 1024;
 impl Daemon {
     /// A device's core has news.
     pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
-        if self.vlan_event(id, &event) {
+        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
+            return;
+        };
+        log::trace!("{}: {event:?}", interface.name);
+        let Some(link) = ip.link_mut(id) else {
+            return;
+        };
+        let changed = link.event(&event);
+        if changed {
+            self.pending.membership.insert(id);
+        }
+        let is_vlan = link.vid.is_some();
+        if let Event::GroupLeft { group, .. } = &event {
+            self.pending.maybe_own.remove(&(id, *group));
+        }
+        if let Event::GroupJoined { mac, group } = event {
+            return match is_vlan {
+                true => self.joined_behind(id, group),
+                false => self.group_joined(id, mac, group),
+            };
+        }
+        if is_vlan {
             return;
         }
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
@@ -29,35 +50,17 @@ impl Daemon {
         let parts = (&self.ports, &mut self.events);
         self.streams
             .core_event(interface, &event, round_trip, parts);
-        log::trace!("{}: {event:?}", interface.name);
-        let now = now();
-        let changed = match event {
-            Event::GroupJoined { mac, group } => return self.group_joined(id, mac, group),
-            Event::GroupLeft { group, .. } => {
-                ip.guests.left(now, group);
-                self.pending.maybe_own.remove(&(id, group));
-                false
-            }
-            Event::GroupSeen { group } => ip.guests.seen(now, group),
-            Event::GuestLearned {
-                ip: guest, weak, ..
-            } => ip.guests.guest_learned(now, guest, weak),
-            Event::GuestForgotten { ip: guest } => ip.guests.guest_forgotten(guest),
+        match event {
             Event::AddressConflict {
                 ip: claimed,
                 one,
                 other,
-            } => {
-                if ip.conflicts.len() < CONFLICTS_MAX && ip.conflicts.insert(claimed) {
-                    log::warn!(
-                        "{}: {} and {} both claim {claimed}; give one of them another address",
-                        interface.name,
-                        mac_text(one),
-                        mac_text(other)
-                    );
-                }
-                false
-            }
+            } if ip.conflicts.len() < CONFLICTS_MAX && ip.conflicts.insert(claimed) => log::warn!(
+                "{}: {} and {} both claim {claimed}; give one of them another address",
+                interface.name,
+                mac_text(one),
+                mac_text(other)
+            ),
             Event::MacClash { guest, peer } => {
                 log::info!(
                     "{}: the guest {} has the address that stood for a peer, which is {} now",
@@ -65,22 +68,13 @@ impl Daemon {
                     mac_text(guest),
                     mac_text(peer)
                 );
-                false
             }
-            Event::SignedNd => {
-                if !std::mem::replace(&mut ip.told_signed, true) {
-                    log::warn!(
-                        "{}: signed neighbour discovery (SEND) passes unchanged, since a change \
-                         would break the signature; its senders cannot be resolved on this link",
-                        interface.name
-                    );
-                }
-                false
-            }
-            _ => false,
-        };
-        if changed {
-            self.pending.membership.insert(id);
+            Event::SignedNd if !std::mem::replace(&mut ip.told_signed, true) => log::warn!(
+                "{}: signed neighbour discovery (SEND) passes unchanged, since a change would break \
+                 the signature; its senders cannot be resolved on this link",
+                interface.name
+            ),
+            _ => {}
         }
     }
 
@@ -90,9 +84,9 @@ impl Daemon {
         let Some((interface, ip)) = self.interfaces.ip(id) else {
             return;
         };
-        if mac != interface.mac || ip.guests.is_member(group) {
+        if mac != interface.mac || ip.link.guests.is_member(group) {
             self.joined_behind(id, group);
-        } else if !ip.host_groups.contains(&group) {
+        } else if !ip.link.host_groups.contains(&group) {
             self.pending.maybe_own.insert((id, group));
         }
     }
@@ -104,22 +98,26 @@ impl Daemon {
         let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.sync_groups(id));
         for (id, group) in reported {
-            let of_host = |(_, ip): (_, &Ip)| ip.host_groups.contains(&group);
+            let of_host = |(_, ip): (_, &Ip)| ip.link.host_groups.contains(&group);
             if !self.interfaces.ip(id).is_some_and(of_host) {
                 self.joined_behind(id, group);
             }
         }
     }
 
-    fn joined_behind(&mut self, id: DeviceId, group: IpAddr) {
-        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
+    fn joined_behind(&mut self, id: LinkId, group: IpAddr) {
+        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
             return;
         };
-        let turned_away = ip.guests.turned_away();
-        if ip.guests.joined(now(), group) {
-            log::debug!("{}: a host behind it joined {group}", interface.name);
+        let Some(link) = ip.link_mut(id) else {
+            return;
+        };
+        let turned_away = link.guests.turned_away();
+        if link.guests.joined(now(), group) {
+            let name = link.name(interface);
+            log::debug!("{name}: a host behind it joined {group}");
             self.pending.membership.insert(id);
-        } else if turned_away == 0 && ip.guests.turned_away() != 0 {
+        } else if turned_away == 0 && link.guests.turned_away() != 0 {
             // The first without room: it is told of when the groups are looked at.
             self.pending.membership.insert(id);
         }
@@ -149,7 +147,7 @@ impl Daemon {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let was_stacked = ip.guests.is_stacked();
+        let was_stacked = ip.link.guests.is_stacked();
         let read = interface.inside(&mut self.host.netlink, |interface, netlink| {
             let stacking = netlink.stacking(interface.ifindex)?;
             let stacked = stacking.has_guests();
@@ -174,9 +172,9 @@ impl Daemon {
         };
         let place = interface.place;
         let stacked = stacking.has_guests();
-        if stacked != ip.guests.is_stacked() {
+        if stacked != ip.link.guests.is_stacked() {
             log::info!("{}: {}", interface.name, describe(&stacking));
-            ip.guests.set_stacked(now(), stacked);
+            ip.link.guests.set_stacked(now(), stacked);
             // Else packets for the host itself would wait until it is asked for its addresses.
             for address in own {
                 self.ports[interface.port].tell(|| Command::HostHas(id, address.ip));
@@ -204,8 +202,8 @@ impl Daemon {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        let was_routing = ip.guests.is_routing();
-        if !ip.guests.set_routes(found.routes, found.groups) {
+        let was_routing = ip.link.guests.is_routing();
+        if !ip.link.guests.set_routes(found.routes, found.groups) {
             return;
         }
         if found.routes != was_routing {
@@ -237,9 +235,9 @@ impl Daemon {
     pub(super) fn next_tick(&self) -> Option<Duration> {
         let now = now();
         let guests = self.interfaces.ips();
-        let guests = guests.filter_map(|(_, ip)| ip.guests.wait(now));
+        let guests = guests.flat_map(|(_, ip)| ip.links());
+        let guests = guests.filter_map(|link| link.guests.wait(now));
         guests
-            .chain(self.next_vlan_tick())
             .chain(self.next_management_tick())
             .chain(self.next_group_tick())
             .chain(self.next_vnic_carrier_tick())
@@ -259,13 +257,15 @@ impl Daemon {
         }
         let now = now();
         for (interface, ip) in self.interfaces.ips_mut() {
-            let (id, port) = (interface.id, &self.ports[interface.port]);
-            let write = |frame: &[u8]| port.tell_first(Command::ToTap(id, frame.into()));
-            if ip.guests.tick(now, write) {
-                self.pending.membership.insert(id);
+            let port = &self.ports[interface.port];
+            for link in ip.links_mut() {
+                let id = link.id();
+                let write = |frame: &[u8]| port.tell_first(Command::ToTap(id, frame.into()));
+                if link.guests.tick(now, write) {
+                    self.pending.membership.insert(id);
+                }
             }
         }
-        self.tick_vlans();
         self.tick_management();
         self.tick_groups();
         self.tick_vnic_carriers();

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use control::config::{InterfaceConfig, InterfaceKey};
-use fabric::PortAttributes;
 use ipoib::Mode;
 
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::{DeviceId, LinkId};
 use crate::ethernet::Ethernet;
-use crate::interface::groups::GroupSet;
 use crate::interface::{Interface, Place};
 use crate::ip::Ip;
 
@@ -153,6 +151,16 @@ impl Interfaces {
         all.map(|(interface, _)| interface.id).collect()
     }
 
+    /// The interface that has this IP link, and the link.
+    pub fn link_mut(&mut self, id: LinkId) -> Option<(&mut Interface, &mut Ip)> {
+        let has_it = |ip: &Ip| ip.links().any(|link| link.id() == id);
+        let of = match self.ip(id) {
+            Some(_) => Some(id),
+            None => self.ips().find(|(_, ip)| has_it(ip)).map(|(i, _)| i.id),
+        };
+        self.ip_mut(of?)
+    }
+
     /// The interface with this index at this place.
     pub fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
         let mut all = self.all.values();
@@ -162,14 +170,6 @@ impl Interfaces {
 }
 
 impl Payload {
-    /// The groups of its endpoint.
-    pub fn groups(&self) -> &GroupSet {
-        match self {
-            Payload::Ip(ip) => &ip.groups,
-            Payload::Ethernet(ethernet) => &ethernet.groups,
-        }
-    }
-
     /// The MTUs that the interface may have.
     pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
         match self {
@@ -227,19 +227,8 @@ impl Payload {
     /// Whether frames of others than the host pass, or may, as something is stacked on the interface.
     pub fn is_stacked(&self) -> bool {
         match self {
-            Payload::Ip(ip) => ip.guests.is_stacked(),
+            Payload::Ip(ip) => ip.link.guests.is_stacked(),
             Payload::Ethernet(ethernet) => ethernet.stacked || ethernet.bonded,
-        }
-    }
-
-    /// The command that has the lanes be as the interface is now, on a port like this.
-    pub fn lane_command(&self, interface: &Interface, port: &PortAttributes) -> Command {
-        let id = interface.id;
-        match self {
-            Payload::Ip(ip) => Command::Ip(id, ip.lane_settings(interface)),
-            Payload::Ethernet(ethernet) => {
-                Command::Ethernet(id, Box::new(ethernet.lane_settings(interface, port)))
-            }
         }
     }
 

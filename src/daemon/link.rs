@@ -6,7 +6,7 @@ use std::io;
 use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 
-use super::Daemon;
+use super::{Daemon, Payload};
 use crate::datapath::DeviceId;
 use crate::interface::Change;
 
@@ -100,11 +100,14 @@ impl Daemon {
     }
 
     /// Has the lanes of an interface be as the interface is now.
-    pub(crate) fn update_lanes(&self, id: DeviceId) {
-        if let Some((interface, payload)) = self.interfaces.both(id) {
-            let port = &self.ports[interface.port];
-            let attributes = port.port.attributes();
-            port.tell(|| payload.lane_command(interface, &attributes));
+    pub(crate) fn update_lanes(&mut self, id: DeviceId) {
+        let Some((interface, payload)) = self.interfaces.both_mut(id) else {
+            return;
+        };
+        let port = &self.ports[interface.port];
+        match payload {
+            Payload::Ip(ip) => ip.update_lanes(interface, port),
+            Payload::Ethernet(ethernet) => ethernet.update_lanes(interface, port),
         }
     }
 }

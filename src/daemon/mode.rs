@@ -71,10 +71,9 @@ impl Daemon {
     fn enter(&mut self, id: DeviceId, mode: Mode) {
         if let Some((_, ip)) = self.interfaces.ip_mut(id) {
             ip.mode = mode;
-            ip.address = ip.address_at(ip.address.gid());
+            ip.readdress(None);
             self.update_lanes(id);
         }
-        self.vlans_follow(id);
     }
 
     /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.

@@ -6,9 +6,9 @@ use fabric::pkeys::keep_places;
 use fabric::{EndpointId, PKey};
 
 use super::Daemon;
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::{Command, LinkId};
 use crate::interface::Subject;
-use crate::ip::Ip;
+use crate::ip::IpLink;
 use crate::port::PortId;
 
 impl Daemon {
@@ -106,8 +106,8 @@ impl Daemon {
     /// The table that a port's devices ask for; what is in `before` already stays at its place.
     fn asked_pkeys(&self, at: PortId, before: &[PKey], coming: Option<PKey>) -> Vec<PKey> {
         let on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
-        let asked = on_port.map(|(_, ip)| ip.spec.pkey);
-        let asked = asked.chain(self.vlans.pkeys(at));
+        let asked = on_port.flat_map(|(_, ip)| ip.links());
+        let asked = asked.map(|link| link.fabric.pkey);
         let asked = asked.chain(self.vnic_pkeys(at)).chain(coming);
         keep_places(before, &asked.collect::<Vec<_>>())
     }
@@ -134,10 +134,11 @@ impl Daemon {
     /// The entries of these endpoints in a port's P_Key table are others now: what was learned in
     /// the old partition is forgotten, the link is entered anew.
     pub(super) fn pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
-        for endpoint in changed {
-            let has_it = |ip: &Ip| ip.endpoint.id == *endpoint;
-            let found = self.interfaces.ip_ids(|i, ip| i.port == at && has_it(ip));
-            found.into_iter().for_each(|id| self.pkey_changed(at, id));
+        let has_it = |link: &&IpLink| changed.contains(&link.fabric.endpoint.id);
+        let on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
+        let links = on_port.flat_map(|(_, ip)| ip.links());
+        for id in links.filter(has_it).map(IpLink::id).collect::<Vec<_>>() {
+            self.pkey_changed(at, id);
         }
         self.set_carriers(at);
         self.sync_siblings();
@@ -145,15 +146,21 @@ impl Daemon {
         self.management_pkeys_changed(at, changed);
     }
 
-    fn pkey_changed(&mut self, at: PortId, id: DeviceId) {
+    fn pkey_changed(&mut self, at: PortId, id: LinkId) {
         let port = &self.ports[at];
-        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
+        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
             return;
         };
-        let before = ip.endpoint.pkey;
-        ip.endpoint.pkey = port.port.endpoint_pkey(ip.endpoint.id);
-        let (name, pkey) = (&interface.name, ip.spec.pkey);
-        let what = match ip.endpoint.pkey {
+        let subject = interface.subject();
+        let Some(link) = ip.link_mut(id) else {
+            return;
+        };
+        let before = link.fabric.endpoint.pkey;
+        link.fabric.read_entry(&*port.port);
+        let (name, pkey) = (link.name(interface), link.fabric.pkey);
+        let what = match link.fabric.endpoint.pkey {
+            // What becomes of VLANs is found out with those that wait.
+            _ if link.vid.is_some() => None,
             Some(entry) => {
                 log::info!("{name}: uses the P_Key table's entry {entry}");
                 Some(Happening::PkeyAssigned { pkey: entry })
@@ -165,10 +172,12 @@ impl Daemon {
             None => None,
         };
         if let Some(what) = what {
-            self.events.push(interface.subject(), what);
+            self.events.push(subject, what);
         }
         port.tell(|| Command::Flush(id));
+        if interface.up {
+            link.announce(port);
+        }
         self.sync_groups(id);
-        self.announce(id);
     }
 }

@@ -94,9 +94,9 @@ impl Daemon {
             interface.name,
             self.ports[at].port.attributes().name,
             ip.mode_word(),
-            ip.endpoint.qpn,
+            ip.link.fabric.endpoint.qpn,
             ip.spec.pkey,
-            ip.address.gid(),
+            ip.link.address.gid(),
             interface.mtu,
             interface.queues.len()
         );
@@ -104,10 +104,10 @@ impl Daemon {
             log::info!("{}: no carrier: {why}", interface.name);
         }
         let created = Happening::Created {
-            qpn: ip.endpoint.qpn,
-            gid: ip.address.gid(),
+            qpn: ip.link.fabric.endpoint.qpn,
+            gid: ip.link.address.gid(),
         };
-        let waits = ip.endpoint.pkey.is_none();
+        let waits = ip.link.fabric.endpoint.pkey.is_none();
         let pkey = ip.spec.pkey;
         self.insert(interface, Payload::Ip(Box::new(ip)));
         // One that went meanwhile has had its P_Key taken from the table, and that of this one, which
@@ -214,10 +214,7 @@ impl Daemon {
         self.end_vlans(id);
         if let Some((interface, Payload::Ip(ip))) = self.interfaces.remove(id) {
             let port = &mut self.ports[interface.port];
-            port.remove_lanes(id);
-            if let Err(e) = port.port.destroy_ud(ip.endpoint.id) {
-                log::warn!("{}: cannot close its endpoint: {e}", interface.name);
-            }
+            ip.link.fabric.close(&interface.name, port);
         }
     }
 }

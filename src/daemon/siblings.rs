@@ -6,9 +6,6 @@ use fabric::PKey;
 
 use super::Daemon;
 use crate::datapath::{Command, DeviceId, Sibling};
-use crate::interface::Interface;
-use crate::ip::Ip;
-use crate::port::PortId;
 
 /// One that may be another's sibling.
 struct Member {
@@ -20,64 +17,35 @@ impl Daemon {
     /// Tells the data threads about siblings where that has changed. Cheap enough to be asked after
     /// everything that happens.
     pub(super) fn sync_siblings(&mut self) {
-        let mut links = self.links();
-        for (id, partition) in self.vlans.all() {
-            if let Some(entry) = partition.usable_entry() {
-                let sibling = partition.as_sibling(id);
-                let members = links.entry(partition.link()).or_default();
-                members.push(Member { sibling, entry });
+        let mut members: BTreeMap<_, Vec<Member>> = BTreeMap::new();
+        for (interface, ip) in self.interfaces.ips() {
+            for link in ip.links() {
+                let Some(entry) = link.usable_entry(interface) else {
+                    continue;
+                };
+                let sibling = Sibling {
+                    device: link.id(),
+                    qpn: link.fabric.endpoint.qpn,
+                    mtu: interface.mtu,
+                };
+                let of_link = members.entry((interface.port, link.key()));
+                of_link.or_default().push(Member { sibling, entry });
             }
         }
         for (interface, ip) in self.interfaces.ips_mut() {
-            let link = link_of(interface, ip);
-            let members = links.get(&link).map_or(&[][..], Vec::as_slice);
-            let siblings = siblings_of(interface.id, members);
-            if *ip.siblings != *siblings {
-                ip.siblings = siblings.into();
-                let (id, siblings) = (interface.id, &ip.siblings);
-                self.ports[interface.port].tell(|| Command::SetSiblings(id, siblings.clone()));
-            }
-        }
-        for (id, partition) in self.vlans.all() {
-            let members = links.get(&partition.link()).map_or(&[][..], Vec::as_slice);
-            let siblings = siblings_of(id, members);
-            if *partition.siblings != *siblings {
-                partition.siblings = siblings.into();
-                let siblings = &partition.siblings;
-                self.ports[partition.at].tell(|| Command::SetSiblings(id, siblings.clone()));
+            for link in ip.links_mut() {
+                let of_link = members.get(&(interface.port, link.key()));
+                let id = link.id();
+                let siblings = siblings_of(id, of_link.map_or(&[][..], Vec::as_slice));
+                if *link.siblings != *siblings {
+                    link.siblings = siblings.into();
+                    let siblings = &link.siblings;
+                    let command = || Command::SetSiblings(id, siblings.clone());
+                    self.ports[interface.port].tell(command);
+                }
             }
         }
     }
-
-    /// The devices that can be used, by port, partition and Q_Key.
-    fn links(&self) -> BTreeMap<Link, Vec<Member>> {
-        let mut links: BTreeMap<_, Vec<Member>> = BTreeMap::new();
-        for (interface, ip) in self.interfaces.ips() {
-            let usable = interface.up && interface.carrier;
-            let Some(entry) = ip.endpoint.pkey.filter(|_| usable) else {
-                continue;
-            };
-            let link = link_of(interface, ip);
-            let sibling = Sibling {
-                device: interface.id,
-                qpn: ip.endpoint.qpn,
-                mtu: interface.mtu,
-            };
-            links
-                .entry(link)
-                .or_default()
-                .push(Member { sibling, entry });
-        }
-        links
-    }
-}
-
-/// An IP link of a port: its partition with bit 15 set, its Q_Key.
-pub(super) type Link = (PortId, u16, u32);
-
-fn link_of(interface: &Interface, ip: &Ip) -> Link {
-    let pkey = ip.spec.pkey.full().get();
-    (interface.port, pkey, ip.spec.qkey.get())
 }
 
 /// The others that a member may talk to; none for who is no member. Two limited members of a

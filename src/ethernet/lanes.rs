@@ -5,6 +5,7 @@ use fabric::{EndpointId, PortAttributes};
 use super::{Ethernet, mtu_of};
 use crate::datapath::{Command, EthernetInit, EthernetLane, EthernetSettings, LaneInit, Mailbox};
 use crate::interface::Interface;
+use crate::port::PortRuntime;
 
 impl Ethernet {
     /// What its lanes are made with, and updated with later, on a port like this.
@@ -20,6 +21,13 @@ impl Ethernet {
             learning: self.spec.learning.on,
             ageing_ms: self.spec.learning.ageing_ms(),
         }
+    }
+
+    /// Has its lanes be as the interface is now.
+    pub fn update_lanes(&self, interface: &Interface, port: &PortRuntime) {
+        let settings = self.lane_settings(interface, &port.port.attributes());
+        let (id, settings) = (interface.id, Box::new(settings));
+        port.tell(|| Command::Ethernet(id, settings.clone()));
     }
 
     /// Gives each data thread a lane.

@@ -2,36 +2,37 @@
 
 use control::config::SCOPE;
 
-use super::Ip;
-use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox};
+use super::{Ip, IpLink};
+use crate::datapath::{Command, IpInit, IpParts, IpSettings, LaneInit, Mailbox, VlanLane};
 use crate::interface::Interface;
 
 impl Ip {
     /// What its lanes are made with, and updated with later. A VLAN's follow it.
     pub fn lane_settings(&self, interface: &Interface) -> IpSettings {
         IpSettings {
-            local: self.address,
+            local: self.link.address,
             mode: self.mode,
             mac: interface.mac,
             link_mtu: self.limits.datagram as usize,
             coalesce: interface.coalesce,
             reflect: self.spec.reflect,
             dhcp: self.spec.dhcp,
-            stacked: self.guests.is_stacked(),
-            routes_multicast: self.guests.is_routing(),
+            stacked: self.link.guests.is_stacked(),
+            routes_multicast: self.link.guests.is_routing(),
         }
     }
 
-    /// What stays as it is while a lane is there, in each of so many data threads.
-    pub fn lane_init(&self, interface: &Interface, threads: usize) -> IpInit {
+    /// What stays as it is while a lane of a link is there, in each of so many data threads.
+    fn lane_init(&self, interface: &Interface, link: &IpLink, threads: usize) -> IpInit {
+        let fabric = &link.fabric;
         IpInit {
             base: LaneInit {
-                id: interface.id,
-                endpoint: self.endpoint.id,
-                qkey: self.spec.qkey,
+                id: fabric.id,
+                endpoint: fabric.endpoint.id,
+                qkey: fabric.qkey,
                 uso: interface.tap.offloads().uso,
             },
-            pkey: self.spec.pkey,
+            pkey: fabric.pkey,
             scope: SCOPE,
             services: self.services,
             connections: share(self.connections, threads),
@@ -39,8 +40,8 @@ impl Ip {
     }
 
     /// Gives each data thread a lane.
-    pub(super) fn hand_out(&self, interface: &Interface, threads: &[Mailbox]) {
-        let init = self.lane_init(interface, threads.len());
+    pub(super) fn hand_out(&mut self, interface: &Interface, threads: &[Mailbox]) {
+        let init = self.lane_init(interface, &self.link, threads.len());
         let settings = self.lane_settings(interface);
         let queues = &interface.queues;
         for (i, thread) in threads.iter().enumerate() {
@@ -51,6 +52,27 @@ impl Ip {
             let lane = parts.with_queue(queue.share(), i < queues.len());
             thread.send(Command::AddLane(Box::new(lane)));
         }
+        self.link.handed_out(settings);
+    }
+
+    /// Gives each data thread a lane of a VLAN's link, which shares the TAP queues of the interface's own.
+    pub(super) fn hand_out_vlan(
+        &self,
+        interface: &Interface,
+        vid: u16,
+        link: &mut IpLink,
+        threads: &[Mailbox],
+    ) {
+        let init = self.lane_init(interface, link, threads.len());
+        let settings = link.settings(&self.lane_settings(interface));
+        for thread in threads {
+            thread.send(Command::AddVlan(Box::new(VlanLane {
+                trunk: self.link.id(),
+                vid,
+                parts: IpParts::new(&init, settings.clone()),
+            })));
+        }
+        link.handed_out(settings);
     }
 }
 

@@ -1,0 +1,66 @@
+//! Partitions that 802.1Q tags select: VLAN n on the interface is the partition of P_Key 0x8000 | n. Each has
+//! a link of its own, and the interface's TAP.
+
+use std::collections::BTreeSet;
+
+use control::config::QpnChoice;
+use fabric::{FabricError, PKey};
+
+use super::{Ip, IpLink, hardware_address};
+use crate::datapath::LinkId;
+use crate::interface::groups::Bounds;
+use crate::interface::{FabricLink, Interface};
+use crate::port::PortRuntime;
+
+/// What is kept of the VLANs of an interface whose tags select partitions.
+#[derive(Default)]
+pub struct Trunk {
+    /// VLAN ids that were seen and cannot be served now.
+    pub waiting: BTreeSet<u16>,
+    /// The port's P_Key table when those were last held against it.
+    pub table: Vec<PKey>,
+    /// That there are too many was told.
+    pub told_full: bool,
+}
+
+/// The partition of a VLAN.
+pub fn pkey_of(vid: u16) -> PKey {
+    PKey::new(0x8000 | vid)
+}
+
+impl Ip {
+    /// Makes the link of a VLAN, and gives each data thread a lane of it.
+    ///
+    /// # Errors
+    /// The fabric's. Nothing is left behind.
+    pub fn add_vlan(
+        &mut self,
+        interface: &Interface,
+        id: LinkId,
+        vid: u16,
+        port: &mut PortRuntime,
+    ) -> Result<(), FabricError> {
+        let (spec, gid, pkey) = (&self.spec, port.port.attributes().gid, pkey_of(vid));
+        // Peers know it again after a restart, unless that is not wanted.
+        let qpn = match spec.qpn {
+            QpnChoice::Random => None,
+            _ => {
+                let identity = format!("{}:{vid}", spec.identity());
+                Some(ipoib::local_qpn(gid, pkey, &identity))
+            }
+        };
+        let bounds = Bounds::of(&port.port.capabilities());
+        let keys = (pkey, spec.qkey);
+        let fabric = FabricLink::open(id, keys, qpn, bounds, &mut *port.port)?;
+        let qpn = fabric.endpoint.qpn;
+        let address = hardware_address(self.mode, self.offers, qpn, gid);
+        let mut link = IpLink::new(fabric, Some(vid), address);
+        self.hand_out_vlan(interface, vid, &mut link, &port.mailboxes());
+        log::info!(
+            "{}: VLAN {vid} is served, qpn={qpn} pkey={pkey}",
+            interface.name
+        );
+        self.vlans.insert(vid, link);
+        Ok(())
+    }
+}
