@@ -236,7 +236,8 @@ impl Daemon {
                     Some(link.name(interface))
                 }
                 Payload::Ethernet(e) => {
-                    let has_it = e.endpoint.is_some_and(|e| e.id == endpoint);
+                    let link = e.link.as_ref();
+                    let has_it = link.is_some_and(|link| link.endpoint.id == endpoint);
                     has_it.then(|| interface.name.clone())
                 }
             })

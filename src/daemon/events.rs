@@ -4,7 +4,7 @@ use control::api::Happening;
 use fabric::{Gid, PortEvent};
 use rtnl::{Event, Notice};
 
-use super::Daemon;
+use super::{Daemon, Payload};
 use crate::datapath::now;
 use crate::interface::{Place, Subject};
 use crate::port::PortId;
@@ -76,8 +76,7 @@ impl Daemon {
             // What has refused groups may be over.
             self.group_sets(at).for_each(|(_, set)| set.hurry());
         }
-        self.vnic_port_event(at, &event);
-        match event {
+        match &event {
             PortEvent::Active => {
                 log::info!("{name}: port active");
                 self.set_carriers(at);
@@ -94,21 +93,21 @@ impl Daemon {
             }
             PortEvent::GidChange(gid) => {
                 log::info!("{name}: the port's GID is now {gid}");
-                self.readdress_links(at, Some(gid));
+                self.readdress_links(at, Some(*gid));
                 self.renew_aliases_elsewhere(at);
                 self.announce_all(at);
             }
-            PortEvent::MtuChange(payload) => self.link_mtu_changed(at, payload),
-            PortEvent::PKeyChange(changed) => self.pkeys_changed(at, &changed),
+            PortEvent::MtuChange(payload) => self.link_mtu_changed(at, *payload),
+            PortEvent::PKeyChange(changed) => self.pkeys_changed(at, changed),
             PortEvent::QpnChange(_) => self.qpns_changed(at),
             PortEvent::Group {
                 endpoint,
                 mgid,
                 joined,
             } => {
-                let set = self.group_sets(at).find(|(id, _)| *id == endpoint);
+                let set = self.group_sets(at).find(|(id, _)| id == endpoint);
                 if let Some((_, set)) = set {
-                    set.answer(mgid, joined);
+                    set.answer(*mgid, joined.clone());
                 }
             }
             PortEvent::ClientReregister => {
@@ -117,6 +116,7 @@ impl Daemon {
                     .for_each(|(_, set)| set.rejoin_all(now(), REJOIN_SPREAD_MS));
             }
         }
+        self.vnic_port_event(at, &event);
     }
 }
 
@@ -124,11 +124,11 @@ impl Daemon {
     /// Queue pairs of a port have other numbers now, and so their links other addresses: peers hear of them.
     fn qpns_changed(&mut self, at: PortId) {
         let port = &self.ports[at];
-        let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
-        for (interface, ip) in on_port {
-            for link in ip.links_mut() {
-                if link.fabric.read_qpn(&*port.port) {
-                    let (name, qpn) = (link.name(interface), link.fabric.endpoint.qpn);
+        let on_port = self.interfaces.iter_mut().filter(|(i, _)| i.port == at);
+        for (interface, payload) in on_port {
+            for link in payload.fabric_links_mut() {
+                if link.read_qpn(&*port.port) {
+                    let (name, qpn) = (&interface.name, link.endpoint.qpn);
                     log::info!("{name}: its queue pair is now {qpn}");
                 }
             }
@@ -141,10 +141,15 @@ impl Daemon {
     /// The links of a port have other addresses now, since its GID or their queue pairs are others.
     fn readdress_links(&mut self, at: PortId, gid: Option<Gid>) {
         let port = &self.ports[at];
-        let on_port = self.interfaces.ips_mut().filter(|(i, _)| i.port == at);
-        for (interface, ip) in on_port {
-            ip.readdress(gid);
-            ip.update_lanes(interface, port);
+        let on_port = self.interfaces.iter_mut().filter(|(i, _)| i.port == at);
+        for (interface, payload) in on_port {
+            match payload {
+                Payload::Ip(ip) => {
+                    ip.readdress(gid);
+                    ip.update_lanes(interface, port);
+                }
+                Payload::Ethernet(ethernet) => ethernet.update_lanes(interface, port),
+            }
         }
     }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use fabric::EndpointId;
 use netdev::membership;
 
-use super::{Daemon, Payload};
+use super::Daemon;
 use crate::datapath::{Command, LinkId, now};
-use crate::interface::Place;
+use crate::ethernet::Ethernet;
 use crate::interface::groups::GroupSet;
+use crate::interface::{Interface, Place};
 use crate::ip::{IpLink, groups_with_guests_max};
 use crate::port::PortId;
 
@@ -104,31 +105,19 @@ impl Daemon {
             .interfaces
             .iter_mut()
             .filter(move |(i, _)| i.port == at);
-        let interfaces = on_port.flat_map(|(_, payload)| match payload {
-            Payload::Ip(ip) => {
-                let links = ip.links_mut();
-                let sets = links.map(|l| (l.fabric.endpoint.id, &mut l.fabric.groups));
-                sets.collect::<Vec<_>>()
-            }
-            Payload::Ethernet(vnic) => {
-                let endpoint = vnic.endpoint.as_ref();
-                let set = endpoint.map(|endpoint| (endpoint.id, &mut vnic.groups));
-                set.into_iter().collect()
-            }
-        });
+        let links = on_port.flat_map(|(_, payload)| payload.fabric_links_mut());
         let management = self.ports[at].management.as_mut();
-        let management = management.map(|m| (m.endpoint.id, &mut m.groups));
-        interfaces.chain(management)
+        let links = links.chain(management.map(|m| &mut m.link));
+        links.map(|link| (link.endpoint.id, &mut link.groups))
     }
 
     /// How long until [`Daemon::tick_groups`] has something to do.
     pub(super) fn next_group_tick(&self) -> Option<Duration> {
-        let links = self.interfaces.ips().flat_map(|(_, ip)| ip.links());
-        let links = links.map(|link| &link.fabric.groups);
-        let vnics = self.interfaces.ethernets().map(|(_, vnic)| &vnic.groups);
+        let links = self.interfaces.iter();
+        let links = links.flat_map(|(_, payload)| payload.fabric_links());
         let management = self.ports.values().filter_map(|p| p.management.as_ref());
-        let all = links.chain(vnics).chain(management.map(|m| &m.groups));
-        let all = all.filter_map(GroupSet::next);
+        let links = links.chain(management.map(|m| &m.link));
+        let all = links.filter_map(|link| link.groups.next());
         let now = now();
         all.map(|at| Duration::from_millis(at.since(now))).min()
     }
@@ -141,13 +130,14 @@ impl Daemon {
         let links = self.interfaces.ips().flat_map(|(_, ip)| ip.links());
         let due = links.filter(|link| is_due(&link.fabric.groups));
         self.pending.membership.extend(due.map(IpLink::id));
-        for id in self.interfaces.ethernet_ids(|_, e| is_due(&e.groups)) {
+        let due = |_: &Interface, e: &Ethernet| e.link.as_ref().is_some_and(|l| is_due(&l.groups));
+        for id in self.interfaces.ethernet_ids(due) {
             self.sync_vnic_groups(id);
         }
         for at in self.ports.ids() {
             let port = &mut self.ports[at];
             if let Some(management) = &mut port.management
-                && is_due(&management.groups)
+                && is_due(&management.link.groups)
             {
                 management.join(&mut *port.port);
             }

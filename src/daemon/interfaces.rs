@@ -8,7 +8,7 @@ use ipoib::Mode;
 
 use crate::datapath::{DeviceId, LinkId};
 use crate::ethernet::Ethernet;
-use crate::interface::{Interface, Place};
+use crate::interface::{FabricLink, Interface, Place};
 use crate::ip::Ip;
 
 /// What an interface carries.
@@ -170,6 +170,22 @@ impl Interfaces {
 }
 
 impl Payload {
+    /// Its links of the fabric: its own, and those of its VLANs.
+    pub fn fabric_links(&self) -> Vec<&FabricLink> {
+        match self {
+            Payload::Ip(ip) => ip.links().map(|link| &link.fabric).collect(),
+            Payload::Ethernet(ethernet) => ethernet.link.iter().collect(),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn fabric_links_mut(&mut self) -> Vec<&mut FabricLink> {
+        match self {
+            Payload::Ip(ip) => ip.links_mut().map(|link| &mut link.fabric).collect(),
+            Payload::Ethernet(ethernet) => ethernet.link.iter_mut().collect(),
+        }
+    }
+
     /// The MTUs that the interface may have.
     pub fn allowed_mtu(&self) -> RangeInclusive<u32> {
         match self {

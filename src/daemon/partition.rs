@@ -7,8 +7,7 @@ use fabric::{EndpointId, PKey};
 
 use super::Daemon;
 use crate::datapath::{Command, LinkId};
-use crate::interface::Subject;
-use crate::ip::IpLink;
+use crate::interface::{FabricLink, Subject};
 use crate::port::PortId;
 
 impl Daemon {
@@ -108,7 +107,11 @@ impl Daemon {
         let on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
         let asked = on_port.flat_map(|(_, ip)| ip.links());
         let asked = asked.map(|link| link.fabric.pkey);
-        let asked = asked.chain(self.vnic_pkeys(at)).chain(coming);
+        let vnics = self.interfaces.ethernets().filter(|(i, _)| i.port == at);
+        let vnics = vnics.filter(|(_, e)| e.is_on_switch());
+        let asked = asked.chain(vnics.map(|(_, e)| e.info.pkey));
+        let management = self.ports[at].management.as_ref();
+        let asked = asked.chain(management.map(|m| m.link.pkey)).chain(coming);
         keep_places(before, &asked.collect::<Vec<_>>())
     }
 
@@ -134,50 +137,63 @@ impl Daemon {
     /// The entries of these endpoints in a port's P_Key table are others now: what was learned in
     /// the old partition is forgotten, the link is entered anew.
     pub(super) fn pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
-        let has_it = |link: &&IpLink| changed.contains(&link.fabric.endpoint.id);
-        let on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
-        let links = on_port.flat_map(|(_, ip)| ip.links());
-        for id in links.filter(has_it).map(IpLink::id).collect::<Vec<_>>() {
-            self.pkey_changed(at, id);
+        let mut concerned = Vec::new();
+        let on_port = self.interfaces.iter_mut().filter(|(i, _)| i.port == at);
+        for (interface, payload) in on_port {
+            for link in payload.fabric_links_mut() {
+                if !changed.contains(&link.endpoint.id) {
+                    continue;
+                }
+                let before = link.endpoint.pkey;
+                link.read_entry(&*self.ports[at].port);
+                concerned.push(link.id);
+                // What becomes of VLANs is found out with those that wait.
+                if link.id == interface.id
+                    && let Some(what) = entry_changed(&interface.name, before, link)
+                {
+                    self.events.push(interface.subject(), what);
+                }
+            }
+        }
+        for id in concerned {
+            match self.interfaces.ethernet(id) {
+                Some(_) => self.sync_vnic_groups(id),
+                None => self.reenter(at, id),
+            }
         }
         self.set_carriers(at);
         self.sync_siblings();
-        self.vnic_pkeys_changed(at, changed);
+        self.sync_vnic_siblings();
         self.management_pkeys_changed(at, changed);
     }
 
-    fn pkey_changed(&mut self, at: PortId, id: LinkId) {
+    /// An IP link is entered anew.
+    fn reenter(&mut self, at: PortId, id: LinkId) {
         let port = &self.ports[at];
-        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
-            return;
-        };
-        let subject = interface.subject();
-        let Some(link) = ip.link_mut(id) else {
-            return;
-        };
-        let before = link.fabric.endpoint.pkey;
-        link.fabric.read_entry(&*port.port);
-        let (name, pkey) = (link.name(interface), link.fabric.pkey);
-        let what = match link.fabric.endpoint.pkey {
-            // What becomes of VLANs is found out with those that wait.
-            _ if link.vid.is_some() => None,
-            Some(entry) => {
-                log::info!("{name}: uses the P_Key table's entry {entry}");
-                Some(Happening::PkeyAssigned { pkey: entry })
-            }
-            None if before.is_some() => {
-                log::warn!("{name}: waits for the P_Key {pkey}, which left the port's table");
-                Some(Happening::PkeyMissing { pkey })
-            }
-            None => None,
-        };
-        if let Some(what) = what {
-            self.events.push(subject, what);
-        }
         port.tell(|| Command::Flush(id));
-        if interface.up {
+        if let Some((interface, ip)) = self.interfaces.link_mut(id)
+            && let Some(link) = ip.link_mut(id)
+            && interface.up
+        {
             link.announce(port);
         }
         self.sync_groups(id);
+    }
+}
+
+/// An interface's link uses another entry of the P_Key table than before, or none: says so in the log, and to
+/// those who watch.
+fn entry_changed(name: &str, before: Option<PKey>, link: &FabricLink) -> Option<Happening> {
+    let pkey = link.pkey;
+    match link.endpoint.pkey {
+        Some(entry) => {
+            log::info!("{name}: uses the P_Key table's entry {entry}");
+            Some(Happening::PkeyAssigned { pkey: entry })
+        }
+        None if before.is_some() => {
+            log::warn!("{name}: waits for the P_Key {pkey}, which left the port's table");
+            Some(Happening::PkeyMissing { pkey })
+        }
+        None => None,
     }
 }

@@ -15,7 +15,7 @@ use control::config::VnicConfig;
 
 use super::{Daemon, DaemonError, Payload};
 use crate::datapath::DeviceId;
-use crate::ethernet::{Ethernet, VnicSite, groups_of_one, static_switch};
+use crate::ethernet::{Ethernet, VnicSite, static_switch};
 use crate::fdstore;
 use crate::interface::{DeviceError, Interface, TapSite};
 use crate::port::PortId;
@@ -106,7 +106,6 @@ impl Daemon {
         let port = &self.ports[at];
         let mut site = VnicSite {
             port: (at, port.port.attributes()),
-            group_bounds: groups_of_one(&port.port.capabilities()),
             threads: port.threads(),
             tap: TapSite {
                 found: None,

@@ -42,8 +42,7 @@ impl Ethernet {
     /// The groups that it should be attached to: its switch's, and those of the manager's table that somebody
     /// here listens to. None while it is down or does not forward. The first of the pair is its switch's.
     pub fn wanted_groups(&self, interface: &Interface) -> (Option<Gid>, BTreeSet<Gid>) {
-        let has_pkey = self.endpoint.is_some_and(|e| e.pkey.is_some());
-        if !(has_pkey && interface.up && self.is_to_forward()) {
+        if !(self.entry().is_some() && interface.up && self.is_to_forward()) {
             return Default::default();
         }
         let of_others = self.stacked || self.bonded || self.allmulti;

@@ -1,10 +1,10 @@
 //! What the data threads have of a VNIC.
 
-use fabric::{EndpointId, PortAttributes};
+use fabric::PortAttributes;
 
 use super::{Ethernet, mtu_of};
 use crate::datapath::{Command, EthernetInit, EthernetLane, EthernetSettings, LaneInit, Mailbox};
-use crate::interface::Interface;
+use crate::interface::{FabricLink, Interface};
 use crate::port::PortRuntime;
 
 impl Ethernet {
@@ -34,7 +34,7 @@ impl Ethernet {
     pub fn hand_out(
         &self,
         interface: &Interface,
-        endpoint: EndpointId,
+        link: &FabricLink,
         port: &PortAttributes,
         threads: &[Mailbox],
     ) {
@@ -45,9 +45,9 @@ impl Ethernet {
             };
             let init = EthernetInit {
                 base: LaneInit {
-                    id: interface.id,
-                    endpoint,
-                    qkey: self.qkey(),
+                    id: link.id,
+                    endpoint: link.endpoint.id,
+                    qkey: link.qkey,
                     uso: interface.tap.offloads().uso,
                 },
                 mac_limit: self.spec.learning.mac_limit,

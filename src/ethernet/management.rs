@@ -5,16 +5,16 @@ use std::collections::{BTreeSet, VecDeque};
 
 use control::api::{Counters, ManagementPort};
 use control::config::ManagementSettings;
-use fabric::port::UdEndpoint;
-use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn, UdInit};
+use fabric::{EndpointId, FabricError, Gid, PKey, Port, PortState, Qpn};
 use vnic::agent::{Agent, Config, Destination};
 use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::{RecentCounters, now};
 use crate::datapath::{Command, DeviceId, Mailbox};
-use crate::interface::drawn;
-use crate::interface::groups::{self, Bounds, GroupSet};
+use crate::interface::groups::Bounds;
+use crate::interface::{FabricLink, drawn};
+use crate::port::PortRuntime;
 
 /// The partition in which management travels.
 const PKEY: PKey = PKey::DEFAULT;
@@ -27,10 +27,8 @@ const LOOPBACK_MAX: usize = 1024;
 
 /// The management of one port.
 pub struct Management {
-    /// The name of the endpoint for the data threads.
-    pub id: DeviceId,
-    /// Its endpoint.
-    pub endpoint: UdEndpoint,
+    /// Its link of the fabric; the only group is that of all agents and managers.
+    pub link: FabricLink,
     /// The agent; not while it handles a request.
     pub agent: Option<Agent>,
     /// There was news of its interfaces meanwhile, which it is to be told afterwards.
@@ -41,8 +39,6 @@ pub struct Management {
     pub recent: RecentCounters,
     /// Where clients were told that it is.
     pub told: Option<ManagementPort>,
-    /// The group of all agents and managers.
-    pub groups: GroupSet,
     splitter: Splitter,
     reassembler: Reassembler,
 }
@@ -60,13 +56,12 @@ impl Management {
         settings: &ManagementSettings,
     ) -> Result<Management, FabricError> {
         let attributes = port.attributes();
-        let endpoint = port.create_ud(UdInit {
-            pkey: PKEY,
-            qkey: MANAGEMENT_QKEY,
-            qpn: Some(ipoib::local_qpn(attributes.gid, PKEY, IDENTITY)),
-        })?;
+        let qpn = ipoib::local_qpn(attributes.gid, PKEY, IDENTITY);
+        let bounds = Bounds::of(&port.capabilities());
+        let link = FabricLink::open(id, (PKEY, MANAGEMENT_QKEY), Some(qpn), bounds, port)?;
+        let endpoint = link.endpoint.id;
         for thread in threads {
-            thread.send(Command::AddManagement(id, endpoint.id, MANAGEMENT_QKEY));
+            thread.send(Command::AddManagement(id, endpoint, MANAGEMENT_QKEY));
         }
         let config = Config {
             guid: attributes.guid,
@@ -79,14 +74,12 @@ impl Management {
             seed: drawn(),
         };
         let mut management = Management {
-            id,
-            endpoint,
+            link,
             agent: Some(Agent::new(now(), config)),
             stale: false,
             loopback: VecDeque::new(),
             recent: RecentCounters::default(),
             told: None,
-            groups: GroupSet::new(Bounds::of(&port.capabilities()), drawn()),
             splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),
             reassembler: Reassembler::default(),
         };
@@ -96,26 +89,22 @@ impl Management {
 
     /// Joins the group of all agents and managers, if it can be, and if it is time to try.
     pub fn join(&mut self, port: &mut dyn Port) {
-        let id = self.endpoint.id;
-        let name = format!("{}: VNIC management", port.attributes().name);
-        let required = self.endpoint.pkey.map(|_| management_mgid(PKEY));
+        let name = management_name(port);
+        let required = self.link.endpoint.pkey.map(|_| management_mgid(PKEY));
         let wanted = (required, BTreeSet::new());
-        groups::follow(&mut self.groups, now(), &name, wanted, |joins, leaves| {
-            port.change_groups(id, joins, leaves)
-        });
+        self.link.follow_groups(&name, wanted, port);
     }
 
     /// Why it is not in the group of all agents and managers, and so hears of none.
     pub fn misses_group(&self) -> Option<&str> {
-        self.groups.misses()
+        self.link.groups.misses()
     }
 
     /// Follows the port: its partition, its queue pairs, its packets' size.
     pub fn follow(&mut self, port: &mut dyn Port) {
-        let id = self.endpoint.id;
         let attributes = port.attributes();
-        self.endpoint.pkey = port.endpoint_pkey(id);
-        self.endpoint.qpn = port.endpoint_qpn(id).unwrap_or(self.endpoint.qpn);
+        self.link.read_entry(port);
+        self.link.read_qpn(port);
         self.join(port);
         self.splitter
             .set_payload_max(attributes.ud_payload_max as usize);
@@ -125,11 +114,9 @@ impl Management {
         }
     }
 
-    /// Ends the endpoint.
-    pub fn close(&self, port: &mut dyn Port) {
-        if let Err(e) = port.destroy_ud(self.endpoint.id) {
-            log::warn!("cannot close the endpoint of VNIC management: {e}");
-        }
+    /// Ends its lanes, and its endpoint.
+    pub fn close(&self, port: &mut PortRuntime) {
+        self.link.close(&management_name(&*port.port), port);
     }
 
     /// Where it is.
@@ -138,9 +125,9 @@ impl Management {
         ManagementPort {
             port: attributes.name,
             gid: attributes.gid,
-            qpn: self.endpoint.qpn,
+            qpn: self.link.endpoint.qpn,
             guid: attributes.guid.to_string(),
-            pkey: self.endpoint.pkey.unwrap_or(PKEY),
+            pkey: self.link.endpoint.pkey.unwrap_or(PKEY),
             link_mtu: attributes.ud_payload_max,
             state: attributes.state,
         }
@@ -156,13 +143,13 @@ impl Management {
 
     /// Whether it has this endpoint.
     pub fn has(&self, endpoint: EndpointId) -> bool {
-        self.endpoint.id == endpoint
+        self.link.endpoint.id == endpoint
     }
 
     /// A datagram came from the fabric; gives the message that it completes. Our own come back where a
     /// fabric loops multicast, and were heard before.
     pub fn receive(&mut self, own: Gid, from: Address, datagram: &[u8]) -> Option<Vec<u8>> {
-        if (from.gid, from.qpn) == (own, self.endpoint.qpn) {
+        if (from.gid, from.qpn) == (own, self.link.endpoint.qpn) {
             return None;
         }
         self.reassembler
@@ -171,7 +158,7 @@ impl Management {
 
     /// Sends a message from a port with this GID: to itself without the fabric, to all both ways.
     pub fn send(&mut self, own: Gid, to: Destination, mad: Vec<u8>) -> Vec<Command> {
-        let is_own = |gid, qpn| (gid, qpn) == (own, self.endpoint.qpn);
+        let is_own = |gid, qpn| (gid, qpn) == (own, self.link.endpoint.qpn);
         let (gid, qpn, by_group) = match to {
             Destination::Node(node) if is_own(node.gid, node.qpn) => {
                 self.loop_back(own, false, mad);
@@ -182,7 +169,7 @@ impl Management {
         };
         let pieces = self.splitter.split(&mad);
         let commands = pieces
-            .map(|piece| Command::SendManagement(self.id, gid, qpn, piece.into_boxed_slice()));
+            .map(|piece| Command::SendManagement(self.link.id, gid, qpn, piece.into_boxed_slice()));
         let commands = commands.collect();
         if by_group {
             self.loop_back(own, true, mad);
@@ -194,12 +181,17 @@ impl Management {
         if self.loopback.len() < LOOPBACK_MAX {
             let from = Address {
                 gid,
-                qpn: self.endpoint.qpn,
+                qpn: self.link.endpoint.qpn,
                 by_group,
             };
             self.loopback.push_back((from, mad));
         }
     }
+}
+
+/// What the management of a port is called in the log.
+fn management_name(port: &dyn Port) -> String {
+    format!("{}: VNIC management", port.attributes().name)
 }
 
 fn payload_max(bytes: u32) -> u16 {

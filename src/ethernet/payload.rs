@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use control::config::VnicConfig;
-use fabric::port::UdEndpoint;
-use fabric::{Gid, PortAttributes, QKey, Qpn};
+use fabric::{Gid, PKey, PortAttributes, QKey, Qpn};
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
@@ -15,9 +14,8 @@ use super::mtu::{carried_mtu, wanted_mtu};
 use super::{Alias, Ration, Tally, now};
 use crate::datapath::{DeviceId, EthernetSibling};
 use crate::fdstore;
-use crate::interface::groups::{Bounds, GroupSet};
 use crate::interface::{
-    DeviceError, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
+    DeviceError, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
 };
 use crate::port::PortId;
 
@@ -33,8 +31,8 @@ pub struct Ethernet {
     pub made_by_manager: bool,
     /// Why it could not be put on the switch that its manager or the configuration wanted last.
     pub failed: Option<String>,
-    /// The UD endpoint, while it is on a switch.
-    pub endpoint: Option<UdEndpoint>,
+    /// Its link of the fabric, while it is on a switch.
+    pub link: Option<FabricLink>,
     /// What the manager or the configuration says.
     pub info: VeswPortInfo,
     /// The manager's MAC table.
@@ -52,8 +50,6 @@ pub struct Ethernet {
     pub bonded: bool,
     /// Whether somebody wants every group's frames (`ip link set allmulticast on`, a multicast router).
     pub allmulti: bool,
-    /// The groups of its endpoint, that of its switch included.
-    pub groups: GroupSet,
     /// VNICs of this daemon on the same switch, as the data threads have them.
     pub siblings: Arc<[EthernetSibling]>,
     /// MACs behind the interface, as the data threads have reported them last.
@@ -76,8 +72,6 @@ pub struct VnicSite<'a> {
     pub tap: TapSite<'a>,
     /// Its fabric port.
     pub port: (PortId, PortAttributes),
-    /// What its endpoint may ask of the port.
-    pub group_bounds: Bounds,
     /// The port's data threads.
     pub threads: usize,
 }
@@ -102,7 +96,7 @@ impl Ethernet {
             spec: spec.clone(),
             made_by_manager: false,
             failed: None,
-            endpoint: None,
+            link: None,
             info: VeswPortInfo::default(),
             table: Arc::default(),
             directory: Arc::default(),
@@ -111,7 +105,6 @@ impl Ethernet {
             stacked: false,
             bonded: false,
             allmulti: false,
-            groups: GroupSet::new(site.group_bounds, drawn()),
             siblings: Arc::default(),
             guests: Vec::new(),
             host_groups: Vec::new(),
@@ -197,7 +190,18 @@ impl Ethernet {
 
     /// Whether its frames can be carried on the switch that a manager has put it on.
     pub fn is_ready(&self) -> bool {
-        self.endpoint.is_none_or(|e| e.pkey.is_some()) && self.groups.misses().is_none()
+        let has_entry = self.link.is_none() || self.entry().is_some();
+        has_entry && self.misses_group().is_none()
+    }
+
+    /// The entry of the P_Key table that it uses.
+    pub fn entry(&self) -> Option<PKey> {
+        self.link.as_ref()?.endpoint.pkey
+    }
+
+    /// Why it could not join the group of its switch.
+    pub fn misses_group(&self) -> Option<&str> {
+        self.link.as_ref()?.groups.misses()
     }
 
     /// The Q_Key of its switch.
@@ -207,7 +211,8 @@ impl Ethernet {
 
     /// Its queue pair; 0 while it has none.
     pub fn qpn(&self) -> Qpn {
-        self.endpoint.map_or(Qpn::new(0), |endpoint| endpoint.qpn)
+        let endpoint = self.link.as_ref().map(|link| link.endpoint);
+        endpoint.map_or(Qpn::new(0), |endpoint| endpoint.qpn)
     }
 
     /// Where it is on a port with this GID.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use control::api::{Happening, LinkAddress};
-use fabric::{PKey, UdInit};
+use fabric::PKey;
 use vnic::Mac;
 use vnic::attribute::VeswPortInfo;
 use vnic::directory::Directory;
@@ -12,8 +12,8 @@ use vnic::mac_table::MacTable;
 
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId, EthernetSibling};
-use crate::ethernet::{Ethernet, carried_mtu, static_switch};
-use crate::interface::{DeviceError, Interface};
+use crate::ethernet::{Ethernet, carried_mtu, groups_of_one, static_switch};
+use crate::interface::{DeviceError, FabricLink, Interface};
 use crate::port::PortId;
 
 impl Daemon {
@@ -134,13 +134,11 @@ impl Daemon {
         let attributes = port.port.attributes();
         // The same in every run, so that what peers know of it outlives a restart.
         let qpn = ipoib::local_qpn(attributes.gid, PKey::DEFAULT, &ethernet.identity());
-        let endpoint = port.port.create_ud(UdInit {
-            pkey,
-            qkey: ethernet.qkey(),
-            qpn: Some(qpn),
-        })?;
-        ethernet.endpoint = Some(endpoint);
-        ethernet.hand_out(interface, endpoint.id, &attributes, &port.mailboxes());
+        let bounds = groups_of_one(&port.port.capabilities());
+        let keys = (pkey, ethernet.qkey());
+        let link = FabricLink::open(id, keys, Some(qpn), bounds, &mut *port.port)?;
+        ethernet.hand_out(interface, &link, &attributes, &port.mailboxes());
+        ethernet.link = Some(link);
         Ok(())
     }
 
@@ -149,24 +147,21 @@ impl Daemon {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
-        let Some(endpoint) = ethernet.endpoint.take() else {
+        let Some(mut link) = ethernet.link.take() else {
             return;
         };
-        let port = &mut self.ports[interface.port];
-        for mgid in ethernet.groups.clear() {
+        for mgid in link.groups.clear() {
             let left = Happening::GroupLeft { mgid };
             self.events.push(interface.subject(), left);
         }
         // Cores that begin anew know of nobody behind it, and tell only of changes.
         ethernet.guests.clear();
         ethernet.siblings = Arc::default();
-        for part in port.remove_lanes(id) {
+        let port = &mut self.ports[interface.port];
+        for part in link.close(&interface.name, port) {
             ethernet.tally.note(&part);
         }
         ethernet.tally.retire();
-        if let Err(e) = port.port.destroy_ud(endpoint.id) {
-            log::warn!("{}: cannot close its endpoint: {e}", interface.name);
-        }
     }
 
     /// Gives a VNIC's interface the MAC that its manager or the configuration has chosen.
@@ -197,7 +192,7 @@ impl Daemon {
         let mut switches: BTreeMap<_, Vec<(PKey, EthernetSibling)>> = BTreeMap::new();
         let all = self.interfaces.ethernets();
         for (interface, ethernet) in all.filter(|(i, ethernet)| ethernet.forwards(i)) {
-            if let Some(entry) = ethernet.endpoint.and_then(|e| e.pkey) {
+            if let Some(entry) = ethernet.entry() {
                 let sibling = EthernetSibling {
                     device: interface.id,
                     lid: ethernet.lid(),

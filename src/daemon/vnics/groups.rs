@@ -1,8 +1,7 @@
 //! The multicast groups of VNICs.
 
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, now};
-use crate::interface::groups;
+use crate::datapath::DeviceId;
 
 impl Daemon {
     /// Attaches and detaches so that the VNIC's groups are those of its switch. Without the switch's own
@@ -11,18 +10,15 @@ impl Daemon {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
-        let Some(endpoint) = ethernet.endpoint else {
+        let missed = ethernet.misses_group().is_some();
+        let wanted = ethernet.wanted_groups(interface);
+        let Some(link) = &mut ethernet.link else {
             return;
         };
-        let missed = ethernet.groups.misses().is_some();
-        let wanted = ethernet.wanted_groups(interface);
         let port = &mut self.ports[interface.port].port;
-        let (set, name) = (&mut ethernet.groups, &interface.name);
-        let changes = groups::follow(set, now(), name, wanted, |joins, leaves| {
-            port.change_groups(endpoint.id, joins, leaves)
-        });
+        let changes = link.follow_groups(&interface.name, wanted, &mut **port);
         changes.push(&mut self.events, interface);
-        let (at, misses) = (interface.port, ethernet.groups.misses().is_some());
+        let (at, misses) = (interface.port, ethernet.misses_group().is_some());
         if misses != missed {
             self.set_carriers(at);
         }

@@ -86,18 +86,8 @@ impl Daemon {
         let is_used = self.is_management_used(at);
         let port = &mut self.ports[at];
         if !is_used && let Some(management) = port.management.take() {
-            port.remove_lanes(management.id);
-            management.close(&mut *port.port);
+            management.close(port);
             self.unfollow_pkeys(at);
         }
-    }
-
-    /// The P_Keys that VNICs and their management need on a port.
-    pub(in crate::daemon) fn vnic_pkeys(&self, at: PortId) -> impl Iterator<Item = PKey> {
-        let on_switches = self.interfaces.ethernets();
-        let on_switches = on_switches.filter(move |(i, e)| i.port == at && e.is_on_switch());
-        let management = self.ports[at].management.as_ref();
-        let management = management.map(|_| PKey::DEFAULT);
-        on_switches.map(|(_, e)| e.info.pkey).chain(management)
     }
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use control::api::Happening;
-use fabric::{EndpointId, PortEvent, PortState};
+use fabric::{PortEvent, PortState};
 
 use crate::daemon::Daemon;
 use crate::daemon::carrier::port_misses;
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::DeviceId;
 use crate::ethernet::{Ethernet, Management, carried_mtu, mtu_of, now};
 use crate::interface::Interface;
 use crate::port::PortId;
@@ -21,15 +20,11 @@ impl Daemon {
                 self.open_missing_management(at);
                 self.configure_missing_switches(at);
             }
-            // Their carrier follows with that of all interfaces of the port.
-            PortEvent::Down(_) | PortEvent::Removed => {}
-            PortEvent::GidChange(_) => self.vnics_moved(at, None),
-            PortEvent::QpnChange(changed) => self.vnics_moved(at, Some(changed)),
             PortEvent::MtuChange(payload) => self.vnic_payload_changed(at, *payload),
-            // Told by `vnic_pkeys_changed`, which our own changes of the table come to, too.
-            PortEvent::PKeyChange(_) => {}
             // Those of all endpoints alike.
             PortEvent::Group { .. } | PortEvent::ClientReregister => return,
+            // The same for all interfaces of the port.
+            _ => {}
         }
         self.sync_agent(at);
     }
@@ -56,7 +51,7 @@ impl Daemon {
                 (true, None) => "it is on no switch yet".into(),
             });
         }
-        if ethernet.endpoint.is_none_or(|e| e.pkey.is_none()) {
+        if ethernet.entry().is_none() {
             return Some(format!(
                 "the P_Key {} is not in the P_Key table of {}",
                 ethernet.info.pkey, port.name
@@ -66,7 +61,7 @@ impl Daemon {
         if !ethernet.is_to_forward() {
             return Some(format!("its Ethernet Manager has it in the state {state}"));
         }
-        let why = ethernet.groups.misses()?;
+        let why = ethernet.misses_group()?;
         Some(format!(
             "it cannot join the multicast group of its switch, and tries again: {why}"
         ))
@@ -127,26 +122,6 @@ impl Daemon {
         due.into_iter().for_each(|at| self.set_carriers(at));
     }
 
-    /// The port's GID is another one, or the queue pairs of these endpoints are.
-    fn vnics_moved(&mut self, at: PortId, changed: Option<&[EndpointId]>) {
-        let port = &self.ports[at];
-        let attributes = port.port.attributes();
-        let all = self.interfaces.ethernets_mut();
-        for (interface, ethernet) in all.filter(|(i, _)| i.port == at) {
-            let Some(endpoint) = &mut ethernet.endpoint else {
-                continue;
-            };
-            if let Some(qpn) = port.port.endpoint_qpn(endpoint.id) {
-                endpoint.qpn = qpn;
-            }
-            if changed.is_some_and(|changed| changed.contains(&endpoint.id)) {
-                log::info!("{}: its queue pair is now {}", interface.name, endpoint.qpn);
-            }
-            let settings = ethernet.lane_settings(interface, &attributes);
-            port.tell(|| Command::Ethernet(interface.id, Box::new(settings.clone())));
-        }
-    }
-
     /// The port's packets are of another size.
     fn vnic_payload_changed(&mut self, at: PortId, payload: u32) {
         for id in self.interfaces.ethernet_ids(|i, _| i.port == at) {
@@ -162,9 +137,7 @@ impl Daemon {
                 // Nobody else says what the switch's is.
                 ethernet.info.eth_mtu = mtu_of(ethernet.carried_mtu);
             }
-            let port = &self.ports[at];
-            let settings = ethernet.lane_settings(interface, &port.port.attributes());
-            port.tell(|| Command::Ethernet(id, Box::new(settings.clone())));
+            ethernet.update_lanes(interface, &self.ports[at]);
             if is_static {
                 let most = *ethernet.allowed_mtu().end();
                 // One that had all follows, others are only kept within.
@@ -179,41 +152,5 @@ impl Daemon {
                 self.keep_vnic_mtu(id);
             }
         }
-    }
-
-    /// The entries of these endpoints in a port's P_Key table are others now.
-    pub(in crate::daemon) fn vnic_pkeys_changed(&mut self, at: PortId, changed: &[EndpointId]) {
-        let port = &self.ports[at];
-        let mut concerned = Vec::new();
-        let all = self.interfaces.ethernets_mut();
-        for (interface, ethernet) in all.filter(|(i, _)| i.port == at) {
-            let Some(endpoint) = &mut ethernet.endpoint else {
-                continue;
-            };
-            if !changed.contains(&endpoint.id) {
-                continue;
-            }
-            let before = endpoint.pkey;
-            endpoint.pkey = port.port.endpoint_pkey(endpoint.id);
-            concerned.push(interface.id);
-            let (name, pkey) = (&interface.name, ethernet.info.pkey);
-            let what = match endpoint.pkey {
-                Some(entry) => {
-                    log::info!("{name}: uses the P_Key table's entry {entry}");
-                    Happening::PkeyAssigned { pkey: entry }
-                }
-                None if before.is_some() => {
-                    log::warn!("{name}: waits for the P_Key {pkey}, which left the port's table");
-                    Happening::PkeyMissing { pkey }
-                }
-                None => continue,
-            };
-            self.events.push(interface.subject(), what);
-        }
-        for id in concerned {
-            self.sync_vnic_groups(id);
-        }
-        self.set_carriers(at);
-        self.sync_vnic_siblings();
     }
 }

@@ -7,6 +7,7 @@ use control::api::{
     ApiError, Counters, InterfaceKind, LinkAddress, MacSource, Reply, Selection, VnicInfo, VnicMac,
     VnicMember, VnicStats,
 };
+use fabric::Gid;
 use vnic::counters::DRIVER_COUNTERS;
 use vnic::port::Place as MacPlace;
 use vnic::{Lid, Mac};
@@ -43,7 +44,11 @@ impl Daemon {
     fn vnic_info(&self, (i, v): Shown<'_>, names: &Names) -> VnicInfo {
         let port = self.ports[i.port].port.attributes();
         let runs_on = self.ports[i.port].port.device();
-        let group = v.group().filter(|group| v.groups.is_attached(*group));
+        let attached = |group: &Gid| {
+            let link = v.link.as_ref();
+            link.is_some_and(|link| link.groups.is_attached(*group))
+        };
+        let group = v.group().filter(attached);
         let defaults = v.info.u_ucast_dlid.iter().enumerate();
         let defaults = defaults.filter(|(slot, _)| v.info.def_port_mask >> slot & 1 != 0);
         VnicInfo {
@@ -64,7 +69,7 @@ impl Daemon {
             lid: v.lid(),
             config_state: v.info.config_state,
             oper_state: v.oper_state(i),
-            pkey: v.endpoint.and_then(|e| e.pkey).unwrap_or(v.info.pkey),
+            pkey: v.entry().unwrap_or(v.info.pkey),
             qkey: v.qkey(),
             qpn: v.qpn(),
             gid: port.gid,
@@ -140,7 +145,7 @@ impl Daemon {
     pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
         let (i, v) = self.named_ethernet(name)?;
         let snapshots = self.ports[i.port].snapshots_of(i.id);
-        if v.endpoint.is_some() && parts(&snapshots, i.id).next().is_none() {
+        if v.link.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
         let mut nodes = BTreeMap::new();
@@ -195,7 +200,7 @@ impl Daemon {
     pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
         let (i, v) = self.named_ethernet(name)?;
         let snapshots = self.ports[i.port].snapshots_of(i.id);
-        if v.endpoint.is_some() && parts(&snapshots, i.id).next().is_none() {
+        if v.link.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
         let mut members: BTreeMap<Lid, VnicMember> = BTreeMap::new();

@@ -20,7 +20,7 @@ const LOOPBACK_AT_ONCE: usize = 256;
 impl Daemon {
     /// A datagram came to an endpoint of management.
     pub(in crate::daemon) fn management_received(&mut self, datagram: &Datagram) {
-        let is_its = |m: &Management| m.id == datagram.at;
+        let is_its = |m: &Management| m.link.id == datagram.at;
         let has_it = |p: &PortRuntime| p.management.as_ref().is_some_and(is_its);
         let Some(at) = self.ports.find(has_it) else {
             return;
