@@ -5,15 +5,15 @@ mod addresses;
 mod carrier;
 mod children;
 mod events;
-mod front;
 mod groups;
+mod guests;
 mod interfaces;
 mod link;
 mod mode;
 mod mtu;
+mod namespaces;
 mod partition;
 mod parts;
-mod place;
 mod requests;
 mod service;
 mod settings;
@@ -34,7 +34,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::datapath::{Report, Snapshot};
 use crate::fdstore::{self};
-use crate::interface::{DeviceError, Events};
+use crate::interface::{Events, InterfaceError};
 use crate::monitor::Streams;
 use crate::port::{PortId, PortSettings, Ports};
 use crate::reload::Running;
@@ -54,7 +54,7 @@ pub enum DaemonError {
         /// Its name.
         name: String,
         /// Why.
-        source: DeviceError,
+        source: InterfaceError,
     },
     /// rtnetlink refused.
     #[error("cannot talk to the kernel over rtnetlink: {0}")]
@@ -192,7 +192,7 @@ impl Daemon {
             .into_iter()
             .chain(down)
             .chain(self.next_tick())
-            .chain(self.adoption.strangers.wait())
+            .chain(self.adoption.candidates.wait())
             .chain(self.streams.wait())
             .min()
             .and_then(|d| rustix::time::Timespec::try_from(d).ok());

@@ -4,27 +4,27 @@ mod alias;
 mod clients;
 mod groups;
 
+mod change_tracking;
 mod lanes;
 mod management;
 mod mtu;
 mod payload;
 mod ration;
 mod recent;
+mod retained_counters;
 mod switch;
-mod tally;
-mod touched;
 
 pub use alias::Alias;
+pub use change_tracking::ChangeTracking;
 pub use clients::Clients;
 pub use groups::groups_of_one;
 pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
-pub use payload::{Ethernet, VnicSite};
+pub use payload::{Ethernet, VnicContext};
 pub use ration::Ration;
 pub use recent::RecentCounters;
+pub use retained_counters::{Counted, RetainedCounters};
 pub use switch::{default_lid, lid_of_another, static_switch};
-pub use tally::{Counted, Tally};
-pub use touched::Touched;
 
 /// The time as the data threads have it.
 pub fn now() -> vnic::Time {

@@ -27,11 +27,11 @@ pub use link::Change;
 pub use names::Names;
 pub use namespace::{Found, Place, closed, locate, unreachable, visit};
 use tap::Opened;
-pub use tap::{Stray, TapSite};
+pub use tap::{TapSources, UnservedTap};
 
 /// Why an interface could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum DeviceError {
+pub enum InterfaceError {
     /// The fabric refused.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -127,14 +127,14 @@ impl Interface {
     /// have learned and, with some network managers, the addresses.
     ///
     /// # Errors
-    /// [`DeviceError`]; nothing is left behind.
+    /// [`InterfaceError`]; nothing is left behind.
     pub fn open(
         id: DeviceId,
         port: PortId,
         spec: &InterfaceConfig,
         queues: usize,
-        site: &mut TapSite<'_>,
-    ) -> Result<(Interface, Origin), DeviceError> {
+        site: &mut TapSources<'_>,
+    ) -> Result<(Interface, Origin), InterfaceError> {
         let opened = Opened::find(spec, queues, site)?;
         let there = opened.namespace.as_ref();
         let mut interface = Interface {
@@ -166,14 +166,14 @@ impl Interface {
     /// Sets what `ip link` shows. True if the interface is up, or is going to be.
     ///
     /// # Errors
-    /// [`DeviceError`]; the caller undoes the interface then.
+    /// [`InterfaceError`]; the caller undoes the interface then.
     pub fn prepare(
         &mut self,
         origin: &Origin,
         netns: Option<&str>,
         netlink: &mut Requests,
         setup: &Setup<'_>,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool, InterfaceError> {
         match &origin.namespace {
             None => self.prepare_here(netlink, setup),
             Some(there) => visit(there, |netlink| self.prepare_here(netlink, setup))
@@ -185,10 +185,10 @@ impl Interface {
         &mut self,
         netlink: &mut Requests,
         setup: &Setup<'_>,
-    ) -> Result<bool, DeviceError> {
+    ) -> Result<bool, InterfaceError> {
         let name = self.name.clone();
         let step = |what: &str, done: Result<(), rtnl::Error>| {
-            done.map_err(|e| DeviceError::Netlink(format!("cannot set the {what} of {name}"), e))
+            done.map_err(|e| InterfaceError::Netlink(format!("cannot set the {what} of {name}"), e))
         };
         // Its index may be another one where it was moved to.
         let link = match self.namespace {
@@ -196,7 +196,7 @@ impl Interface {
             Some(_) => netlink.link_by_name(&name),
         };
         let link =
-            link.map_err(|e| DeviceError::Netlink(format!("cannot read the link {name}"), e))?;
+            link.map_err(|e| InterfaceError::Netlink(format!("cannot read the link {name}"), e))?;
         self.ifindex = link.index;
         self.mac = match setup.mac {
             Some(mac) if link.address != Some(mac) && !self.tap.existed() => {

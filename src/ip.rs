@@ -18,7 +18,8 @@ use crate::datapath::{DeviceId, LinkId, Mailbox};
 use crate::fdstore;
 use crate::interface::groups::Bounds;
 use crate::interface::{
-    Alias, DeviceError, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite,
+    Alias, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU,
+    TapSources,
 };
 use crate::port::{PortId, PortRuntime};
 
@@ -72,11 +73,11 @@ pub struct Ip {
 }
 
 /// Where an interface is made.
-pub struct Site<'a> {
+pub struct IpContext<'a> {
     /// What it becomes a child of, and the name of that.
     pub parent: Option<(DeviceId, String)>,
     /// Its TAP.
-    pub tap: TapSite<'a>,
+    pub tap: TapSources<'a>,
     /// The id of its fabric port.
     pub port_id: PortId,
     /// Its fabric port.
@@ -87,7 +88,7 @@ pub struct Site<'a> {
     pub threads: &'a [Mailbox],
 }
 
-impl Site<'_> {
+impl IpContext<'_> {
     /// Whether all peers' requests for connections arrive. The kernel's IPoIB, whose do not over
     /// rdma_cm's services, would ask for ever whoever offers some, and send nothing meanwhile.
     fn takes_requests(&self, services: Services) -> bool {
@@ -102,12 +103,12 @@ impl Ip {
     /// Makes endpoint and TAP and hands a lane to each data thread.
     ///
     /// # Errors
-    /// [`DeviceError`]; nothing is left behind.
+    /// [`InterfaceError`]; nothing is left behind.
     pub fn create(
         id: DeviceId,
         spec: &IpoibConfig,
-        site: &mut Site<'_>,
-    ) -> Result<(Interface, Ip), DeviceError> {
+        site: &mut IpContext<'_>,
+    ) -> Result<(Interface, Ip), InterfaceError> {
         let limits = MtuLimits::of(site.port);
         let mtu = limits.wanted(spec, spec.mode)?;
         let link = open_link(id, spec, site.port)?;
@@ -123,11 +124,11 @@ impl Ip {
     fn with_link(
         id: DeviceId,
         spec: &IpoibConfig,
-        site: &mut Site<'_>,
+        site: &mut IpContext<'_>,
         link: FabricLink,
         mtu: u32,
         limits: MtuLimits,
-    ) -> Result<(Interface, Ip), DeviceError> {
+    ) -> Result<(Interface, Ip), InterfaceError> {
         let attributes = site.port.attributes();
         let queues = spec.queue_count().clamp(1, site.threads.len().max(1));
         let (mut interface, origin) =

@@ -5,7 +5,7 @@ mod adopt;
 mod judge;
 mod make;
 
-pub(super) use adopt::Strangers;
+pub(super) use adopt::ChildCandidates;
 pub(super) use judge::Verdict;
 
 use control::api::{

@@ -20,13 +20,13 @@ impl Daemon {
             Event::LinkChanged(link) => {
                 match self.interfaces.by_index(place, link.index) {
                     Some(id) => self.link_changed(id, &link),
-                    None => self.adoption.strangers.seen(place, &link),
+                    None => self.adoption.candidates.seen(place, &link),
                 }
                 self.vlan_link_seen(place, &link);
                 self.note_stacking(place, Some(&link));
             }
             Event::LinkGone { index, .. } => {
-                self.adoption.strangers.gone(place, index);
+                self.adoption.candidates.gone(place, index);
                 // It was deleted, or moved; maybe it has come back since.
                 if let Some(id) = self.interfaces.by_index(place, index) {
                     self.reread(id);
@@ -34,7 +34,7 @@ impl Daemon {
                 self.note_stacking(place, None);
             }
             Event::AddressAdded(a) => {
-                self.adoption.strangers.touched(place, a.ifindex);
+                self.adoption.candidates.touched(place, a.ifindex);
                 if a.is_usable() {
                     self.reached_by(place, a.ifindex)
                         .into_iter()

@@ -11,7 +11,7 @@ use rtnl::{EthtoolMonitor, Group, Monitor};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::DaemonError;
-use super::children::Strangers;
+use super::children::ChildCandidates;
 use crate::datapath::{DeviceId, Report};
 use crate::fdstore::Inherited;
 use crate::interface::{LeftBehind, Place};
@@ -115,5 +115,5 @@ pub(crate) struct Adoption {
     /// Those that a former daemon has left behind on the port that is being opened, at the start.
     pub left: Vec<LeftBehind>,
     /// TAPs that may become children.
-    pub strangers: Strangers,
+    pub candidates: ChildCandidates,
 }

@@ -6,8 +6,8 @@ use control::config::IpoibConfig;
 use super::{Daemon, DaemonError, Payload, PortSpec};
 use crate::datapath::DeviceId;
 use crate::fdstore;
-use crate::interface::{DeviceError, Interface, Names, Stray, TapSite};
-use crate::ip::{Ip, Site};
+use crate::interface::{Interface, InterfaceError, Names, TapSources, UnservedTap};
+use crate::ip::{Ip, IpContext};
 use crate::port::{PortId, PortRuntime};
 
 impl Daemon {
@@ -70,7 +70,7 @@ impl Daemon {
         at: PortId,
         spec: &IpoibConfig,
         parent: Option<DeviceId>,
-        found: Option<Stray<'_>>,
+        found: Option<UnservedTap<'_>>,
     ) -> Result<DeviceId, DaemonError> {
         let id = self.interfaces.new_id();
         let failed = |source| DaemonError::Device {
@@ -78,7 +78,7 @@ impl Daemon {
             source,
         };
         self.follow_pkeys(at, Some(spec.pkey))
-            .map_err(|why| failed(DeviceError::Pkeys(why)))?;
+            .map_err(|why| failed(InterfaceError::Pkeys(why)))?;
         let made = self.make_device_at(id, at, spec, parent, found);
         let (mut interface, ip) = match made {
             Ok(made) => made,
@@ -149,8 +149,8 @@ impl Daemon {
         at: PortId,
         spec: &IpoibConfig,
         parent: Option<DeviceId>,
-        found: Option<Stray<'_>>,
-    ) -> Result<(Interface, Ip), DeviceError> {
+        found: Option<UnservedTap<'_>>,
+    ) -> Result<(Interface, Ip), InterfaceError> {
         let namespace = self.namespace_for(spec, parent)?;
         let left = match found {
             Some(_) => None,
@@ -159,9 +159,9 @@ impl Daemon {
         let parent = parent.and_then(|id| self.interfaces.get(id));
         let parent = parent.map(|interface| (interface.id, interface.name.clone()));
         let port = &mut self.ports[at];
-        let mut site = Site {
+        let mut site = IpContext {
             parent,
-            tap: TapSite {
+            tap: TapSources {
                 found,
                 netlink: &mut self.host.netlink,
                 inherited: &mut self.host.inherited,
@@ -223,6 +223,6 @@ impl Daemon {
 pub(super) fn no_parent(child: &IpoibConfig) -> DaemonError {
     DaemonError::Device {
         name: child.name.clone(),
-        source: DeviceError::NoParent(child.parent.clone().unwrap_or_default()),
+        source: InterfaceError::NoParent(child.parent.clone().unwrap_or_default()),
     }
 }

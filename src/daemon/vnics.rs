@@ -15,9 +15,9 @@ use control::config::VnicConfig;
 
 use super::{Daemon, DaemonError, Payload};
 use crate::datapath::DeviceId;
-use crate::ethernet::{Ethernet, VnicSite, static_switch};
+use crate::ethernet::{Ethernet, VnicContext, static_switch};
 use crate::fdstore;
-use crate::interface::{DeviceError, Interface, TapSite};
+use crate::interface::{Interface, InterfaceError, TapSources};
 use crate::port::PortId;
 
 impl Daemon {
@@ -101,13 +101,13 @@ impl Daemon {
         id: DeviceId,
         at: PortId,
         spec: &VnicConfig,
-    ) -> Result<(Interface, Ethernet), DeviceError> {
+    ) -> Result<(Interface, Ethernet), InterfaceError> {
         let namespace = self.namespace_called(spec.netns.as_deref())?;
         let port = &self.ports[at];
-        let mut site = VnicSite {
+        let mut site = VnicContext {
             port: (at, port.port.attributes()),
             threads: port.threads(),
-            tap: TapSite {
+            tap: TapSources {
                 found: None,
                 netlink: &mut self.host.netlink,
                 inherited: &mut self.host.inherited,

@@ -7,7 +7,7 @@ use control::config::vnic::ETH_MTU_MIN;
 use vnic::packet::eth_mtu;
 
 use super::Ethernet;
-use crate::interface::{DeviceError, TAP_MTU};
+use crate::interface::{InterfaceError, TAP_MTU};
 
 impl Ethernet {
     /// The MTUs that it may have: up to what its switch and its port carry.
@@ -33,10 +33,10 @@ pub fn carried_mtu(payload_max: u32) -> u32 {
 
 /// The MTU that a VNIC begins with. A manager's never grows by itself (kernel opa_vnic_netdev.c,
 /// `opa_vnic_process_vema_config`).
-pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceError> {
+pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, InterfaceError> {
     let name = &spec.name;
     if most < ETH_MTU_MIN {
-        return Err(DeviceError::Mtu(format!(
+        return Err(InterfaceError::Mtu(format!(
             "{name} cannot be made: its port's packets leave room for an MTU of {most} bytes, and \
              Ethernet needs {ETH_MTU_MIN}; raise the MTU of the network below"
         )));
@@ -45,7 +45,7 @@ pub(super) fn wanted_mtu(spec: &VnicConfig, most: u32) -> Result<u32, DeviceErro
         None if spec.switch.is_some() => Ok(most),
         None => Ok(TAP_MTU.min(most)),
         Some(mtu) if mtu <= most => Ok(mtu),
-        Some(mtu) => Err(DeviceError::Mtu(format!(
+        Some(mtu) => Err(InterfaceError::Mtu(format!(
             "the MTU {mtu} asked for {name} is over the port's {most}; ask for at most {most}, or \
              raise the MTU of the network below"
         ))),

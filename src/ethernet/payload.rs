@@ -11,11 +11,12 @@ use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac, Time};
 
 use super::mtu::{carried_mtu, wanted_mtu};
-use super::{Alias, Ration, Tally, now};
+use super::{Alias, Ration, RetainedCounters, now};
 use crate::datapath::{DeviceId, EthernetSibling};
 use crate::fdstore;
 use crate::interface::{
-    DeviceError, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, Setup, TAP_MTU, TapSite, drawn,
+    FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU, TapSources,
+    drawn,
 };
 use crate::port::PortId;
 
@@ -61,15 +62,15 @@ pub struct Ethernet {
     /// Conflicts of MACs in the log.
     pub mac_conflicts: Ration,
     /// What has been counted of it.
-    pub tally: Tally,
+    pub counted: RetainedCounters,
     /// The key of its flow hash, of all lanes that it ever has.
     pub(super) hash_key: u64,
 }
 
 /// Where a VNIC is made.
-pub struct VnicSite<'a> {
+pub struct VnicContext<'a> {
     /// Its TAP.
-    pub tap: TapSite<'a>,
+    pub tap: TapSources<'a>,
     /// Its fabric port.
     pub port: (PortId, PortAttributes),
     /// The port's data threads.
@@ -80,12 +81,12 @@ impl Ethernet {
     /// Makes the TAP. It is on no switch yet.
     ///
     /// # Errors
-    /// [`DeviceError`]; nothing is left behind.
+    /// [`InterfaceError`]; nothing is left behind.
     pub fn create(
         id: DeviceId,
         spec: &VnicConfig,
-        site: &mut VnicSite<'_>,
-    ) -> Result<(Interface, Ethernet), DeviceError> {
+        site: &mut VnicContext<'_>,
+    ) -> Result<(Interface, Ethernet), InterfaceError> {
         let (port_id, port) = (site.port.0, &site.port.1);
         let carried_mtu = carried_mtu(port.ud_payload_max);
         let mtu = wanted_mtu(spec, carried_mtu)?;
@@ -110,7 +111,7 @@ impl Ethernet {
             host_groups: Vec::new(),
             lid_conflicts: Ration::default(),
             mac_conflicts: Ration::default(),
-            tally: Tally::default(),
+            counted: RetainedCounters::default(),
             hash_key: drawn(),
         };
         // One that was there has the administrator's, unless it is what a TAP begins with.

@@ -10,7 +10,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, is_gone};
 use rtnl::{Link, Requests};
 
-use super::DeviceError;
+use super::InterfaceError;
 
 /// The network namespace of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -123,15 +123,15 @@ pub fn unreachable(what: &str) -> rtnl::Error {
 }
 
 /// A network namespace could not be entered.
-pub fn closed(netns: Option<&str>, e: &std::io::Error) -> DeviceError {
+pub fn closed(netns: Option<&str>, e: &std::io::Error) -> InterfaceError {
     let name = netns.unwrap_or_default();
     // What `ip netns` is still making, or has half removed, is an empty file.
     if e.raw_os_error() == Some(libc::EINVAL) {
-        return DeviceError::Netns(format!(
+        return InterfaceError::Netns(format!(
             "{name} is no network namespace (any more); make it: ip netns add {name}"
         ));
     }
-    DeviceError::Netns(format!(
+    InterfaceError::Netns(format!(
         "the network namespace {name} cannot be entered ({e}); that takes CAP_SYS_ADMIN"
     ))
 }

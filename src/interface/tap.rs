@@ -8,7 +8,7 @@ use control::config::InterfaceConfig;
 use netdev::netns::Namespace;
 use netdev::tap::{Tap, TapError, TapOptions, TapQueue, temporary_name};
 
-use super::{DeviceError, LeftBehind, closed, visit};
+use super::{InterfaceError, LeftBehind, closed, visit};
 use crate::fdstore::{self, Inherited, Stored};
 
 /// How long a TAP that somebody holds is tried again: `ip tuntap add` lets go of its own after a
@@ -17,7 +17,7 @@ const HELD_PATIENCE: Duration = Duration::from_secs(2);
 const HELD_RETRY: Duration = Duration::from_millis(50);
 
 /// An interface that nobody serves and that a device takes over.
-pub struct Stray<'a> {
+pub struct UnservedTap<'a> {
     /// What it is like.
     pub link: &'a rtnl::Link,
     /// The network namespace that it is in, if it is another one than the daemon's.
@@ -25,9 +25,9 @@ pub struct Stray<'a> {
 }
 
 /// Where a TAP is made, or found.
-pub struct TapSite<'a> {
+pub struct TapSources<'a> {
     /// The interface that is taken over; none is made then, and one that is held is not waited for.
-    pub found: Option<Stray<'a>>,
+    pub found: Option<UnservedTap<'a>>,
     /// The kernel.
     pub netlink: &'a mut rtnl::Requests,
     /// Queues that a service manager has kept.
@@ -55,8 +55,8 @@ impl Opened {
     pub(super) fn find(
         spec: &InterfaceConfig,
         queues: usize,
-        site: &mut TapSite<'_>,
-    ) -> Result<Opened, DeviceError> {
+        site: &mut TapSources<'_>,
+    ) -> Result<Opened, InterfaceError> {
         let namespace = site.namespace.take();
         let place = namespace.as_ref().and_then(|there| there.id().ok());
         if let Some(stored) = site.inherited.of(&fdstore::label(spec), &spec.name, place) {
@@ -89,7 +89,7 @@ impl Opened {
     }
 
     /// In the daemon's own namespace.
-    fn here(spec: &InterfaceConfig, name: &str, queues: usize) -> Result<Opened, DeviceError> {
+    fn here(spec: &InterfaceConfig, name: &str, queues: usize) -> Result<Opened, InterfaceError> {
         let (tap, queues) = patiently(|| Tap::open(&options(spec, name, queues)))?;
         Ok(Opened {
             tap,
@@ -107,7 +107,7 @@ impl Opened {
         queues: usize,
         netlink: &mut rtnl::Requests,
         there: Namespace,
-    ) -> Result<Opened, DeviceError> {
+    ) -> Result<Opened, InterfaceError> {
         // Its own name may be taken here. It persists only where it belongs.
         let (tap, queues) = patiently(|| {
             Tap::open(&TapOptions {
@@ -121,7 +121,7 @@ impl Opened {
             .map_err(|e| netlink_error("move", spec, e))?;
         if spec.persist {
             tap.set_persist(true).map_err(|e| {
-                DeviceError::Netns(format!("{} cannot be made persistent: {e}", spec.name))
+                InterfaceError::Netns(format!("{} cannot be made persistent: {e}", spec.name))
             })?;
         }
         Ok(Opened {
@@ -139,7 +139,7 @@ impl Opened {
         spec: &InterfaceConfig,
         queues: usize,
         left: LeftBehind,
-    ) -> Result<Option<Opened>, DeviceError> {
+    ) -> Result<Option<Opened>, InterfaceError> {
         let described = left.to_string();
         let name = left.link.name;
         let adopted = match left.namespace {
@@ -151,7 +151,7 @@ impl Opened {
                 log::info!("{}: it is {described} now", spec.name);
                 Ok(Some(opened))
             }
-            Err(DeviceError::Tap(e)) if e.is_held() => {
+            Err(InterfaceError::Tap(e)) if e.is_held() => {
                 log::info!("{}: {described} was its interface, but: {e}", spec.name);
                 Ok(None)
             }
@@ -160,7 +160,7 @@ impl Opened {
     }
 
     /// Attaches to a TAP that is there, and that stays persistent or not as it is.
-    fn adopt(stray: Stray<'_>, queues: usize) -> Result<Opened, DeviceError> {
+    fn adopt(stray: UnservedTap<'_>, queues: usize) -> Result<Opened, InterfaceError> {
         let link = stray.link;
         let options = TapOptions {
             name: link.name.clone(),
@@ -173,7 +173,7 @@ impl Opened {
         };
         // It may have gone meanwhile, and its name to another.
         if !tap.existed() || (stray.namespace.is_none() && tap.ifindex() != link.index) {
-            return Err(DeviceError::Vanished(link.name.clone()));
+            return Err(InterfaceError::Vanished(link.name.clone()));
         }
         Ok(Opened {
             tap,
@@ -189,7 +189,7 @@ impl Opened {
         name: &str,
         queues: usize,
         there: Namespace,
-    ) -> Result<Opened, DeviceError> {
+    ) -> Result<Opened, InterfaceError> {
         let options = options(spec, name, queues);
         let (tap, queues) = patiently(|| Tap::adopt(&options, Some(&there)))?;
         Ok(Opened {
@@ -206,7 +206,7 @@ impl Opened {
         spec: &InterfaceConfig,
         most: usize,
         stored: Stored,
-    ) -> Result<Opened, DeviceError> {
+    ) -> Result<Opened, InterfaceError> {
         let (label, name) = (stored.label, stored.interface);
         let kept = stored.fds.len();
         // The label goes where it says something wrong from now on.
@@ -243,8 +243,8 @@ fn options(spec: &InterfaceConfig, name: &str, queues: usize) -> TapOptions {
     }
 }
 
-fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> DeviceError {
-    DeviceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
+fn netlink_error(what: &str, spec: &InterfaceConfig, e: rtnl::Error) -> InterfaceError {
+    InterfaceError::Netlink(format!("cannot {what} the interface {}", spec.name), e)
 }
 
 fn patiently<T>(mut open: impl FnMut() -> Result<T, TapError>) -> Result<T, TapError> {

@@ -8,7 +8,7 @@ use fabric::Port;
 use ipoib::Mode;
 
 use super::{ENCAPSULATION, MTU_MIN};
-use crate::interface::DeviceError;
+use crate::interface::InterfaceError;
 
 /// The largest MTU of connected mode in bytes (kernel drivers/infiniband/ulp/ipoib/ipoib.h,
 /// `IPOIB_CM_MTU`).
@@ -58,12 +58,12 @@ impl MtuLimits {
     /// The MTU that an interface is to have in `mode`.
     ///
     /// # Errors
-    /// [`DeviceError::Mode`] where there are no connections, [`DeviceError::Mtu`] where the MTU that
+    /// [`InterfaceError::Mode`] where there are no connections, [`InterfaceError::Mtu`] where the MTU that
     /// is asked for is none of the mode's.
-    pub fn wanted(&self, spec: &IpoibConfig, mode: Mode) -> Result<u32, DeviceError> {
+    pub fn wanted(&self, spec: &IpoibConfig, mode: Mode) -> Result<u32, InterfaceError> {
         let most = self.most(mode);
         if mode == Mode::Connected && !self.has_connections() {
-            return Err(DeviceError::Mode(format!(
+            return Err(InterfaceError::Mode(format!(
                 "{} cannot be in connected mode, since its port makes no connections; use mode \"datagram\"",
                 spec.name
             )));
@@ -73,14 +73,14 @@ impl MtuLimits {
         };
         let name = &spec.name;
         if mtu < MTU_MIN {
-            return Err(DeviceError::Mtu(format!(
+            return Err(InterfaceError::Mtu(format!(
                 "the MTU {mtu} asked for {name} is under {MTU_MIN}; ask for {MTU_MIN} to {most}"
             )));
         }
         if mtu <= most {
             return Ok(mtu);
         }
-        Err(DeviceError::Mtu(match mode {
+        Err(InterfaceError::Mtu(match mode {
             Mode::Datagram => format!(
                 "the MTU {mtu} asked for {name} is over the link's {most}; ask for at most {most}, \
                  raise the MTU of the network below, or use mode \"connected\""
@@ -96,7 +96,12 @@ impl MtuLimits {
     ///
     /// # Errors
     /// As [`MtuLimits::wanted`].
-    pub fn after(&self, spec: &IpoibConfig, mode: Mode, current: u32) -> Result<u32, DeviceError> {
+    pub fn after(
+        &self,
+        spec: &IpoibConfig,
+        mode: Mode,
+        current: u32,
+    ) -> Result<u32, InterfaceError> {
         match mode {
             Mode::Datagram => Ok(current.min(self.datagram)),
             Mode::Connected => self.wanted(spec, mode),

@@ -14,7 +14,7 @@ use super::super::service::no_parent;
 use super::super::{Daemon, DaemonError};
 use super::judge::Verdict;
 use crate::datapath::DeviceId;
-use crate::interface::{DeviceError, Place, Stray};
+use crate::interface::{InterfaceError, Place, UnservedTap};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
 const HELD_PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +34,7 @@ const LEFT_ALONE_MAX: usize = 4096;
 
 /// Interfaces that are none of ours, by place and index.
 #[derive(Debug, Default)]
-pub(in crate::daemon) struct Strangers {
+pub(in crate::daemon) struct ChildCandidates {
     /// To be looked at.
     candidates: BTreeMap<(Place, u32), Candidate>,
     /// Looked at and left alone, under this name and for this reason, so that each is logged once.
@@ -49,7 +49,7 @@ struct Candidate {
     end: Instant,
 }
 
-impl Strangers {
+impl ChildCandidates {
     /// An interface that is none of ours was seen.
     pub(in crate::daemon) fn seen(&mut self, place: Place, link: &rtnl::Link) {
         let told = self.left_alone.get(&(place, link.index));
@@ -148,7 +148,7 @@ impl Daemon {
             Some((place, Ok(links))) => {
                 for link in links {
                     if self.interfaces.by_index(place, link.index).is_none() {
-                        self.adoption.strangers.consider(place, &link);
+                        self.adoption.candidates.consider(place, &link);
                     }
                 }
             }
@@ -159,7 +159,7 @@ impl Daemon {
 
     /// Looks at the interfaces that are due, and takes over those that are children.
     pub(in crate::daemon) fn meet_strangers(&mut self) {
-        for key in self.adoption.strangers.due() {
+        for key in self.adoption.candidates.due() {
             self.meet(key);
         }
     }
@@ -168,19 +168,19 @@ impl Daemon {
         let (place, index) = key;
         let Some(link) = self.stranger(key) else {
             // Gone, or ours by now.
-            self.adoption.strangers.candidates.remove(&key);
+            self.adoption.candidates.candidates.remove(&key);
             return;
         };
         match self.judge(place, &link) {
-            Verdict::Foreign => drop(self.adoption.strangers.candidates.remove(&key)),
-            Verdict::LeftAlone(why) => self.adoption.strangers.leave(key, &link.name, &why),
-            Verdict::Held => self.adoption.strangers.again(key, &link.name),
+            Verdict::Foreign => drop(self.adoption.candidates.candidates.remove(&key)),
+            Verdict::LeftAlone(why) => self.adoption.candidates.leave(key, &link.name, &why),
+            Verdict::Held => self.adoption.candidates.again(key, &link.name),
             Verdict::Child(parent, spec) => match self.adopt(parent, &spec, &link) {
-                Ok(_) => self.adoption.strangers.gone(place, index),
-                Err(e) if is_held(&e) => self.adoption.strangers.again(key, &link.name),
+                Ok(_) => self.adoption.candidates.gone(place, index),
+                Err(e) if is_held(&e) => self.adoption.candidates.again(key, &link.name),
                 Err(e) => self
                     .adoption
-                    .strangers
+                    .candidates
                     .leave(key, &link.name, &e.to_string()),
             },
         }
@@ -206,7 +206,7 @@ impl Daemon {
     ) -> Result<DeviceId, DaemonError> {
         let found = self.interfaces.get(parent);
         let interface = found.ok_or_else(|| no_parent(spec))?;
-        let stray = Stray {
+        let stray = UnservedTap {
             link,
             namespace: interface.elsewhere(),
         };
@@ -219,5 +219,5 @@ fn is_held(error: &DaemonError) -> bool {
     let DaemonError::Device { source, .. } = error else {
         return false;
     };
-    matches!(source, DeviceError::Tap(e) if e.is_held())
+    matches!(source, InterfaceError::Tap(e) if e.is_held())
 }

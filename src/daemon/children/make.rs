@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::super::{Daemon, DaemonError};
 use super::{errno, not_16_bits};
 use crate::datapath::DeviceId;
-use crate::interface::{DeviceError, visit};
+use crate::interface::{InterfaceError, visit};
 use crate::ip::Ip;
 
 impl Daemon {
@@ -77,7 +77,7 @@ impl Daemon {
     /// for, else in the parent's. EBUSY for a TAP of another program's, EEXIST for any other.
     fn refuse_taken(&mut self, parent: DeviceId, child: &IpoibConfig) -> Result<(), ApiError> {
         let name = &child.name;
-        let refused = |e: DeviceError| ApiError::Refused {
+        let refused = |e: InterfaceError| ApiError::Refused {
             message: format!("cannot make {name}: {e}"),
         };
         let read = |netlink: &mut rtnl::Requests| netlink.link_by_name(name).ok();
@@ -139,10 +139,10 @@ fn refusal(name: &str, error: DaemonError) -> ApiError {
     };
     let message = format!("cannot make {name}: {source}");
     let number = match source {
-        DeviceError::Mtu(_) | DeviceError::Mode(_) => Errno::INVAL,
-        DeviceError::Tap(TapError::Held { .. }) => Errno::BUSY,
-        DeviceError::Tap(TapError::NameTaken { .. }) => Errno::EXIST,
-        DeviceError::Tap(TapError::Permission(_)) => Errno::PERM,
+        InterfaceError::Mtu(_) | InterfaceError::Mode(_) => Errno::INVAL,
+        InterfaceError::Tap(TapError::Held { .. }) => Errno::BUSY,
+        InterfaceError::Tap(TapError::NameTaken { .. }) => Errno::EXIST,
+        InterfaceError::Tap(TapError::Permission(_)) => Errno::PERM,
         _ => return ApiError::Refused { message },
     };
     errno(number, message)

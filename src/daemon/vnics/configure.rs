@@ -13,19 +13,19 @@ use vnic::mac_table::MacTable;
 use crate::daemon::Daemon;
 use crate::datapath::{Command, DeviceId, EthernetSibling};
 use crate::ethernet::{Ethernet, carried_mtu, groups_of_one, static_switch};
-use crate::interface::{DeviceError, FabricLink, Interface};
+use crate::interface::{FabricLink, Interface, InterfaceError};
 use crate::port::PortId;
 
 impl Daemon {
     /// Does what a manager or the configuration says. What it is told again it does not do again.
     ///
     /// # Errors
-    /// [`DeviceError`], if there is no endpoint to be had; it is on no switch then.
+    /// [`InterfaceError`], if there is no endpoint to be had; it is on no switch then.
     pub(crate) fn configure_vnic(
         &mut self,
         id: DeviceId,
         info: VeswPortInfo,
-    ) -> Result<(), DeviceError> {
+    ) -> Result<(), InterfaceError> {
         let found = self.interfaces.ethernet_mut(id);
         let Some((interface, ethernet)) = found.filter(|(_, e)| e.info != info) else {
             return Ok(());
@@ -45,7 +45,11 @@ impl Daemon {
     /// Takes a VNIC from its switch, and puts it on another one if it is to be on one. The host has no
     /// carrier meanwhile, and other VNICs of the switch hand nothing over before the new lanes are there;
     /// what waits in the queues these drop.
-    fn change_vnic_switch(&mut self, id: DeviceId, info: VeswPortInfo) -> Result<(), DeviceError> {
+    fn change_vnic_switch(
+        &mut self,
+        id: DeviceId,
+        info: VeswPortInfo,
+    ) -> Result<(), InterfaceError> {
         // One that begins to be served keeps the carrier that it was left with.
         let before = self.interfaces.ethernet(id);
         if before.is_some_and(|(_, ethernet)| ethernet.is_on_switch()) {
@@ -119,14 +123,14 @@ impl Daemon {
     }
 
     /// Makes the UD endpoint of a VNIC that is on a switch, and hands its lanes out.
-    fn open_vnic_endpoint(&mut self, id: DeviceId) -> Result<(), DeviceError> {
+    fn open_vnic_endpoint(&mut self, id: DeviceId) -> Result<(), InterfaceError> {
         let found = self.interfaces.ethernet(id);
         let Some((interface, ethernet)) = found.filter(|(_, e)| e.is_on_switch()) else {
             return Ok(());
         };
         let (at, pkey) = (interface.port, ethernet.info.pkey);
         self.follow_pkeys(at, Some(pkey))
-            .map_err(DeviceError::Pkeys)?;
+            .map_err(InterfaceError::Pkeys)?;
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return Ok(());
         };
@@ -159,9 +163,9 @@ impl Daemon {
         ethernet.siblings = Arc::default();
         let port = &mut self.ports[interface.port];
         for part in link.close(&interface.name, port) {
-            ethernet.tally.note(&part);
+            ethernet.counted.note(&part);
         }
-        ethernet.tally.retire();
+        ethernet.counted.retire();
     }
 
     /// Gives a VNIC's interface the MAC that its manager or the configuration has chosen.

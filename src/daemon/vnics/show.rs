@@ -222,8 +222,8 @@ impl Daemon {
 
 /// What was counted of a VNIC, as its data threads tell now.
 fn counted((interface, ethernet): Shown<'_>, snapshots: &[Snapshot]) -> Counted {
-    parts(snapshots, interface.id).for_each(|part| ethernet.tally.note(part));
-    ethernet.tally.total()
+    parts(snapshots, interface.id).for_each(|part| ethernet.counted.note(part));
+    ethernet.counted.total()
 }
 
 /// The parts of one VNIC in all data threads.

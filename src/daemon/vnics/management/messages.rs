@@ -11,7 +11,7 @@ use vnic::mad::Mad;
 use super::host::PortHost;
 use crate::daemon::Daemon;
 use crate::datapath::Datagram;
-use crate::ethernet::{Management, Touched, now};
+use crate::ethernet::{ChangeTracking, Management, now};
 use crate::port::{PortId, PortRuntime};
 
 /// Messages of a port to itself that are handled at once: what comes of them waits for the next turn.
@@ -45,9 +45,9 @@ impl Daemon {
         let is_request = Mad::parse(&mad).is_ok_and(|mad| mad.header.is_request());
         let agent = self.ports[at].management.as_mut();
         if let Some(mut agent) = agent.and_then(|m| m.agent.take()) {
-            let mut host = Touched::new(PortHost { daemon: self, at });
+            let mut host = ChangeTracking::new(PortHost { daemon: self, at });
             let answer = agent.handle(now(), from, &mad, &mut host);
-            let mut touched = host.is_touched();
+            let mut touched = host.is_changed();
             if let Some(management) = &mut self.ports[at].management {
                 management.agent = Some(agent);
                 touched |= std::mem::take(&mut management.stale);

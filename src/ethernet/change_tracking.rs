@@ -14,35 +14,35 @@ use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
 /// A host that notes when its interfaces are changed so.
-pub struct Touched<H> {
+pub struct ChangeTracking<H> {
     host: H,
-    touched: bool,
+    changed: bool,
 }
 
-impl<H: Host> Touched<H> {
+impl<H: Host> ChangeTracking<H> {
     /// Nothing was changed yet.
-    pub const fn new(host: H) -> Touched<H> {
-        Touched {
+    pub const fn new(host: H) -> ChangeTracking<H> {
+        ChangeTracking {
             host,
-            touched: false,
+            changed: false,
         }
     }
 
     /// Whether something was changed.
-    pub const fn is_touched(&self) -> bool {
-        self.touched
+    pub const fn is_changed(&self) -> bool {
+        self.changed
     }
 
-    fn touch(&mut self) -> &mut H {
-        self.touched = true;
+    fn change(&mut self) -> &mut H {
+        self.changed = true;
         &mut self.host
     }
 }
 
-impl<H: Host> Host for Touched<H> {
+impl<H: Host> Host for ChangeTracking<H> {
     fn create(&mut self, index: u8) -> Result<NewPort, String> {
         let made = self.host.create(index);
-        self.touched |= made.is_ok();
+        self.changed |= made.is_ok();
         made
     }
 
@@ -51,11 +51,11 @@ impl<H: Host> Host for Touched<H> {
     }
 
     fn set_mac(&mut self, index: u8, mac: Mac) {
-        self.touch().set_mac(index, mac);
+        self.change().set_mac(index, mac);
     }
 
     fn configure(&mut self, index: u8, info: &VeswPortInfo) -> Result<(), String> {
-        self.touch().configure(index, info)
+        self.change().configure(index, info)
     }
 
     fn set_table(&mut self, index: u8, table: Arc<MacTable>) {
@@ -67,7 +67,7 @@ impl<H: Host> Host for Touched<H> {
     }
 
     fn delete(&mut self, index: u8) {
-        self.touch().delete(index);
+        self.change().delete(index);
     }
 
     fn counters(&mut self, index: u8) -> Counters {
@@ -155,10 +155,10 @@ mod tests {
         if method == method::SET {
             asked.encode(&mut request);
         }
-        let mut host = Touched::new(Interfaces);
+        let mut host = ChangeTracking::new(Interfaces);
         let answer = agent.handle(Time(1), from, &request, &mut host).unwrap();
         let code = Mad::parse(&answer).unwrap().header.status.get();
-        (code, host.is_touched())
+        (code, host.is_changed())
     }
 
     #[test]

@@ -12,7 +12,7 @@ impl Daemon {
     /// A namespace is gone. Its number may be another one's soon; the data threads find out that the
     /// interfaces go with it.
     pub(in crate::daemon) fn place_gone(&mut self, place: Place) {
-        self.adoption.strangers.place_gone(place);
+        self.adoption.candidates.place_gone(place);
         let all = self.interfaces.iter_mut().map(|(interface, _)| interface);
         for interface in all.filter(|interface| interface.place == place) {
             interface.place = Place::NOWHERE;

@@ -13,13 +13,13 @@ pub type Counted = (Counters, TapStats);
 /// The counters of a VNIC in all data threads, and of the lanes that it had before. They never go back: of a
 /// thread that is too busy to answer those count that it told last.
 #[derive(Default)]
-pub struct Tally {
+pub struct RetainedCounters {
     retired: Counted,
     /// By data thread. People who ask for the counters change nothing else.
     told: RefCell<BTreeMap<usize, Counted>>,
 }
 
-impl Tally {
+impl RetainedCounters {
     /// A data thread has told what its lane has counted.
     pub fn note(&self, part: &EthernetSnapshot) {
         let counted = (part.counters, part.tap);
@@ -67,27 +67,27 @@ mod tests {
 
     #[test]
     fn counters_never_go_back_whoever_is_silent_and_however_often_lanes_change() {
-        let mut tally = Tally::default();
-        let total = |tally: &Tally| {
-            let (counters, tap) = tally.total();
-            assert_eq!(counters.tx_packets, tap.tap_reads);
-            counters.tx_packets
+        let mut counters = RetainedCounters::default();
+        let total = |counters: &RetainedCounters| {
+            let (port, tap) = counters.total();
+            assert_eq!(port.tx_packets, tap.tap_reads);
+            port.tx_packets
         };
-        tally.note(&part(0, 10));
-        tally.note(&part(1, 5));
-        assert_eq!(total(&tally), 15);
+        counters.note(&part(0, 10));
+        counters.note(&part(1, 5));
+        assert_eq!(total(&counters), 15);
         // The second is silent.
-        tally.note(&part(0, 11));
-        assert_eq!(total(&tally), 16);
+        counters.note(&part(0, 11));
+        assert_eq!(total(&counters), 16);
         // And still is when its lane goes.
-        tally.note(&part(0, 12));
-        tally.retire();
-        assert_eq!(total(&tally), 17);
-        tally.note(&part(0, 1));
-        assert_eq!(total(&tally), 18);
-        tally.note(&part(1, 2));
-        tally.retire();
-        tally.retire();
-        assert_eq!(total(&tally), 20);
+        counters.note(&part(0, 12));
+        counters.retire();
+        assert_eq!(total(&counters), 17);
+        counters.note(&part(0, 1));
+        assert_eq!(total(&counters), 18);
+        counters.note(&part(1, 2));
+        counters.retire();
+        counters.retire();
+        assert_eq!(total(&counters), 20);
     }
 }

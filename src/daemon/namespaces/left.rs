@@ -6,7 +6,7 @@ use control::config::IpoibConfig;
 use crate::daemon::Daemon;
 use crate::daemon::children::Verdict;
 use crate::datapath::DeviceId;
-use crate::interface::{Interface, LeftBehind, Stray};
+use crate::interface::{Interface, LeftBehind, UnservedTap};
 use crate::ip::Ip;
 use crate::port::PortId;
 use fabric::Gid;
@@ -93,7 +93,7 @@ impl Daemon {
             return;
         };
         spec.netns = left.namespace.as_ref().and_then(netns::name_of);
-        let stray = Stray {
+        let stray = UnservedTap {
             link: &link,
             namespace: left.namespace,
         };

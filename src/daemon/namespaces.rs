@@ -13,7 +13,7 @@ use rtnl::Requests;
 
 use super::Daemon;
 use crate::datapath::DeviceId;
-use crate::interface::{DeviceError, Interface, Place, visit};
+use crate::interface::{Interface, InterfaceError, Place, visit};
 
 impl Daemon {
     /// Asks the kernel in the namespace where an interface is, as [`Interface::inside`] does.
@@ -53,12 +53,12 @@ impl Daemon {
     /// the one that is named, else its parent's.
     ///
     /// # Errors
-    /// [`DeviceError::Netns`].
+    /// [`InterfaceError::Netns`].
     pub(super) fn namespace_for(
         &self,
         spec: &IpoibConfig,
         parent: Option<DeviceId>,
-    ) -> Result<Option<Namespace>, DeviceError> {
+    ) -> Result<Option<Namespace>, InterfaceError> {
         if spec.netns.is_some() {
             return self.namespace_called(spec.netns.as_deref());
         }
@@ -69,11 +69,11 @@ impl Daemon {
     /// The network namespace of this name, if it is another one than the daemon's.
     ///
     /// # Errors
-    /// [`DeviceError::Netns`].
+    /// [`InterfaceError::Netns`].
     pub(super) fn namespace_called(
         &self,
         name: Option<&str>,
-    ) -> Result<Option<Namespace>, DeviceError> {
+    ) -> Result<Option<Namespace>, InterfaceError> {
         let Some(name) = name else {
             return Ok(None);
         };
@@ -83,8 +83,8 @@ impl Daemon {
     }
 }
 
-fn no_namespace(name: &str, e: &io::Error) -> DeviceError {
-    DeviceError::Netns(match e.kind() {
+fn no_namespace(name: &str, e: &io::Error) -> InterfaceError {
+    InterfaceError::Netns(match e.kind() {
         io::ErrorKind::NotFound => {
             format!("there is no network namespace {name}; make it: ip netns add {name}")
         }
