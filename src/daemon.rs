@@ -222,8 +222,11 @@ impl Daemon {
         let waiting = self.reports.receiver.len();
         for report in self.reports.receiver.clone().try_iter().take(waiting) {
             match report {
-                Report::TapGone(id) => self.forget(id),
-                Report::Ethernet(id, from, event) => self.vnic_event(id, from, event),
+                Report::TapGone(link) => {
+                    let gone = self.interfaces.by_link(link);
+                    gone.into_iter().for_each(|id| self.forget(id));
+                }
+                Report::Ethernet(link, from, event) => self.vnic_event(link, from, event),
                 Report::Management(datagram, _) => self.management_received(&datagram),
                 Report::Event(id, event, round_trip) => self.core_event(id, event, round_trip),
                 Report::Vlan(id, vid) => self.vlan_wanted(id, vid),
@@ -240,9 +243,9 @@ impl Daemon {
         self.streams.send_pings(&self.ports);
         if self.host.polls_memberships() && Instant::now() >= self.next_membership_poll {
             self.next_membership_poll = Instant::now() + MEMBERSHIP_POLL;
-            let ids = self.interfaces.ids();
-            ids.iter().for_each(|id| self.read_vnic_groups(*id));
-            self.sync_groups_of(ids);
+            let all = self.interfaces.iter().map(|(i, _)| i.id.link());
+            self.pending.membership.extend(all);
+            self.sync_changed_groups();
         }
         self.streams.take(&mut self.events);
         Ok(())

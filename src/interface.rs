@@ -17,7 +17,7 @@ use netdev::netns::{Namespace, NamespaceId};
 use netdev::tap::{Tap, TapError, TapQueue, is_gone};
 use rtnl::{Link, Requests};
 
-use crate::datapath::DeviceId;
+use crate::datapath::LinkId;
 use crate::port::PortId;
 pub use alias::Alias;
 pub use events::{Events, Subject};
@@ -73,10 +73,26 @@ pub const GSO_MAX_WHOLE: u32 = 65_536;
 /// tun_net_initialize: ETH_DATA_LEN).
 pub const TAP_MTU: u32 = 1500;
 
+/// Names an interface of this daemon; never reused while the daemon runs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct InterfaceId(u32);
+
+impl InterfaceId {
+    /// The interface with this number.
+    pub fn new(number: u32) -> InterfaceId {
+        InterfaceId(number)
+    }
+
+    /// The id of the interface's own link in the data threads: it has the same number.
+    pub fn link(self) -> LinkId {
+        LinkId(self.0)
+    }
+}
+
 /// An interface in service.
 pub struct Interface {
     /// Its id in this daemon.
-    pub id: DeviceId,
+    pub id: InterfaceId,
     /// Its fabric port.
     pub port: PortId,
     /// Interface name now.
@@ -129,7 +145,7 @@ impl Interface {
     /// # Errors
     /// [`InterfaceError`]; nothing is left behind.
     pub fn open(
-        id: DeviceId,
+        id: InterfaceId,
         port: PortId,
         spec: &InterfaceConfig,
         queues: usize,

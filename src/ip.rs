@@ -14,8 +14,9 @@ use control::config::{IpoibConfig, QpnChoice};
 use fabric::{FabricError, Gid, Port, Services};
 use ipoib::Mode;
 
-use crate::datapath::{DeviceId, LinkId, Mailbox};
+use crate::datapath::{LinkId, Mailbox};
 use crate::fdstore;
+use crate::interface::InterfaceId;
 use crate::interface::groups::Bounds;
 use crate::interface::{
     Alias, FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU,
@@ -38,7 +39,7 @@ pub const MTU_MIN: u32 = 68 + ENCAPSULATION;
 /// What an interface has that carries IP over InfiniBand.
 pub struct Ip {
     /// What it is a child of.
-    pub parent: Option<DeviceId>,
+    pub parent: Option<InterfaceId>,
     /// The name of that now.
     pub parent_name: Option<String>,
     /// What was asked for.
@@ -75,7 +76,7 @@ pub struct Ip {
 /// Where an interface is made.
 pub struct IpContext<'a> {
     /// What it becomes a child of, and the name of that.
-    pub parent: Option<(DeviceId, String)>,
+    pub parent: Option<(InterfaceId, String)>,
     /// Its TAP.
     pub tap: TapSources<'a>,
     /// The id of its fabric port.
@@ -105,7 +106,7 @@ impl Ip {
     /// # Errors
     /// [`InterfaceError`]; nothing is left behind.
     pub fn create(
-        id: DeviceId,
+        id: InterfaceId,
         spec: &IpoibConfig,
         site: &mut IpContext<'_>,
     ) -> Result<(Interface, Ip), InterfaceError> {
@@ -122,7 +123,7 @@ impl Ip {
     }
 
     fn with_link(
-        id: DeviceId,
+        id: InterfaceId,
         spec: &IpoibConfig,
         site: &mut IpContext<'_>,
         link: FabricLink,
@@ -277,7 +278,7 @@ impl Ip {
 }
 
 fn open_link(
-    id: DeviceId,
+    id: InterfaceId,
     spec: &IpoibConfig,
     port: &mut dyn Port,
 ) -> Result<FabricLink, FabricError> {
@@ -292,7 +293,7 @@ fn open_link(
     };
     let bounds = Bounds::of(&port.capabilities());
     let keys = (spec.pkey, spec.qkey);
-    let link = FabricLink::open(id, keys, wish, bounds, port)?;
+    let link = FabricLink::open(id.link(), keys, wish, bounds, port)?;
     if let QpnChoice::Number(asked) = spec.qpn
         && asked != link.endpoint.qpn
     {

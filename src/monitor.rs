@@ -10,7 +10,7 @@ use control::api::{ApiError, Happening, LinkAddress, PingRequest};
 use control::{StreamId, Streamed};
 use ipoib::{Ended, Event, Role};
 
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::{Command, LinkId};
 use crate::ethernet::Clients;
 use crate::interface::{Events, Interface};
 use crate::ip::Ip;
@@ -84,7 +84,7 @@ impl Streams {
     }
 
     /// An interface is closed: pings through it end.
-    pub fn interface_closed(&mut self, id: DeviceId) {
+    pub fn interface_closed(&mut self, id: LinkId) {
         self.pingers.device_gone(id);
     }
 
@@ -104,7 +104,7 @@ impl Streams {
     }
 
     /// An echo request could not be sent.
-    pub fn echo_refused(&mut self, id: DeviceId, echo: u16, sequence: u32) {
+    pub fn echo_refused(&mut self, id: LinkId, echo: u16, sequence: u32) {
         self.pingers.refused(id, echo, sequence);
     }
 
@@ -138,7 +138,7 @@ impl Streams {
     }
 
     fn echo_answered(&mut self, interface: &Interface, answer: &Answered, ports: &Ports) {
-        let (id, now) = (interface.id, Instant::now());
+        let (id, now) = (interface.id.link(), Instant::now());
         if self.pingers.lacks_names(id, answer, now)
             && let Ok(names) = names(ports, interface.port, id)
         {
@@ -165,9 +165,9 @@ impl Ping {
         (interface, ip): (&Interface, &Ip),
         ports: &Ports,
     ) -> Result<Ping, ApiError> {
-        let names = names(ports, interface.port, interface.id)?;
+        let names = names(ports, interface.port, interface.id.link())?;
         let link = Link {
-            device: interface.id,
+            device: interface.id.link(),
             port: interface.port,
             gid: ip.link.address.gid(),
             payload_max: ports[interface.port].port.attributes().ud_payload_max,
@@ -185,7 +185,7 @@ fn watch(ports: &Ports, on: bool) {
 }
 
 /// The confirmed neighbours of an interface, and their IP addresses.
-fn names(ports: &Ports, port: PortId, id: DeviceId) -> Result<Names, ApiError> {
+fn names(ports: &Ports, port: PortId, id: LinkId) -> Result<Names, ApiError> {
     let mut names = Names::new();
     let tables = ports.tables_of(port, id)?.into_iter();
     let neighbours = tables.flat_map(|table| table.neighbours);

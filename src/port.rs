@@ -8,7 +8,7 @@ use std::ops::{Index, IndexMut};
 use control::api::ApiError;
 use control::config::PortName;
 
-use crate::datapath::{DeviceId, IpSnapshot};
+use crate::datapath::{IpSnapshot, LinkId};
 pub use runtime::{PortRuntime, PortSettings};
 
 /// Names a port of this daemon; never reused while the daemon runs.
@@ -59,7 +59,7 @@ impl Ports {
     ///
     /// # Errors
     /// [`ApiError::Busy`] when none answers in time.
-    pub fn tables_of(&self, port: PortId, id: DeviceId) -> Result<Vec<IpSnapshot>, ApiError> {
+    pub fn tables_of(&self, port: PortId, id: LinkId) -> Result<Vec<IpSnapshot>, ApiError> {
         let snapshots = self[port].snapshots_of(id).into_iter();
         let tables = snapshots.flat_map(|s| s.ip).filter(|table| table.id == id);
         let tables: Vec<IpSnapshot> = tables.collect();

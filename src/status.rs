@@ -17,7 +17,7 @@ use fabric::EndpointId;
 use ipoib::NeighbourInfo;
 
 use crate::daemon::{Daemon, Payload};
-use crate::datapath::{DeviceId, Snapshot, now};
+use crate::datapath::{LinkId, Snapshot, now};
 use crate::interface::{Interface, Names};
 use crate::ip::{Ip, IpLink, VLAN};
 use crate::port::PortId;
@@ -59,7 +59,7 @@ impl Daemon {
         let interfaces = selected
             .into_iter()
             .map(|(i, ip)| {
-                let mut info = self.interface(i, ip, connections.get(&i.id).copied());
+                let mut info = self.interface(i, ip, connections.get(&i.id.link()).copied());
                 info.netns = i.namespace.as_ref().map(|there| names.of(there));
                 info
             })
@@ -262,7 +262,7 @@ impl Daemon {
     }
 }
 
-fn device_stats(id: DeviceId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
+fn device_stats(id: LinkId, name: &str, port: &str, snapshots: &[Snapshot]) -> InterfaceStats {
     let mut stats = InterfaceStats {
         name: name.to_owned(),
         ..InterfaceStats::default()

@@ -5,8 +5,9 @@ use control::api::Happening;
 use fabric::{PortAttributes, PortState};
 
 use super::{Daemon, Payload};
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::Command;
 use crate::interface::Interface;
+use crate::interface::InterfaceId;
 use crate::ip::{Ip, IpLink};
 use crate::port::PortId;
 
@@ -63,7 +64,7 @@ impl Daemon {
 
     /// Gives an interface its carrier, or takes it; whether that is a change. The siblings of a VNIC are to
     /// hear of it.
-    pub(super) fn set_carrier(&mut self, id: DeviceId, on: bool) -> bool {
+    pub(super) fn set_carrier(&mut self, id: InterfaceId, on: bool) -> bool {
         let Some((interface, payload)) = self.interfaces.both_mut(id) else {
             return false;
         };
@@ -84,7 +85,7 @@ impl Daemon {
     }
 
     /// An interface was set up, or down.
-    pub(super) fn up_changed(&mut self, id: DeviceId) {
+    pub(super) fn up_changed(&mut self, id: InterfaceId) {
         let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
@@ -106,14 +107,14 @@ impl Daemon {
 
     /// One that is down leaves all groups, the broadcast group too, and forgets neighbours, paths and
     /// connections. A parent takes its children's carrier with it.
-    fn ip_up_changed(&mut self, id: DeviceId) {
+    fn ip_up_changed(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip(id) else {
             return;
         };
         let port = &self.ports[interface.port];
         if !interface.up {
             for address in &ip.link.addresses {
-                port.tell_first(Command::Withdraw(id, *address));
+                port.tell_first(Command::Withdraw(id.link(), *address));
             }
             for link in ip.links() {
                 port.tell(|| Command::Flush(link.id()));

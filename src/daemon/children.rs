@@ -15,7 +15,7 @@ use fabric::PKey;
 use rustix::io::Errno;
 
 use super::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, Names};
 use crate::ip::Ip;
 
@@ -75,7 +75,7 @@ impl Daemon {
             Some(name) => Some(self.named_ip(name)?.0.id),
             None => None,
         };
-        let concerned = |id: DeviceId, ip: &Ip| {
+        let concerned = |id: InterfaceId, ip: &Ip| {
             ip.parent.is_some() && of.is_none_or(|of| ip.parent == Some(of) || id == of)
         };
         let names = Names::read();
@@ -103,26 +103,26 @@ impl Daemon {
     }
 
     /// The child of a partition beside an interface.
-    pub(super) fn child_of(&self, parent: DeviceId, pkey: PKey) -> Option<DeviceId> {
+    pub(super) fn child_of(&self, parent: InterfaceId, pkey: PKey) -> Option<InterfaceId> {
         let is_it = |ip: &Ip| ip.parent == Some(parent) && ip.spec.pkey.full() == pkey.full();
         let mut all = self.interfaces.ips();
         all.find(|(_, ip)| is_it(ip)).map(|(i, _)| i.id)
     }
 
-    fn children_of(&self, parent: DeviceId) -> Vec<DeviceId> {
+    fn children_of(&self, parent: InterfaceId) -> Vec<InterfaceId> {
         self.interfaces.ip_ids(|_, ip| ip.parent == Some(parent))
     }
 
     /// An interface goes, and its children with it. (The kernel's driver keeps a parent that has
     /// children; here the parent is the administrator's to delete.)
-    pub(super) fn remove_children(&mut self, parent: DeviceId) {
+    pub(super) fn remove_children(&mut self, parent: InterfaceId) {
         for child in self.children_of(parent) {
             self.remove_child(child);
         }
     }
 
     /// Deletes a child's interface, whoever made it, and forgets the child.
-    pub(super) fn remove_child(&mut self, id: DeviceId) {
+    pub(super) fn remove_child(&mut self, id: InterfaceId) {
         let deleted = self.inside(id, |i, netlink| netlink.delete_link(i.ifindex));
         match deleted {
             Some(Err(e)) if !e.is_not_found() => {
@@ -140,7 +140,7 @@ impl Daemon {
 
     /// A parent is called otherwise: its children say so, and its new name may be in the names of
     /// TAPs that wait for a parent.
-    pub(super) fn parent_renamed(&mut self, parent: DeviceId) {
+    pub(super) fn parent_renamed(&mut self, parent: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip(parent) else {
             return;
         };
@@ -158,7 +158,7 @@ impl Daemon {
     }
 
     /// Adds an event about the parent of a child.
-    fn tell_parent(&mut self, child: DeviceId, what: impl Fn(String, PKey) -> Happening) {
+    fn tell_parent(&mut self, child: InterfaceId, what: impl Fn(String, PKey) -> Happening) {
         if let Some((interface, child)) = self.interfaces.ip(child)
             && let Some(parent) = child.parent
         {
@@ -166,11 +166,11 @@ impl Daemon {
         }
     }
 
-    pub(super) fn tell_child_added(&mut self, id: DeviceId) {
+    pub(super) fn tell_child_added(&mut self, id: InterfaceId) {
         self.tell_parent(id, |child, pkey| Happening::ChildAdded { child, pkey });
     }
 
-    pub(super) fn tell_child_removed(&mut self, id: DeviceId) {
+    pub(super) fn tell_child_removed(&mut self, id: InterfaceId) {
         self.tell_parent(id, |child, pkey| Happening::ChildRemoved { child, pkey });
     }
 }

@@ -6,7 +6,7 @@ use rtnl::{Event, Notice};
 
 use super::{Daemon, Payload};
 use crate::datapath::now;
-use crate::interface::{Place, Subject};
+use crate::interface::{InterfaceId, Place, Subject};
 use crate::port::PortId;
 
 /// After a subnet manager has forgotten what it was asked for, all nodes ask again: within this time, in
@@ -50,7 +50,8 @@ impl Daemon {
             }
             Event::MulticastAdded { ifindex, .. } | Event::MulticastRemoved { ifindex, .. } => {
                 let id = self.interfaces.by_index(place, ifindex);
-                self.pending.membership.extend(id);
+                let link = id.map(InterfaceId::link);
+                self.pending.membership.extend(link);
             }
             Event::MulticastRouting => {
                 self.pending.routes.insert(place);

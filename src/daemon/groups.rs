@@ -6,11 +6,11 @@ use std::time::Duration;
 use fabric::EndpointId;
 use netdev::membership;
 
-use super::Daemon;
+use super::{Daemon, Payload};
 use crate::datapath::{Command, LinkId, now};
 use crate::ethernet::Ethernet;
 use crate::interface::groups::GroupSet;
-use crate::interface::{Interface, Place};
+use crate::interface::{Interface, InterfaceId, Place};
 use crate::ip::{IpLink, groups_with_guests_max};
 use crate::port::PortId;
 
@@ -18,27 +18,31 @@ impl Daemon {
     /// Once for all changes that came together: a thousand joins are a thousand events.
     pub(super) fn sync_changed_groups(&mut self) {
         let changed = std::mem::take(&mut self.pending.membership);
-        for id in &changed {
-            self.read_vnic_groups(*id);
-        }
-        self.sync_groups_of(changed);
+        self.read_groups_of(changed);
     }
 
-    /// Attaches and detaches so that the device's groups are those that the host has joined.
+    /// Attaches and detaches so that the groups of an IP link are those that the host, and hosts behind it,
+    /// have joined.
     pub(super) fn sync_groups(&mut self, id: LinkId) {
-        self.sync_groups_of([id]);
+        self.read_groups_of([id]);
     }
 
-    /// Attaches and detaches so that these devices' groups are those that their hosts have joined.
+    /// Attaches and detaches so that these links' groups are those that their hosts have joined.
     /// The groups of a namespace are read once for all its interfaces.
-    pub(super) fn sync_groups_of(&mut self, ids: impl IntoIterator<Item = LinkId>) {
-        let mut by_place: BTreeMap<Place, BTreeSet<LinkId>> = BTreeMap::new();
-        for id in ids {
-            match self.interfaces.ip(id) {
-                Some((interface, _)) => {
-                    by_place.entry(interface.place).or_default().insert(id);
+    pub(super) fn read_groups_of(&mut self, links: impl IntoIterator<Item = LinkId>) {
+        let mut by_place: BTreeMap<Place, BTreeSet<InterfaceId>> = BTreeMap::new();
+        for link in links {
+            let Some((interface, payload)) = self.interfaces.with_link(link) else {
+                continue;
+            };
+            let (id, place) = (interface.id, interface.place);
+            match payload {
+                Payload::Ethernet(_) => self.read_vnic_groups(id),
+                // A VLAN's are known from reports alone.
+                Payload::Ip(_) if id.link() != link => self.sync_link_groups(link),
+                Payload::Ip(_) => {
+                    by_place.entry(place).or_default().insert(id);
                 }
-                None => self.sync_link_groups(id),
             }
         }
         for (place, ids) in by_place {
@@ -53,15 +57,14 @@ impl Daemon {
                     let host = joined.get(&interface.ifindex).cloned();
                     ip.link.host_groups = host.unwrap_or_default();
                 }
-                self.sync_link_groups(id);
+                self.sync_link_groups(id.link());
             }
         }
     }
 
-    /// Attaches and detaches so that the groups of an IP link are those that the host, and hosts behind it,
-    /// have joined.
+    /// The same for one link, whose host's groups have been read.
     pub(super) fn sync_link_groups(&mut self, id: LinkId) {
-        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
+        let Some((interface, ip)) = self.interfaces.with_link_mut(id) else {
             return;
         };
         let most = groups_with_guests_max(ip.groups_max);
@@ -87,6 +90,7 @@ impl Daemon {
         }
         changes.push(&mut self.events, interface);
         // With the broadcast group come and go the link and its carrier.
+        let id = interface.id;
         if let Some((interface, ip)) = self.interfaces.ip(id) {
             let on = self.ip_misses(interface, ip).is_none();
             self.set_carrier(id, on);

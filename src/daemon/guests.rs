@@ -10,7 +10,8 @@ use netdev::mroute::{self, MulticastRoutes};
 use rtnl::Stacking;
 
 use super::{Daemon, Payload};
-use crate::datapath::{Command, DeviceId, LinkId, now};
+use crate::datapath::{Command, LinkId, now};
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, Place};
 use crate::ip::Ip;
 
@@ -18,9 +19,9 @@ use crate::ip::Ip;
 const CONFLICTS_MAX: usize = 1024;
 
 impl Daemon {
-    /// A device's core has news.
-    pub(super) fn core_event(&mut self, id: DeviceId, event: Event, round_trip: u64) {
-        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
+    /// A core of an IP link has news.
+    pub(super) fn core_event(&mut self, id: LinkId, event: Event, round_trip: u64) {
+        let Some((interface, ip)) = self.interfaces.with_link_mut(id) else {
             return;
         };
         log::trace!("{}: {event:?}", interface.name);
@@ -44,9 +45,6 @@ impl Daemon {
         if is_vlan {
             return;
         }
-        let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
-            return;
-        };
         let parts = (&self.ports, &mut self.events);
         self.streams
             .core_event(interface, &event, round_trip, parts);
@@ -80,8 +78,8 @@ impl Daemon {
 
     /// A report passed. The host's own are known from the kernel, which also says when a group is
     /// left; with the host's Ethernet address there may be others, such as a bridge above.
-    fn group_joined(&mut self, id: DeviceId, mac: [u8; 6], group: IpAddr) {
-        let Some((interface, ip)) = self.interfaces.ip(id) else {
+    fn group_joined(&mut self, id: LinkId, mac: [u8; 6], group: IpAddr) {
+        let Some((interface, ip)) = self.interfaces.with_link_mut(id) else {
             return;
         };
         if mac != interface.mac || ip.link.guests.is_member(group) {
@@ -95,18 +93,18 @@ impl Daemon {
     /// read once for all of them: one forged report names hundreds of groups.
     pub(super) fn sort_out_reports(&mut self) {
         let reported = std::mem::take(&mut self.pending.maybe_own);
-        let ids: BTreeSet<DeviceId> = reported.iter().map(|(id, _)| *id).collect();
+        let ids: BTreeSet<LinkId> = reported.iter().map(|(id, _)| *id).collect();
         ids.into_iter().for_each(|id| self.sync_groups(id));
         for (id, group) in reported {
-            let of_host = |(_, ip): (_, &Ip)| ip.link.host_groups.contains(&group);
-            if !self.interfaces.ip(id).is_some_and(of_host) {
+            let of_host = |(_, ip): (_, &mut Ip)| ip.link.host_groups.contains(&group);
+            if !self.interfaces.with_link_mut(id).is_some_and(of_host) {
                 self.joined_behind(id, group);
             }
         }
     }
 
     fn joined_behind(&mut self, id: LinkId, group: IpAddr) {
-        let Some((interface, ip)) = self.interfaces.link_mut(id) else {
+        let Some((interface, ip)) = self.interfaces.with_link_mut(id) else {
             return;
         };
         let Some(link) = ip.link_mut(id) else {
@@ -143,7 +141,7 @@ impl Daemon {
     }
 
     /// Looks at what is stacked on an interface, and whether the host routes multicast.
-    pub(super) fn read_stacking(&mut self, id: DeviceId) {
+    pub(super) fn read_stacking(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
@@ -177,16 +175,15 @@ impl Daemon {
             ip.link.guests.set_stacked(now(), stacked);
             // Else packets for the host itself would wait until it is asked for its addresses.
             for address in own {
-                self.ports[interface.port].tell(|| Command::HostHas(id, address.ip));
+                self.ports[interface.port].tell(|| Command::HostHas(id.link(), address.ip));
             }
-            let port = &self.ports[interface.port];
-            port.tell(|| Command::Ip(id, ip.lane_settings(interface)));
+            ip.update_lanes(interface, &self.ports[interface.port]);
         }
         self.read_routes(place, &BTreeSet::from([id]));
     }
 
     /// Looks at what multicast routing does with interfaces that are in one namespace.
-    fn read_routes(&mut self, place: Place, ids: &BTreeSet<DeviceId>) {
+    fn read_routes(&mut self, place: Place, ids: &BTreeSet<InterfaceId>) {
         let Some(Ok(tables)) = self.at_place(place, |_| mroute::Tables::read()) else {
             return;
         };
@@ -198,7 +195,7 @@ impl Daemon {
         }
     }
 
-    fn routes_seen(&mut self, id: DeviceId, found: MulticastRoutes) {
+    fn routes_seen(&mut self, id: InterfaceId, found: MulticastRoutes) {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
@@ -208,7 +205,7 @@ impl Daemon {
         }
         if found.routes != was_routing {
             let port = &mut self.ports[interface.port];
-            port.tell(|| Command::Ip(id, ip.lane_settings(interface)));
+            ip.update_lanes(interface, port);
             if !found.routes {
                 log::info!(
                     "{}: the host routes no multicast here any more",
@@ -228,7 +225,7 @@ impl Daemon {
                 );
             }
         }
-        self.pending.membership.insert(id);
+        self.pending.membership.insert(id.link());
     }
 
     /// How long until [`Daemon::tick`] has something to do.

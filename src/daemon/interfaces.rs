@@ -6,8 +6,9 @@ use std::ops::RangeInclusive;
 use control::config::{InterfaceConfig, InterfaceKey};
 use ipoib::Mode;
 
-use crate::datapath::{DeviceId, LinkId};
+use crate::datapath::LinkId;
 use crate::ethernet::Ethernet;
+use crate::interface::InterfaceId;
 use crate::interface::{FabricLink, Interface, Place};
 use crate::ip::Ip;
 
@@ -22,16 +23,21 @@ pub enum Payload {
 /// All interfaces, by id.
 #[derive(Default)]
 pub struct Interfaces {
-    all: BTreeMap<DeviceId, (Interface, Payload)>,
+    all: BTreeMap<InterfaceId, (Interface, Payload)>,
     next: u32,
 }
 
 impl Interfaces {
-    /// An id that no interface, and no link of one, had before.
-    pub fn new_id(&mut self) -> DeviceId {
-        let id = DeviceId(self.next);
+    /// An id that no interface had before; nor has any link the id of its own.
+    pub fn new_id(&mut self) -> InterfaceId {
+        let id = InterfaceId::new(self.next);
         self.next += 1;
         id
+    }
+
+    /// An id that no link had before.
+    pub fn new_link_id(&mut self) -> LinkId {
+        self.new_id().link()
     }
 
     /// Adds an interface.
@@ -40,58 +46,58 @@ impl Interfaces {
     }
 
     /// Takes an interface out of service.
-    pub fn remove(&mut self, id: DeviceId) -> Option<(Interface, Payload)> {
+    pub fn remove(&mut self, id: InterfaceId) -> Option<(Interface, Payload)> {
         self.all.remove(&id)
     }
 
     /// Whether an interface is in service.
-    pub fn has(&self, id: DeviceId) -> bool {
+    pub fn has(&self, id: InterfaceId) -> bool {
         self.all.contains_key(&id)
     }
 
     /// An interface.
-    pub fn get(&self, id: DeviceId) -> Option<&Interface> {
+    pub fn get(&self, id: InterfaceId) -> Option<&Interface> {
         self.all.get(&id).map(|(interface, _)| interface)
     }
 
     /// An interface, to be changed.
-    pub fn get_mut(&mut self, id: DeviceId) -> Option<&mut Interface> {
+    pub fn get_mut(&mut self, id: InterfaceId) -> Option<&mut Interface> {
         self.all.get_mut(&id).map(|(interface, _)| interface)
     }
 
     /// An interface and what it carries.
-    pub fn both(&self, id: DeviceId) -> Option<(&Interface, &Payload)> {
+    pub fn both(&self, id: InterfaceId) -> Option<(&Interface, &Payload)> {
         self.all
             .get(&id)
             .map(|(interface, payload)| (interface, payload))
     }
 
     /// An interface and what it carries, to be changed.
-    pub fn both_mut(&mut self, id: DeviceId) -> Option<(&mut Interface, &mut Payload)> {
+    pub fn both_mut(&mut self, id: InterfaceId) -> Option<(&mut Interface, &mut Payload)> {
         let found = self.all.get_mut(&id);
         found.map(|(interface, payload)| (interface, payload))
     }
 
     /// An interface that carries IP.
-    pub fn ip(&self, id: DeviceId) -> Option<(&Interface, &Ip)> {
+    pub fn ip(&self, id: InterfaceId) -> Option<(&Interface, &Ip)> {
         let (interface, payload) = self.all.get(&id)?;
         Some((interface, payload.ip()?))
     }
 
     /// An interface that carries IP, to be changed.
-    pub fn ip_mut(&mut self, id: DeviceId) -> Option<(&mut Interface, &mut Ip)> {
+    pub fn ip_mut(&mut self, id: InterfaceId) -> Option<(&mut Interface, &mut Ip)> {
         let (interface, payload) = self.all.get_mut(&id)?;
         Some((interface, payload.ip_mut()?))
     }
 
     /// A VNIC.
-    pub fn ethernet(&self, id: DeviceId) -> Option<(&Interface, &Ethernet)> {
+    pub fn ethernet(&self, id: InterfaceId) -> Option<(&Interface, &Ethernet)> {
         let (interface, payload) = self.all.get(&id)?;
         Some((interface, payload.ethernet()?))
     }
 
     /// A VNIC, to be changed.
-    pub fn ethernet_mut(&mut self, id: DeviceId) -> Option<(&mut Interface, &mut Ethernet)> {
+    pub fn ethernet_mut(&mut self, id: InterfaceId) -> Option<(&mut Interface, &mut Ethernet)> {
         let (interface, payload) = self.all.get_mut(&id)?;
         Some((interface, payload.ethernet_mut()?))
     }
@@ -134,35 +140,46 @@ impl Interfaces {
     }
 
     /// The ids of all, which may be used while interfaces come and go.
-    pub fn ids(&self) -> Vec<DeviceId> {
+    pub fn ids(&self) -> Vec<InterfaceId> {
         self.all.keys().copied().collect()
     }
 
     /// The ids of those that carry IP and for which this holds.
-    pub fn ip_ids(&self, holds: impl Fn(&Interface, &Ip) -> bool) -> Vec<DeviceId> {
+    pub fn ip_ids(&self, holds: impl Fn(&Interface, &Ip) -> bool) -> Vec<InterfaceId> {
         let all = self.ips().filter(|(interface, ip)| holds(interface, ip));
         all.map(|(interface, _)| interface.id).collect()
     }
 
     /// The ids of VNICs for which this holds.
-    pub fn ethernet_ids(&self, holds: impl Fn(&Interface, &Ethernet) -> bool) -> Vec<DeviceId> {
+    pub fn ethernet_ids(&self, holds: impl Fn(&Interface, &Ethernet) -> bool) -> Vec<InterfaceId> {
         let all = self.ethernets();
         let all = all.filter(|(interface, ethernet)| holds(interface, ethernet));
         all.map(|(interface, _)| interface.id).collect()
     }
 
-    /// The interface that has this IP link, and the link.
-    pub fn link_mut(&mut self, id: LinkId) -> Option<(&mut Interface, &mut Ip)> {
-        let has_it = |ip: &Ip| ip.links().any(|link| link.id() == id);
-        let of = match self.ip(id) {
-            Some(_) => Some(id),
-            None => self.ips().find(|(_, ip)| has_it(ip)).map(|(i, _)| i.id),
-        };
-        self.ip_mut(of?)
+    /// The interface that has this link.
+    pub fn by_link(&self, id: LinkId) -> Option<InterfaceId> {
+        let own = InterfaceId::new(id.0);
+        if self.has(own) {
+            return Some(own);
+        }
+        let has_it = |ip: &Ip| ip.vlans.values().any(|link| link.id() == id);
+        let mut all = self.ips();
+        all.find(|(_, ip)| has_it(ip)).map(|(i, _)| i.id)
+    }
+
+    /// The interface that has this link, and what the interface carries.
+    pub fn with_link(&self, id: LinkId) -> Option<(&Interface, &Payload)> {
+        self.both(self.by_link(id)?)
+    }
+
+    /// The interface that has this IP link, to be changed.
+    pub fn with_link_mut(&mut self, id: LinkId) -> Option<(&mut Interface, &mut Ip)> {
+        self.ip_mut(self.by_link(id)?)
     }
 
     /// The interface with this index at this place.
-    pub fn by_index(&self, place: Place, ifindex: u32) -> Option<DeviceId> {
+    pub fn by_index(&self, place: Place, ifindex: u32) -> Option<InterfaceId> {
         let mut all = self.all.values();
         all.find(|(i, _)| i.ifindex == ifindex && i.place == place)
             .map(|(interface, _)| interface.id)

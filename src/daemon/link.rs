@@ -7,13 +7,13 @@ use control::api::{Happening, LinkAddress};
 use netdev::ethtool::Features;
 
 use super::{Daemon, Payload};
-use crate::datapath::DeviceId;
 use crate::interface::Change;
+use crate::interface::InterfaceId;
 
 impl Daemon {
     /// Reads what is otherwise announced: of a new interface, of one that has left its place, and after
     /// announcements were lost.
-    pub(super) fn reread(&mut self, id: DeviceId) {
+    pub(super) fn reread(&mut self, id: InterfaceId) {
         let Some(link) = self.find(id) else {
             return;
         };
@@ -21,12 +21,12 @@ impl Daemon {
         if self.interfaces.ip(id).is_some() {
             self.read_stacking(id);
             self.read_addresses(id);
-            self.sync_groups(id);
+            self.sync_groups(id.link());
         }
     }
 
     /// What an interface is like now.
-    pub(super) fn link_changed(&mut self, id: DeviceId, link: &rtnl::Link) {
+    pub(super) fn link_changed(&mut self, id: InterfaceId, link: &rtnl::Link) {
         let Some((interface, payload)) = self.interfaces.both_mut(id) else {
             return;
         };
@@ -53,11 +53,11 @@ impl Daemon {
         if self.interfaces.ethernet(id).is_some() {
             self.pending.stacking.insert(id);
         }
-        self.pending.membership.insert(id);
+        self.pending.membership.insert(id.link());
     }
 
     /// Something of an interface became another.
-    fn changed(&mut self, id: DeviceId, change: Change) {
+    fn changed(&mut self, id: InterfaceId, change: Change) {
         match change {
             Change::Name(was) => {
                 self.tell(id, Happening::Renamed { was });
@@ -77,7 +77,7 @@ impl Daemon {
     }
 
     /// Writes an interface's alias again, where it is ours.
-    pub(super) fn renew_alias(&mut self, id: DeviceId) {
+    pub(super) fn renew_alias(&mut self, id: InterfaceId) {
         let Some((interface, payload)) = self.interfaces.both_mut(id) else {
             return;
         };
@@ -93,14 +93,14 @@ impl Daemon {
     }
 
     /// Adds an event about an interface.
-    pub(crate) fn tell(&mut self, id: DeviceId, what: Happening) {
+    pub(crate) fn tell(&mut self, id: InterfaceId, what: Happening) {
         if let Some(interface) = self.interfaces.get(id) {
             self.events.push(interface.subject(), what);
         }
     }
 
     /// Has the lanes of an interface be as the interface is now.
-    pub(crate) fn update_lanes(&mut self, id: DeviceId) {
+    pub(crate) fn update_lanes(&mut self, id: InterfaceId) {
         let Some((interface, payload)) = self.interfaces.both_mut(id) else {
             return;
         };

@@ -6,7 +6,7 @@ use control::config::IpoibConfig;
 use ipoib::Mode;
 
 use super::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 
 impl Daemon {
     /// Tells an interface's mode, after a change where one is asked for. A restart goes back to what
@@ -32,7 +32,7 @@ impl Daemon {
     /// A sentence. Nothing has changed then.
     pub(crate) fn change_mode(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         mode: Mode,
         spec: &IpoibConfig,
     ) -> Result<(), String> {
@@ -68,7 +68,7 @@ impl Daemon {
     }
 
     /// Has the data threads serve an interface in a mode, under the address that says so.
-    fn enter(&mut self, id: DeviceId, mode: Mode) {
+    fn enter(&mut self, id: InterfaceId, mode: Mode) {
         if let Some((_, ip)) = self.interfaces.ip_mut(id) {
             ip.mode = mode;
             ip.readdress(None);
@@ -77,7 +77,7 @@ impl Daemon {
     }
 
     /// Says a new mode wherever it shows: in the log, to those who watch, in what `ip link` prints.
-    fn show_mode(&mut self, id: DeviceId) {
+    fn show_mode(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip(id) else {
             return;
         };

@@ -3,7 +3,7 @@
 use control::api::Happening;
 
 use super::{Daemon, Payload};
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::unreachable;
 use crate::ip::ENCAPSULATION;
 use crate::port::PortId;
@@ -13,7 +13,7 @@ impl Daemon {
     ///
     /// # Errors
     /// What rtnetlink says.
-    pub(crate) fn set_mtu(&mut self, id: DeviceId, mtu: u32) -> Result<(), rtnl::Error> {
+    pub(crate) fn set_mtu(&mut self, id: InterfaceId, mtu: u32) -> Result<(), rtnl::Error> {
         if self.interfaces.get(id).is_none_or(|i| i.mtu == mtu) {
             return Ok(());
         }
@@ -28,7 +28,7 @@ impl Daemon {
     }
 
     /// As [`Daemon::set_mtu`], where there is nobody to hear of errors but the log.
-    pub(crate) fn try_mtu(&mut self, id: DeviceId, mtu: u32) {
+    pub(crate) fn try_mtu(&mut self, id: InterfaceId, mtu: u32) {
         if let Err(e) = self.set_mtu(id, mtu)
             && let Some(interface) = self.interfaces.get(id)
         {
@@ -37,7 +37,7 @@ impl Daemon {
     }
 
     /// An interface has another MTU now.
-    pub(super) fn mtu_changed(&mut self, id: DeviceId) {
+    pub(super) fn mtu_changed(&mut self, id: InterfaceId) {
         let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
@@ -50,7 +50,7 @@ impl Daemon {
 
     /// The interface's MTU was seen to be `mtu`: the administrator's, which a TAP takes whatever it
     /// is. What the interface does not carry is put right.
-    pub(super) fn correct_mtu(&mut self, id: DeviceId, mtu: u32) {
+    pub(super) fn correct_mtu(&mut self, id: InterfaceId, mtu: u32) {
         let Some((interface, payload)) = self.interfaces.both_mut(id) else {
             return;
         };

@@ -12,14 +12,14 @@ use netdev::netns::{self, Namespace};
 use rtnl::Requests;
 
 use super::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, InterfaceError, Place, visit};
 
 impl Daemon {
     /// Asks the kernel in the namespace where an interface is, as [`Interface::inside`] does.
     pub(crate) fn inside<T>(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         ask: impl FnOnce(&mut Interface, &mut Requests) -> T,
     ) -> Option<T> {
         self.interfaces
@@ -44,7 +44,7 @@ impl Daemon {
     }
 
     /// What `ip netns` calls the namespace of an interface, if it does.
-    pub(super) fn netns_of(&self, id: DeviceId) -> Option<String> {
+    pub(super) fn netns_of(&self, id: InterfaceId) -> Option<String> {
         let there = self.interfaces.get(id)?.elsewhere();
         there.as_ref().and_then(netns::name_of)
     }
@@ -57,7 +57,7 @@ impl Daemon {
     pub(super) fn namespace_for(
         &self,
         spec: &IpoibConfig,
-        parent: Option<DeviceId>,
+        parent: Option<InterfaceId>,
     ) -> Result<Option<Namespace>, InterfaceError> {
         if spec.netns.is_some() {
             return self.namespace_called(spec.netns.as_deref());

@@ -5,7 +5,7 @@ use control::api::{ApiError, Happening, PkeyTable, PkeysRequest, Reply};
 use fabric::pkeys::keep_places;
 use fabric::{EndpointId, PKey};
 
-use super::Daemon;
+use super::{Daemon, Payload};
 use crate::datapath::{Command, LinkId};
 use crate::interface::{FabricLink, Subject};
 use crate::port::PortId;
@@ -148,7 +148,7 @@ impl Daemon {
                 link.read_entry(&*self.ports[at].port);
                 concerned.push(link.id);
                 // What becomes of VLANs is found out with those that wait.
-                if link.id == interface.id
+                if link.id == interface.id.link()
                     && let Some(what) = entry_changed(&interface.name, before, link)
                 {
                     self.events.push(interface.subject(), what);
@@ -156,9 +156,9 @@ impl Daemon {
             }
         }
         for id in concerned {
-            match self.interfaces.ethernet(id) {
-                Some(_) => self.sync_vnic_groups(id),
-                None => self.reenter(at, id),
+            match self.interfaces.with_link(id) {
+                Some((interface, Payload::Ethernet(_))) => self.sync_vnic_groups(interface.id),
+                _ => self.reenter(at, id),
             }
         }
         self.set_carriers(at);
@@ -171,7 +171,7 @@ impl Daemon {
     fn reenter(&mut self, at: PortId, id: LinkId) {
         let port = &self.ports[at];
         port.tell(|| Command::Flush(id));
-        if let Some((interface, ip)) = self.interfaces.link_mut(id)
+        if let Some((interface, ip)) = self.interfaces.with_link_mut(id)
             && let Some(link) = ip.link_mut(id)
             && interface.up
         {

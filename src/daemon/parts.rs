@@ -12,8 +12,9 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::DaemonError;
 use super::children::ChildCandidates;
-use crate::datapath::{DeviceId, Report};
+use crate::datapath::{LinkId, Report};
 use crate::fdstore::Inherited;
+use crate::interface::InterfaceId;
 use crate::interface::{LeftBehind, Place};
 
 /// The host: its kernel, and its service manager.
@@ -97,16 +98,16 @@ impl Reports {
 /// What is to be looked at once for all changes that came together.
 #[derive(Default)]
 pub(crate) struct Pending {
-    /// Interfaces whose groups may be others.
-    pub membership: BTreeSet<DeviceId>,
+    /// Links whose groups may be others.
+    pub membership: BTreeSet<LinkId>,
     /// Interfaces on which something may be stacked now, or no longer.
-    pub stacking: BTreeSet<DeviceId>,
+    pub stacking: BTreeSet<InterfaceId>,
     /// Interfaces whose addresses may be others.
-    pub addresses: BTreeSet<DeviceId>,
+    pub addresses: BTreeSet<InterfaceId>,
     /// Where multicast routes may be others.
     pub routes: BTreeSet<Place>,
     /// Groups that were reported with the host's own Ethernet address, by itself or by others.
-    pub maybe_own: BTreeSet<(DeviceId, IpAddr)>,
+    pub maybe_own: BTreeSet<(LinkId, IpAddr)>,
 }
 
 /// Interfaces that the daemon did not make, and may serve.

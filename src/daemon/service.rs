@@ -4,8 +4,8 @@ use control::api::Happening;
 use control::config::IpoibConfig;
 
 use super::{Daemon, DaemonError, Payload, PortSpec};
-use crate::datapath::DeviceId;
 use crate::fdstore;
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, InterfaceError, Names, TapSources, UnservedTap};
 use crate::ip::{Ip, IpContext};
 use crate::port::{PortId, PortRuntime};
@@ -56,7 +56,7 @@ impl Daemon {
         at: PortId,
         child: &IpoibConfig,
         name: &str,
-    ) -> Result<DeviceId, DaemonError> {
+    ) -> Result<InterfaceId, DaemonError> {
         let is_parent = |ip: &Ip| ip.parent.is_none() && ip.spec.name == name;
         let mut on_port = self.interfaces.ips().filter(|(i, _)| i.port == at);
         let parent = on_port.find(|(_, ip)| is_parent(ip)).map(|(i, _)| i.id);
@@ -69,9 +69,9 @@ impl Daemon {
         &mut self,
         at: PortId,
         spec: &IpoibConfig,
-        parent: Option<DeviceId>,
+        parent: Option<InterfaceId>,
         found: Option<UnservedTap<'_>>,
-    ) -> Result<DeviceId, DaemonError> {
+    ) -> Result<InterfaceId, DaemonError> {
         let id = self.interfaces.new_id();
         let failed = |source| DaemonError::Device {
             name: spec.name.clone(),
@@ -145,10 +145,10 @@ impl Daemon {
 
     fn make_device_at(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         at: PortId,
         spec: &IpoibConfig,
-        parent: Option<DeviceId>,
+        parent: Option<InterfaceId>,
         found: Option<UnservedTap<'_>>,
     ) -> Result<(Interface, Ip), InterfaceError> {
         let namespace = self.namespace_for(spec, parent)?;
@@ -177,7 +177,7 @@ impl Daemon {
     }
 
     /// Closes an interface whose TAP is gone, or is to go, and its children with their interfaces.
-    pub(crate) fn forget(&mut self, id: DeviceId) {
+    pub(crate) fn forget(&mut self, id: InterfaceId) {
         self.remove_children(id);
         let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
@@ -206,10 +206,10 @@ impl Daemon {
     }
 
     /// Closes an interface. Its TAP stays if it is persistent or a service manager keeps its queues.
-    pub(super) fn close(&mut self, id: DeviceId) {
+    pub(super) fn close(&mut self, id: InterfaceId) {
         self.close_vnic_endpoint(id);
         self.tell(id, Happening::Gone);
-        self.streams.interface_closed(id);
+        self.streams.interface_closed(id.link());
         // Their lanes hold the TAP open.
         self.end_vlans(id);
         if let Some((interface, Payload::Ip(ip))) = self.interfaces.remove(id) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fabric::PKey;
 
 use super::Daemon;
-use crate::datapath::{Command, DeviceId, Sibling};
+use crate::datapath::{Command, LinkId, Sibling};
 
 /// One that may be another's sibling.
 struct Member {
@@ -50,7 +50,7 @@ impl Daemon {
 
 /// The others that a member may talk to; none for who is no member. Two limited members of a
 /// partition may not (IBA vol. 1, 10.9.3).
-fn siblings_of(id: DeviceId, members: &[Member]) -> Vec<Sibling> {
+fn siblings_of(id: LinkId, members: &[Member]) -> Vec<Sibling> {
     let Some(own) = members.iter().find(|m| m.sibling.device == id) else {
         return Vec::new();
     };
@@ -69,7 +69,7 @@ mod tests {
     fn member(device: u32, entry: u16) -> Member {
         Member {
             sibling: Sibling {
-                device: DeviceId(device),
+                device: LinkId(device),
                 qpn: Qpn::new(device + 0x100),
                 mtu: 2044,
             },
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn siblings_are_all_others_but_limited_ones_of_limited_ones() {
         let names = |id, members: &[Member]| -> Vec<u32> {
-            let siblings = siblings_of(DeviceId(id), members);
+            let siblings = siblings_of(LinkId(id), members);
             siblings.iter().map(|s| s.device.0).collect()
         };
         let full = [member(1, 0x8001), member(2, 0x8001), member(3, 0x8001)];

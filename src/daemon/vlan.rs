@@ -11,7 +11,8 @@ use netdev::vlan::{TYPE, VID_MAX};
 
 use super::Daemon;
 use super::carrier::no_broadcast_group;
-use crate::datapath::{Command, DeviceId};
+use crate::datapath::{Command, LinkId};
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, Names, Place};
 use crate::ip::{Ip, IpLink, Trunk, pkey_of};
 use crate::port::PortId;
@@ -27,7 +28,10 @@ const TOLD_MAX: usize = 16;
 impl Daemon {
     /// A frame from an interface's TAP has a tag whose partition is not served yet, or a link says that
     /// there will be some.
-    pub(super) fn vlan_wanted(&mut self, id: DeviceId, vid: u16) {
+    pub(super) fn vlan_wanted(&mut self, link: LinkId, vid: u16) {
+        let Some(id) = self.interfaces.by_link(link) else {
+            return;
+        };
         let Some((_, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
@@ -51,7 +55,7 @@ impl Daemon {
     ///
     /// # Errors
     /// Why it waits on, in words.
-    fn serve_vlan(&mut self, id: DeviceId, vid: u16) -> Result<(), String> {
+    fn serve_vlan(&mut self, id: InterfaceId, vid: u16) -> Result<(), String> {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return Ok(());
         };
@@ -75,7 +79,7 @@ impl Daemon {
         if !self.has_partition(at, pkey) {
             self.ask_for_partition(at, pkey)?;
         }
-        let link = self.interfaces.new_id();
+        let link = self.interfaces.new_link_id();
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return Ok(());
         };
@@ -114,7 +118,7 @@ impl Daemon {
             && tag.protocol == TYPE
             && let Some(id) = self.interfaces.by_index(place, below)
         {
-            self.vlan_wanted(id, tag.id);
+            self.vlan_wanted(id.link(), tag.id);
         }
     }
 
@@ -137,11 +141,11 @@ impl Daemon {
         }
     }
 
-    fn begin_vlans(&mut self, id: DeviceId) {
+    fn begin_vlans(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
-        self.ports[interface.port].tell(|| Command::SetVlans(id, true));
+        self.ports[interface.port].tell(|| Command::SetVlans(id.link(), true));
         let place = interface.place;
         ip.trunk = Some(Trunk::default());
         let links = self.inside(id, |_, netlink| netlink.links());
@@ -151,7 +155,7 @@ impl Daemon {
     }
 
     /// The tags of an interface select nothing any more, or it goes.
-    pub(super) fn end_vlans(&mut self, id: DeviceId) {
+    pub(super) fn end_vlans(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
@@ -159,7 +163,7 @@ impl Daemon {
             return;
         }
         let (at, port) = (interface.port, &mut self.ports[interface.port]);
-        port.tell(|| Command::SetVlans(id, false));
+        port.tell(|| Command::SetVlans(id.link(), false));
         for link in std::mem::take(&mut ip.vlans).into_values() {
             link.fabric.close(&link.name(interface), port);
         }
@@ -167,7 +171,7 @@ impl Daemon {
     }
 
     /// Makes what waited for its P_Key, and closes what has lost it.
-    fn serve_waiting(&mut self, id: DeviceId) {
+    fn serve_waiting(&mut self, id: InterfaceId) {
         let Some((interface, ip)) = self.interfaces.ip_mut(id) else {
             return;
         };
@@ -205,7 +209,7 @@ impl Daemon {
     }
 
     /// The links that tags select, as they are listed beside the children `of` an interface, or of any.
-    pub(super) fn vlan_children(&self, of: Option<DeviceId>, names: &Names) -> Vec<ChildInfo> {
+    pub(super) fn vlan_children(&self, of: Option<InterfaceId>, names: &Names) -> Vec<ChildInfo> {
         let all = self.interfaces.ips();
         let all = all.filter(|(interface, _)| of.is_none_or(|of| of == interface.id));
         all.flat_map(|(interface, ip)| {

@@ -14,9 +14,9 @@ use control::api::Happening;
 use control::config::VnicConfig;
 
 use super::{Daemon, DaemonError, Payload};
-use crate::datapath::DeviceId;
 use crate::ethernet::{Ethernet, VnicContext, static_switch};
 use crate::fdstore;
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, InterfaceError, TapSources};
 use crate::port::PortId;
 
@@ -26,7 +26,7 @@ impl Daemon {
         &mut self,
         at: PortId,
         spec: &VnicConfig,
-    ) -> Result<DeviceId, DaemonError> {
+    ) -> Result<InterfaceId, DaemonError> {
         let id = self.interfaces.new_id();
         let failed = |source| DaemonError::Device {
             name: spec.name.clone(),
@@ -84,7 +84,7 @@ impl Daemon {
 
     /// Takes back one that was made and cannot be served. What a service manager had kept before (`was_kept`)
     /// it keeps for the next start.
-    fn undo_vnic(&mut self, id: DeviceId, was_kept: bool) {
+    fn undo_vnic(&mut self, id: InterfaceId, was_kept: bool) {
         let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
@@ -98,7 +98,7 @@ impl Daemon {
 
     fn make_vnic(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         at: PortId,
         spec: &VnicConfig,
     ) -> Result<(Interface, Ethernet), InterfaceError> {

@@ -22,7 +22,6 @@ pub use ethernet::{Datagram, EthernetInit, EthernetLane, EthernetSettings};
 pub use handle::{Mailbox, ThreadHandle, mailbox};
 pub use ip::{IpInit, IpLane, IpParts, IpSettings};
 /// What the control thread calls a [`LinkId`] that is an interface's.
-pub use lane::LinkId as DeviceId;
 pub use lane::{LaneInit, LinkId};
 pub use stats::{EthernetSnapshot, IpSnapshot, TapStats, WorkerSnapshot};
 pub use thread::{DataThread, Parts, now};

@@ -26,7 +26,7 @@ impl Ethernet {
     /// Has its lanes be as the interface is now.
     pub fn update_lanes(&self, interface: &Interface, port: &PortRuntime) {
         let settings = self.lane_settings(interface, &port.port.attributes());
-        let (id, settings) = (interface.id, Box::new(settings));
+        let (id, settings) = (interface.id.link(), Box::new(settings));
         port.tell(|| Command::Ethernet(id, settings.clone()));
     }
 

@@ -11,7 +11,7 @@ use vnic::carriage::fragment::{Reassembler, Splitter};
 use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::{RecentCounters, now};
-use crate::datapath::{Command, DeviceId, Mailbox};
+use crate::datapath::{Command, LinkId, Mailbox};
 use crate::interface::groups::Bounds;
 use crate::interface::{FabricLink, drawn};
 use crate::port::PortRuntime;
@@ -49,7 +49,7 @@ impl Management {
     /// # Errors
     /// The fabric's; nothing is left behind.
     pub fn open(
-        id: DeviceId,
+        id: LinkId,
         number: u8,
         port: &mut dyn Port,
         threads: &[Mailbox],

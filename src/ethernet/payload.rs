@@ -12,8 +12,9 @@ use vnic::{Lid, Mac, Time};
 
 use super::mtu::{carried_mtu, wanted_mtu};
 use super::{Alias, Ration, RetainedCounters, now};
-use crate::datapath::{DeviceId, EthernetSibling};
+use crate::datapath::EthernetSibling;
 use crate::fdstore;
+use crate::interface::InterfaceId;
 use crate::interface::{
     FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU, TapSources,
     drawn,
@@ -83,7 +84,7 @@ impl Ethernet {
     /// # Errors
     /// [`InterfaceError`]; nothing is left behind.
     pub fn create(
-        id: DeviceId,
+        id: InterfaceId,
         spec: &VnicConfig,
         site: &mut VnicContext<'_>,
     ) -> Result<(Interface, Ethernet), InterfaceError> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vnic::Time;
 use vnic::counters::Counters;
 
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 
 /// For how many milliseconds what was read is answered again.
 const RECENT_MS: u64 = 100;
@@ -15,18 +15,18 @@ const RECENT_MS: u64 = 100;
 #[derive(Default)]
 pub struct RecentCounters {
     at: Time,
-    of: BTreeMap<DeviceId, Counters>,
+    of: BTreeMap<InterfaceId, Counters>,
 }
 
 impl RecentCounters {
     /// The counters of a VNIC; `None` if they are to be read.
-    pub fn get(&self, now: Time, id: DeviceId) -> Option<Counters> {
+    pub fn get(&self, now: Time, id: InterfaceId) -> Option<Counters> {
         let recent = now < self.at.after(RECENT_MS);
         self.of.get(&id).filter(|_| recent).copied()
     }
 
     /// Those of all VNICs of the port were read.
-    pub fn set(&mut self, now: Time, all: BTreeMap<DeviceId, Counters>) {
+    pub fn set(&mut self, now: Time, all: BTreeMap<InterfaceId, Counters>) {
         self.at = now;
         self.of = all;
     }
@@ -36,13 +36,13 @@ impl RecentCounters {
 mod tests {
     use super::*;
 
-    fn counted(n: u64) -> BTreeMap<DeviceId, Counters> {
+    fn counted(n: u64) -> BTreeMap<InterfaceId, Counters> {
         let of = |id| {
             let counters = Counters {
                 rx_packets: n + u64::from(id),
                 ..Counters::default()
             };
-            (DeviceId(id), counters)
+            (InterfaceId::new(id), counters)
         };
         (0..255).map(of).collect()
     }
@@ -51,11 +51,11 @@ mod tests {
     fn reads(recent: &mut RecentCounters, asked: impl Iterator<Item = (u64, u32)>) -> (u64, u64) {
         let (mut reads, mut last) = (0, 0);
         for (now, id) in asked {
-            let found = recent.get(Time(now), DeviceId(id));
+            let found = recent.get(Time(now), InterfaceId::new(id));
             let found = found.or_else(|| {
                 reads += 1;
                 recent.set(Time(now), counted(now));
-                recent.get(Time(now), DeviceId(id))
+                recent.get(Time(now), InterfaceId::new(id))
             });
             last = found.unwrap().rx_packets;
         }
@@ -81,9 +81,9 @@ mod tests {
     fn one_that_is_new_is_read_at_once() {
         let mut recent = RecentCounters::default();
         recent.set(Time(1000), BTreeMap::new());
-        assert_eq!(recent.get(Time(1000), DeviceId(4)), None);
+        assert_eq!(recent.get(Time(1000), InterfaceId::new(4)), None);
         recent.set(Time(1000), counted(1));
-        assert!(recent.get(Time(1099), DeviceId(4)).is_some());
-        assert!(recent.get(Time(1100), DeviceId(4)).is_none());
+        assert!(recent.get(Time(1099), InterfaceId::new(4)).is_some());
+        assert!(recent.get(Time(1100), InterfaceId::new(4)).is_none());
     }
 }

@@ -46,11 +46,11 @@ impl RetainedCounters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datapath::DeviceId;
+    use crate::datapath::LinkId;
 
     fn part(worker: usize, packets: u64) -> EthernetSnapshot {
         EthernetSnapshot {
-            id: DeviceId(1),
+            id: LinkId(1),
             worker,
             tap: TapStats {
                 tap_reads: packets,

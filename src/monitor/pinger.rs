@@ -13,7 +13,7 @@ use control::{StreamId, Streamed};
 use fabric::{Gid, Qpn};
 use ipoib::{EchoRequest, HardwareAddress};
 
-use crate::datapath::DeviceId;
+use crate::datapath::LinkId;
 use crate::port::PortId;
 pub use plan::{Link, Plan};
 
@@ -106,7 +106,7 @@ impl Pingers {
     }
 
     /// Gives up on requests that have waited too long, and gives those that are to be sent now.
-    pub fn due(&mut self, now: Instant) -> Vec<(PortId, DeviceId, EchoRequest)> {
+    pub fn due(&mut self, now: Instant) -> Vec<(PortId, LinkId, EchoRequest)> {
         self.all
             .values_mut()
             .filter_map(|pinger| {
@@ -117,7 +117,7 @@ impl Pingers {
     }
 
     /// Whether the answer comes from a peer whose names are unknown but may have been learned since.
-    pub fn lacks_names(&self, device: DeviceId, answer: &Answered, now: Instant) -> bool {
+    pub fn lacks_names(&self, device: LinkId, answer: &Answered, now: Instant) -> bool {
         self.all.values().any(|p| {
             p.is(device, answer.id)
                 && !p.names.contains_key(&peer(&answer.from))
@@ -126,7 +126,7 @@ impl Pingers {
     }
 
     /// New names for the peers of a device.
-    pub fn set_names(&mut self, device: DeviceId, names: &Names, now: Instant) {
+    pub fn set_names(&mut self, device: LinkId, names: &Names, now: Instant) {
         for pinger in self.all.values_mut().filter(|p| p.plan.device == device) {
             pinger.names.clone_from(names);
             pinger.names_read = now;
@@ -134,21 +134,21 @@ impl Pingers {
     }
 
     /// A peer answered.
-    pub fn answered(&mut self, device: DeviceId, answer: &Answered) {
+    pub fn answered(&mut self, device: LinkId, answer: &Answered) {
         if let Some(pinger) = self.by_id(device, answer.id) {
             pinger.answered(answer);
         }
     }
 
     /// A request could not be sent.
-    pub fn refused(&mut self, device: DeviceId, id: u16, sequence: u32) {
+    pub fn refused(&mut self, device: LinkId, id: u16, sequence: u32) {
         if let Some(pinger) = self.by_id(device, id) {
             pinger.refused(sequence);
         }
     }
 
     /// A device is gone.
-    pub fn device_gone(&mut self, device: DeviceId) {
+    pub fn device_gone(&mut self, device: LinkId) {
         for pinger in self.all.values_mut().filter(|p| p.plan.device == device) {
             pinger.failed = Some(format!("{} is out of service", pinger.plan.interface));
         }
@@ -171,7 +171,7 @@ impl Pingers {
         Some(Streamed::Last(last))
     }
 
-    fn by_id(&mut self, device: DeviceId, id: u16) -> Option<&mut Pinger> {
+    fn by_id(&mut self, device: LinkId, id: u16) -> Option<&mut Pinger> {
         self.all.values_mut().find(|p| p.is(device, id))
     }
 }
@@ -181,7 +181,7 @@ fn peer(address: &HardwareAddress) -> (Gid, Qpn) {
 }
 
 impl Pinger {
-    fn is(&self, device: DeviceId, id: u16) -> bool {
+    fn is(&self, device: LinkId, id: u16) -> bool {
         self.plan.device == device && self.id == id
     }
 

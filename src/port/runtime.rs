@@ -12,7 +12,7 @@ use crossbeam_channel::{Sender, unbounded};
 use fabric::Port;
 
 use crate::datapath::{
-    Command, DataThread, DeviceId, EthernetSnapshot, Mailbox, Parts, Report, Snapshot, Tables,
+    Command, DataThread, EthernetSnapshot, LinkId, Mailbox, Parts, Report, Snapshot, Tables,
     ThreadHandle, mailbox,
 };
 use crate::ethernet::Management;
@@ -129,7 +129,7 @@ impl PortRuntime {
 
     /// Takes a device's queues from the threads and waits until they are closed: what each thread has counted
     /// of a VNIC, where it says so in time.
-    pub fn remove_lanes(&self, id: DeviceId) -> Vec<EthernetSnapshot> {
+    pub fn remove_lanes(&self, id: LinkId) -> Vec<EthernetSnapshot> {
         let (counted, closed) = unbounded();
         self.tell(|| Command::RemoveLane(id, counted.clone()));
         drop(counted);
@@ -148,7 +148,7 @@ impl PortRuntime {
     }
 
     /// The same with the tables of one device.
-    pub fn snapshots_of(&self, id: DeviceId) -> Vec<Snapshot> {
+    pub fn snapshots_of(&self, id: LinkId) -> Vec<Snapshot> {
         self.snapshots_with(Tables::Of(id))
     }
 

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::Shown;
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, Snapshot};
+use crate::datapath::{LinkId, Snapshot};
 use crate::interface::{Interface, Names};
 use crate::port::PortId;
 
@@ -50,7 +50,7 @@ impl Daemon {
     }
 
     /// How many connections the interfaces in connected mode have.
-    pub(super) fn connection_counts(&self, interfaces: &[Shown<'_>]) -> BTreeMap<DeviceId, u32> {
+    pub(super) fn connection_counts(&self, interfaces: &[Shown<'_>]) -> BTreeMap<LinkId, u32> {
         let connected = interfaces.iter();
         let connected = connected.filter(|(_, ip)| ip.mode == ipoib::Mode::Connected);
         let ports: BTreeSet<PortId> = connected.map(|(i, _)| i.port).collect();
@@ -70,7 +70,9 @@ impl Daemon {
     pub(super) fn add_queue_pairs(&self, at: PortId, to: &mut ResourcesInfo) {
         let known: BTreeSet<Qpn> = to.queue_pairs.iter().map(|qp| qp.qpn).collect();
         for device in self.ports[at].snapshots(true).iter().flat_map(|s| &s.ip) {
-            let interface = self.interfaces.get(device.id).map(|i| i.name.clone());
+            let found = self.interfaces.with_link(device.id);
+            let own = found.filter(|(i, _)| i.id.link() == device.id);
+            let interface = own.map(|(i, _)| i.name.clone());
             let new = device.connections.iter();
             let new = new.filter(|c| c.state != TIMEWAIT && !known.contains(&c.local_qpn));
             to.queue_pairs.extend(new.map(|c| QueuePairInfo {
@@ -116,7 +118,7 @@ type Neighbours = BTreeMap<(Gid, Qpn), BTreeSet<IpAddr>>;
 fn of_device(interface: &Interface, snapshots: &[Snapshot], now: Instant) -> Vec<ConnectionInfo> {
     let parts = || {
         snapshots.iter().flat_map(|s| {
-            let of_device = s.ip.iter().filter(|d| d.id == interface.id);
+            let of_device = s.ip.iter().filter(|d| d.id == interface.id.link());
             of_device.map(|d| (s.worker.worker, d))
         })
     };

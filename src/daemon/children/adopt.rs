@@ -13,7 +13,7 @@ use netdev::tap::is_held as is_tap_held;
 use super::super::service::no_parent;
 use super::super::{Daemon, DaemonError};
 use super::judge::Verdict;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{InterfaceError, Place, UnservedTap};
 
 /// How long a TAP that somebody holds is tried again, and how often at last.
@@ -139,7 +139,7 @@ impl ChildCandidates {
 
 impl Daemon {
     /// Looks for TAPs that are children of an interface, since they were there first.
-    pub(in crate::daemon) fn look_for_children(&mut self, parent: DeviceId) {
+    pub(in crate::daemon) fn look_for_children(&mut self, parent: InterfaceId) {
         if self.interfaces.ip(parent).is_none() {
             return;
         }
@@ -200,10 +200,10 @@ impl Daemon {
 
     fn adopt(
         &mut self,
-        parent: DeviceId,
+        parent: InterfaceId,
         spec: &IpoibConfig,
         link: &rtnl::Link,
-    ) -> Result<DeviceId, DaemonError> {
+    ) -> Result<InterfaceId, DaemonError> {
         let found = self.interfaces.get(parent);
         let interface = found.ok_or_else(|| no_parent(spec))?;
         let stray = UnservedTap {

@@ -7,7 +7,7 @@ use ipoib::Mode;
 
 use super::super::Daemon;
 use super::make::child_spec;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{Alias, Interface, Place};
 use crate::ip::Ip;
 
@@ -18,7 +18,7 @@ pub(in crate::daemon) enum Verdict {
     /// It is left alone, although its name looks like a child's, for this reason.
     LeftAlone(String),
     /// It becomes a child.
-    Child(DeviceId, Box<IpoibConfig>),
+    Child(InterfaceId, Box<IpoibConfig>),
     /// It would, but somebody holds it.
     Held,
 }
@@ -45,7 +45,7 @@ impl Daemon {
 
     /// By its alias, a child that a daemon of ours has served on this port, whatever it is called
     /// now.
-    fn served_before(&self, place: Place, link: &rtnl::Link) -> Option<(DeviceId, PKey, Mode)> {
+    fn served_before(&self, place: Place, link: &rtnl::Link) -> Option<(InterfaceId, PKey, Mode)> {
         let alias = Alias::parse(link.alias.as_deref()?)?;
         let id = self.parent_called(place, alias.parent.as_deref()?)?;
         let port = self.interfaces.get(id)?.port;
@@ -73,7 +73,7 @@ impl Daemon {
     /// The same for one that is to be a child of this device in this partition.
     pub(in crate::daemon) fn judge_child(
         &self,
-        id: DeviceId,
+        id: InterfaceId,
         pkey: PKey,
         mode: Mode,
         link: &rtnl::Link,
@@ -102,7 +102,7 @@ impl Daemon {
 
     /// The interface that is called so; else the one that the configuration calls so, or the only
     /// one whose name is so when cut for a child's.
-    fn parent_called(&self, place: Place, name: &str) -> Option<DeviceId> {
+    fn parent_called(&self, place: Place, name: &str) -> Option<InterfaceId> {
         let find = |is_it: &dyn Fn(&Interface, &Ip) -> bool| {
             let here = |i: &Interface, ip: &Ip| i.place == place && is_it(i, ip);
             self.interfaces.ip_ids(here)

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::super::{Daemon, DaemonError};
 use super::{errno, not_16_bits};
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{InterfaceError, visit};
 use crate::ip::Ip;
 
@@ -17,7 +17,10 @@ impl Daemon {
     ///
     /// # Errors
     /// As [`Daemon::child_add`]; nothing is left behind.
-    pub(super) fn make_child(&mut self, request: &ChildAddRequest) -> Result<DeviceId, ApiError> {
+    pub(super) fn make_child(
+        &mut self,
+        request: &ChildAddRequest,
+    ) -> Result<InterfaceId, ApiError> {
         let (interface, ip) = self
             .named_ip(&request.parent)
             .map_err(|e| errno(Errno::NODEV, e.to_string()))?;
@@ -47,7 +50,11 @@ impl Daemon {
 
     /// Why an interface cannot have a child of this partition, with the kernel's number
     /// (`create_child_store`, `ipoib_new_child_link`, `is_child_unique`).
-    pub(super) fn refuse_child(&self, parent: DeviceId, pkey: PKey) -> Result<(), (Errno, String)> {
+    pub(super) fn refuse_child(
+        &self,
+        parent: InterfaceId,
+        pkey: PKey,
+    ) -> Result<(), (Errno, String)> {
         let Some((interface, ip)) = self.interfaces.ip(parent) else {
             return Err((Errno::NODEV, "the parent is gone".into()));
         };
@@ -75,7 +82,7 @@ impl Daemon {
 
     /// Whether an interface has the name where the child is to be: in the namespace that was asked
     /// for, else in the parent's. EBUSY for a TAP of another program's, EEXIST for any other.
-    fn refuse_taken(&mut self, parent: DeviceId, child: &IpoibConfig) -> Result<(), ApiError> {
+    fn refuse_taken(&mut self, parent: InterfaceId, child: &IpoibConfig) -> Result<(), ApiError> {
         let name = &child.name;
         let refused = |e: InterfaceError| ApiError::Refused {
             message: format!("cannot make {name}: {e}"),

@@ -7,7 +7,7 @@ use rtnl::EthtoolEvent;
 
 use crate::daemon::Daemon;
 use crate::daemon::settings::MODERATION_MAX;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::Place;
 
 impl Daemon {
@@ -39,7 +39,7 @@ impl Daemon {
     }
 
     /// Looks at what ethtool has set on an interface before, which stays with a persistent one.
-    pub(in crate::daemon) fn read_coalesce(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn read_coalesce(&mut self, id: InterfaceId) {
         let read = self.inside(id, |interface, _| ethtool::coalesce(&interface.name));
         if let Some(Ok(coalesce)) = read
             && coalesce.rx_frames != 0
@@ -50,7 +50,7 @@ impl Daemon {
 
     /// An interface was told to gather `rx_frames` packets before it looks at them. (The kernel's
     /// TAP takes no time to wait for them; `ibtap coalesce` sets that.)
-    fn moderation_seen(&mut self, id: DeviceId, rx_frames: u32) {
+    fn moderation_seen(&mut self, id: InterfaceId, rx_frames: u32) {
         if let Some(interface) = self.interfaces.get(id) {
             log::debug!("{}: ethtool -C rx-frames {rx_frames}", interface.name);
             let at = interface.port;

@@ -5,7 +5,7 @@ use control::config::IpoibConfig;
 
 use crate::daemon::Daemon;
 use crate::daemon::children::Verdict;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, LeftBehind, UnservedTap};
 use crate::ip::Ip;
 use crate::port::PortId;
@@ -67,7 +67,7 @@ impl Daemon {
         &mut self,
         at: PortId,
         spec: &IpoibConfig,
-        parent: Option<DeviceId>,
+        parent: Option<InterfaceId>,
         wanted: Option<&Namespace>,
     ) -> Option<LeftBehind> {
         let gid = self.ports[at].port.attributes().gid;
@@ -109,7 +109,7 @@ impl Daemon {
         at: PortId,
         name: Option<&str>,
         namespace: &Option<Namespace>,
-    ) -> Option<DeviceId> {
+    ) -> Option<InterfaceId> {
         let there = namespace.as_ref().and_then(|there| there.id().ok());
         let is_it = |interface: &Interface, ip: &Ip| {
             let names = [interface.name.as_str(), ip.spec.name.as_str()];

@@ -4,7 +4,7 @@ use netdev::netns::NamespaceId;
 use rtnl::Link;
 
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 use crate::interface::{Found, Names, Place, locate};
 use crate::port::PortId;
 
@@ -23,7 +23,7 @@ impl Daemon {
     /// cannot be seen. If it was deleted, it is forgotten.
     ///
     /// Where it is gets a number before it is read, so that the kernel announces whatever changes from then on.
-    pub(crate) fn find(&mut self, id: DeviceId) -> Option<Link> {
+    pub(crate) fn find(&mut self, id: InterfaceId) -> Option<Link> {
         let interface = self.interfaces.get(id)?;
         match locate(&interface.tap, &mut self.host.netlink, self.host.home) {
             Found::There(place, there, link) => {
@@ -67,7 +67,7 @@ impl Daemon {
     /// depend on that.
     fn settle(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         place: Place,
         there: NamespaceId,
         link: Option<&Link>,

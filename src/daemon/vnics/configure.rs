@@ -11,8 +11,9 @@ use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
 use crate::daemon::Daemon;
-use crate::datapath::{Command, DeviceId, EthernetSibling};
+use crate::datapath::{Command, EthernetSibling, LinkId};
 use crate::ethernet::{Ethernet, carried_mtu, groups_of_one, static_switch};
+use crate::interface::InterfaceId;
 use crate::interface::{FabricLink, Interface, InterfaceError};
 use crate::port::PortId;
 
@@ -23,7 +24,7 @@ impl Daemon {
     /// [`InterfaceError`], if there is no endpoint to be had; it is on no switch then.
     pub(crate) fn configure_vnic(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         info: VeswPortInfo,
     ) -> Result<(), InterfaceError> {
         let found = self.interfaces.ethernet_mut(id);
@@ -47,7 +48,7 @@ impl Daemon {
     /// what waits in the queues these drop.
     fn change_vnic_switch(
         &mut self,
-        id: DeviceId,
+        id: InterfaceId,
         info: VeswPortInfo,
     ) -> Result<(), InterfaceError> {
         // One that begins to be served keeps the carrier that it was left with.
@@ -89,7 +90,7 @@ impl Daemon {
         }
     }
 
-    fn vnic_reconfigured(&mut self, at: PortId, id: DeviceId) {
+    fn vnic_reconfigured(&mut self, at: PortId, id: InterfaceId) {
         self.unfollow_pkeys(at);
         self.keep_vnic_mtu(id);
         self.sync_vnic_groups(id);
@@ -99,31 +100,33 @@ impl Daemon {
     }
 
     /// Gives a VNIC another MAC table of its manager's.
-    pub(in crate::daemon) fn set_vnic_table(&mut self, id: DeviceId, table: Arc<MacTable>) {
+    pub(in crate::daemon) fn set_vnic_table(&mut self, id: InterfaceId, table: Arc<MacTable>) {
         if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
             ethernet.table = table;
-            self.tell_ethernet(id, |e| Command::SetTable(id, e.table.clone()));
+            self.tell_ethernet(id, |e| Command::SetTable(id.link(), e.table.clone()));
             self.sync_vnic_groups(id);
         }
     }
 
     /// Gives a VNIC another directory: where the members of its switch are.
-    pub(crate) fn set_vnic_directory(&mut self, id: DeviceId, directory: Arc<Directory>) {
+    pub(crate) fn set_vnic_directory(&mut self, id: InterfaceId, directory: Arc<Directory>) {
         if let Some((_, ethernet)) = self.interfaces.ethernet_mut(id) {
             ethernet.directory = directory;
-            self.tell_ethernet(id, |e| Command::SetDirectory(id, e.directory.clone()));
+            self.tell_ethernet(id, |e| {
+                Command::SetDirectory(id.link(), e.directory.clone())
+            });
         }
     }
 
     /// Sends a command to all data threads of a VNIC.
-    fn tell_ethernet(&self, id: DeviceId, command: impl Fn(&Ethernet) -> Command) {
+    fn tell_ethernet(&self, id: InterfaceId, command: impl Fn(&Ethernet) -> Command) {
         if let Some((interface, ethernet)) = self.interfaces.ethernet(id) {
             self.ports[interface.port].tell(|| command(ethernet));
         }
     }
 
     /// Makes the UD endpoint of a VNIC that is on a switch, and hands its lanes out.
-    fn open_vnic_endpoint(&mut self, id: DeviceId) -> Result<(), InterfaceError> {
+    fn open_vnic_endpoint(&mut self, id: InterfaceId) -> Result<(), InterfaceError> {
         let found = self.interfaces.ethernet(id);
         let Some((interface, ethernet)) = found.filter(|(_, e)| e.is_on_switch()) else {
             return Ok(());
@@ -140,14 +143,14 @@ impl Daemon {
         let qpn = ipoib::local_qpn(attributes.gid, PKey::DEFAULT, &ethernet.identity());
         let bounds = groups_of_one(&port.port.capabilities());
         let keys = (pkey, ethernet.qkey());
-        let link = FabricLink::open(id, keys, Some(qpn), bounds, &mut *port.port)?;
+        let link = FabricLink::open(id.link(), keys, Some(qpn), bounds, &mut *port.port)?;
         ethernet.hand_out(interface, &link, &attributes, &port.mailboxes());
         ethernet.link = Some(link);
         Ok(())
     }
 
     /// Ends the UD endpoint of a VNIC, and its lanes; what they have counted stays.
-    pub(in crate::daemon) fn close_vnic_endpoint(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn close_vnic_endpoint(&mut self, id: InterfaceId) {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
@@ -169,7 +172,7 @@ impl Daemon {
     }
 
     /// Gives a VNIC's interface the MAC that its manager or the configuration has chosen.
-    pub(crate) fn set_vnic_mac(&mut self, id: DeviceId, mac: Mac) {
+    pub(crate) fn set_vnic_mac(&mut self, id: InterfaceId, mac: Mac) {
         // The kernel's interfaces take no address of zeros, which one without a switch would have.
         let found = self.interfaces.get_mut(id).filter(|i| i.mac != mac);
         let Some(interface) = found.filter(|_| mac != [0; 6]) else {
@@ -198,7 +201,7 @@ impl Daemon {
         for (interface, ethernet) in all.filter(|(i, ethernet)| ethernet.forwards(i)) {
             if let Some(entry) = ethernet.entry() {
                 let sibling = EthernetSibling {
-                    device: interface.id,
+                    device: interface.id.link(),
                     lid: ethernet.lid(),
                 };
                 let switch = switch_of(interface, ethernet);
@@ -208,7 +211,7 @@ impl Daemon {
         }
         for (interface, ethernet) in self.interfaces.ethernets_mut() {
             let members = switches.get(&switch_of(interface, ethernet));
-            let id = interface.id;
+            let id = interface.id.link();
             let siblings = siblings_of(id, members.map_or(&[][..], Vec::as_slice));
             if *ethernet.siblings != *siblings {
                 ethernet.siblings = siblings.into();
@@ -229,7 +232,7 @@ fn switch_of(interface: &Interface, ethernet: &Ethernet) -> (PortId, u16, u16, u
 
 /// The others that a member may talk to; none for who is no member. Two limited members of a partition
 /// may not (IBA vol. 1, 10.9.3).
-fn siblings_of(id: DeviceId, members: &[(PKey, EthernetSibling)]) -> Vec<EthernetSibling> {
+fn siblings_of(id: LinkId, members: &[(PKey, EthernetSibling)]) -> Vec<EthernetSibling> {
     let Some((own, _)) = members.iter().find(|(_, m)| m.device == id) else {
         return Vec::new();
     };
@@ -249,13 +252,13 @@ mod tests {
     fn siblings_are_the_other_members_that_the_partition_lets_talk() {
         let member = |device, entry| {
             let sibling = EthernetSibling {
-                device: DeviceId(device),
+                device: LinkId(device),
                 lid: Lid::new(device),
             };
             (PKey::new(entry), sibling)
         };
         let names = |id, members: &[_]| -> Vec<u32> {
-            let siblings = siblings_of(DeviceId(id), members);
+            let siblings = siblings_of(LinkId(id), members);
             siblings.iter().map(|s| s.device.0).collect()
         };
         let members = [member(1, 0x8001), member(2, 0x0001), member(3, 0x0001)];

@@ -5,15 +5,18 @@ use vnic::directory::NodeAddress;
 use vnic::port::Event;
 
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
+use crate::datapath::LinkId;
 use crate::ethernet::{Ethernet, now};
 
 impl Daemon {
     /// A VNIC's core has news. What one of a former switch has told is over: its addresses, too.
-    pub(in crate::daemon) fn vnic_event(&mut self, id: DeviceId, from: EndpointId, event: Event) {
+    pub(in crate::daemon) fn vnic_event(&mut self, link: LinkId, from: EndpointId, event: Event) {
         let is_from = |e: &Ethernet| {
             let link = e.link.as_ref();
             link.is_some_and(|link| link.endpoint.id == from)
+        };
+        let Some(id) = self.interfaces.by_link(link) else {
+            return;
         };
         let found = self.interfaces.ethernet_mut(id);
         let Some((interface, ethernet)) = found.filter(|(_, e)| is_from(e)) else {

@@ -1,12 +1,12 @@
 //! The multicast groups of VNICs.
 
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 
 impl Daemon {
     /// Attaches and detaches so that the VNIC's groups are those of its switch. Without the switch's own
     /// group it has no carrier, as it would not hear who asks for it.
-    pub(in crate::daemon) fn sync_vnic_groups(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn sync_vnic_groups(&mut self, id: InterfaceId) {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };

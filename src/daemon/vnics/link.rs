@@ -9,12 +9,12 @@ use rtnl::Stacking;
 use vnic::Mac;
 
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
+use crate::interface::InterfaceId;
 
 impl Daemon {
     /// Looks at what is stacked on an interface: guests send more at once than the host is let, and their
     /// groups are not known, as those of a multicast router; those of a bond are announced of the bond.
-    pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn read_vnic_stacking(&mut self, id: InterfaceId) {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };
@@ -33,7 +33,7 @@ impl Daemon {
     }
 
     /// Keeps a VNIC's MTU within what its switch and its port carry. It never grows by itself.
-    pub(in crate::daemon) fn keep_vnic_mtu(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn keep_vnic_mtu(&mut self, id: InterfaceId) {
         let Some((interface, payload)) = self.interfaces.both(id) else {
             return;
         };
@@ -48,7 +48,7 @@ impl Daemon {
 
     /// Reads the groups that the host listens to on a VNIC's interface: its manager is told of their MACs, and
     /// those that the manager's table has are attached to.
-    pub(in crate::daemon) fn read_vnic_groups(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn read_vnic_groups(&mut self, id: InterfaceId) {
         let Some((interface, ethernet)) = self.interfaces.ethernet_mut(id) else {
             return;
         };

@@ -32,7 +32,7 @@ impl Daemon {
         }
         // An automatic table holds its partition, too.
         self.follow_pkeys(at, Some(PKey::DEFAULT))?;
-        let id = self.interfaces.new_id();
+        let id = self.interfaces.new_link_id();
         let port = &mut self.ports[at];
         let threads = port.mailboxes();
         let settings = &port.management_settings;

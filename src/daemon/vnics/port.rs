@@ -7,9 +7,9 @@ use fabric::{PortEvent, PortState};
 
 use crate::daemon::Daemon;
 use crate::daemon::carrier::port_misses;
-use crate::datapath::DeviceId;
 use crate::ethernet::{Ethernet, Management, carried_mtu, mtu_of, now};
 use crate::interface::Interface;
+use crate::interface::InterfaceId;
 use crate::port::PortId;
 
 impl Daemon {
@@ -79,7 +79,7 @@ impl Daemon {
     }
 
     /// A VNIC forwards now, or no longer: it is up or down, has a carrier or none.
-    pub(in crate::daemon) fn vnic_state_changed(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn vnic_state_changed(&mut self, id: InterfaceId) {
         if self.interfaces.ethernet(id).is_none() {
             return;
         }

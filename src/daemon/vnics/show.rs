@@ -13,8 +13,9 @@ use vnic::port::Place as MacPlace;
 use vnic::{Lid, Mac};
 
 use crate::daemon::Daemon;
-use crate::datapath::{DeviceId, EthernetSnapshot, Snapshot};
+use crate::datapath::{EthernetSnapshot, Snapshot};
 use crate::ethernet::{Counted, Ethernet};
+use crate::interface::InterfaceId;
 use crate::interface::{Interface, Names};
 use crate::port::PortId;
 use crate::status::worker_stats;
@@ -101,7 +102,7 @@ impl Daemon {
     pub(in crate::daemon) fn vnic_counters_on(
         &self,
         at: PortId,
-    ) -> BTreeMap<DeviceId, vnic::counters::Counters> {
+    ) -> BTreeMap<InterfaceId, vnic::counters::Counters> {
         let snapshots = self.ports[at].snapshots(false);
         let on_port = self.interfaces.ethernets().filter(|(i, _)| i.port == at);
         on_port
@@ -144,7 +145,7 @@ impl Daemon {
     /// As [`Daemon::named_ethernet`]; [`ApiError::Busy`] where the data threads do not answer.
     pub(crate) fn vnic_macs(&self, name: &str) -> Result<Reply, ApiError> {
         let (i, v) = self.named_ethernet(name)?;
-        let snapshots = self.ports[i.port].snapshots_of(i.id);
+        let snapshots = self.ports[i.port].snapshots_of(i.id.link());
         if v.link.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
@@ -199,7 +200,7 @@ impl Daemon {
     /// As [`Daemon::vnic_macs`].
     pub(crate) fn vnic_members(&self, name: &str) -> Result<Reply, ApiError> {
         let (i, v) = self.named_ethernet(name)?;
-        let snapshots = self.ports[i.port].snapshots_of(i.id);
+        let snapshots = self.ports[i.port].snapshots_of(i.id.link());
         if v.link.is_some() && parts(&snapshots, i.id).next().is_none() {
             return Err(ApiError::Busy);
         }
@@ -227,9 +228,9 @@ fn counted((interface, ethernet): Shown<'_>, snapshots: &[Snapshot]) -> Counted 
 }
 
 /// The parts of one VNIC in all data threads.
-fn parts(snapshots: &[Snapshot], id: DeviceId) -> impl Iterator<Item = &EthernetSnapshot> {
+fn parts(snapshots: &[Snapshot], id: InterfaceId) -> impl Iterator<Item = &EthernetSnapshot> {
     let all = snapshots.iter().flat_map(|s| &s.ethernet);
-    all.filter(move |part| part.id == id)
+    all.filter(move |part| part.id == id.link())
 }
 
 fn count(n: usize) -> u32 {

@@ -8,7 +8,7 @@ use fabric::Gid;
 use ipoib::EchoTarget;
 
 use super::Names;
-use crate::datapath::DeviceId;
+use crate::datapath::LinkId;
 use crate::port::PortId;
 
 /// The shortest request in bytes: its header.
@@ -28,7 +28,7 @@ const TIMEOUT_MAX_MS: u32 = 60_000;
 #[derive(Clone, Copy, Debug)]
 pub struct Link<'a> {
     /// It.
-    pub device: DeviceId,
+    pub device: LinkId,
     /// Its port.
     pub port: PortId,
     /// Its GID.
@@ -43,7 +43,7 @@ pub struct Link<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The interface.
-    pub device: DeviceId,
+    pub device: LinkId,
     /// Its port.
     pub port: PortId,
     /// Its name.

@@ -4,7 +4,7 @@ use super::*;
 use ipoib::EchoTarget;
 
 const STREAM: StreamId = StreamId(1);
-const DEVICE: DeviceId = DeviceId(3);
+const DEVICE: LinkId = LinkId(3);
 const PORT: PortId = PortId(1);
 const MS: Duration = Duration::from_millis(1);
 
@@ -108,7 +108,7 @@ fn requests_are_paced_answers_matched_and_summed_up() {
             ..answer(2, 2, 1)
         },
     );
-    pingers.answered(DeviceId(4), &answer(2, 2, 1));
+    pingers.answered(LinkId(4), &answer(2, 2, 1));
     assert_eq!(replies(&mut pingers), []);
     pingers.answered(DEVICE, &answer(2, 2, 1000));
     let all = replies(&mut pingers);

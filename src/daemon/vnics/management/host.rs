@@ -11,9 +11,9 @@ use vnic::directory::Directory;
 use vnic::mac_table::MacTable;
 
 use crate::daemon::{Daemon, Payload};
-use crate::datapath::DeviceId;
 use crate::ethernet::{Ethernet, RecentCounters, lid_of_another, now};
 use crate::interface::Interface;
+use crate::interface::InterfaceId;
 use crate::port::PortId;
 
 pub(super) fn new_port(interface: &Interface, ethernet: &Ethernet) -> NewPort {
@@ -37,11 +37,11 @@ impl PortHost<'_> {
             .filter(|(_, ethernet)| ethernet.spec.switch.is_none())
     }
 
-    fn id(&self, index: u8) -> Option<DeviceId> {
+    fn id(&self, index: u8) -> Option<InterfaceId> {
         self.vnic(index).map(|(interface, _)| interface.id)
     }
 
-    fn forget_tables(&mut self, id: DeviceId) {
+    fn forget_tables(&mut self, id: InterfaceId) {
         self.daemon.set_vnic_table(id, Arc::default());
         self.daemon.set_vnic_directory(id, Arc::default());
     }

@@ -6,9 +6,9 @@ use fabric::EndpointId;
 
 use super::host::new_port;
 use crate::daemon::Daemon;
-use crate::datapath::DeviceId;
 use crate::ethernet::{Ethernet, Management, now};
 use crate::interface::Interface;
+use crate::interface::InterfaceId;
 use crate::port::PortId;
 
 // So that the agent has room for all.
@@ -54,7 +54,7 @@ impl Daemon {
     }
 
     /// The same for the agent of a VNIC's port.
-    pub(in crate::daemon) fn sync_agent_of(&mut self, id: DeviceId) {
+    pub(in crate::daemon) fn sync_agent_of(&mut self, id: InterfaceId) {
         if let Some((interface, _)) = self.interfaces.ethernet(id) {
             self.sync_agent(interface.port);
         }
