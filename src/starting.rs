@@ -83,6 +83,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use control::api::{Nothing, Selection, methods};
     use control::{ClientError, ControlClient};
 
     #[test]
@@ -92,8 +93,13 @@ mod tests {
         let mut server = ControlServer::bind(&path).unwrap();
         let started = answer_while(&mut server, || {
             let mut client = ControlClient::connect(&path, Duration::from_secs(20)).unwrap();
-            assert_eq!(client.version().unwrap().pid, std::process::id());
-            let error = client.show(None).unwrap_err();
+            assert_eq!(
+                client.call(methods::VERSION, &Nothing {}).unwrap().pid,
+                std::process::id()
+            );
+            let error = client
+                .call(methods::SHOW, &Selection::of(None))
+                .unwrap_err();
             let busy = libc::EBUSY;
             assert!(matches!(
                 &error,
@@ -104,7 +110,8 @@ mod tests {
         let (one, mut client) = started.unwrap();
         assert_eq!((one, server.clients()), (1, 1), "the client stays");
         // The next call waits for the daemon that has started.
-        let asking = thread::spawn(move || client.version().map(|v| v.pid));
+        let asking =
+            thread::spawn(move || client.call(methods::VERSION, &Nothing {}).map(|v| v.pid));
         while !asking.is_finished() {
             server.process(&mut Starting).unwrap();
         }

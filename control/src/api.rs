@@ -7,6 +7,7 @@
 
 mod child;
 mod event;
+pub mod methods;
 mod ping;
 mod reply;
 mod scalar;
@@ -37,8 +38,8 @@ use serde::{Deserialize, Serialize};
 /// The name of the varlink interface.
 pub const INTERFACE: &str = "org.ibtap.Daemon";
 
-/// What a client asks for; a method of [`INTERFACE`] with its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a client asks for; a method of [`INTERFACE`], whose name is the variant's, with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub enum Request {
     /// Which daemon is this?
     Version,
@@ -106,6 +107,11 @@ impl Request {
     }
 }
 
+/// No parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
 /// Parameters of [`Request::Show`], [`Request::Stats`], [`Request::Connections`] and
 /// [`Request::Monitor`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,6 +128,31 @@ pub struct Selection {
 pub struct Interface {
     /// Its name.
     pub interface: String,
+}
+
+impl Selection {
+    /// The interface that is named, or all.
+    pub fn of(interface: Option<&str>) -> Selection {
+        Selection {
+            interface: interface.map(str::to_owned),
+        }
+    }
+}
+
+impl Interface {
+    /// The interface of this name.
+    pub fn of(name: &str) -> Interface {
+        Interface {
+            interface: name.to_owned(),
+        }
+    }
+}
+
+/// What [`Request::Monitor`] is answered by, again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Monitored {
+    /// What happened.
+    pub event: Event,
 }
 
 /// Parameters of [`Request::Mode`].

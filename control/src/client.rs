@@ -1,28 +1,25 @@
 //! A blocking client with a time limit.
 
-mod children;
+mod member;
 mod posts;
 mod replies;
 
 use std::io::{self, Read, Write};
+use std::marker::PhantomData;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use super::service::REPLY_MAX;
-use crate::api::{
-    ConnectionInfo, Event, GroupInfo, GuestInfo, INTERFACE, Interface, InterfaceInfo,
-    InterfaceStats, Level, LogLevel, ManageReply, ManageRequest, ModeRequest, NeighbourInfo,
-    PathInfo, PingReply, PingRequest, Reloaded, ResourcesInfo, Selection, SendManagementRequest,
-    VersionInfo, VnicInfo, VnicMac, VnicMember, VnicStats,
-};
+use crate::api::INTERFACE;
+use crate::api::methods::{Method, StreamMethod};
+use member::Member;
 pub use posts::Posts;
-use proto::Mode;
 pub use replies::{Next, Replies};
 
 /// Why there is no answer.
@@ -147,41 +144,12 @@ struct ErrorDetails {
     parameter: String,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Empty {}
-
-/// What [`ControlClient::monitor`] gives again and again.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Monitored {
-    /// What happened.
-    pub event: Event,
-}
-
 /// Asks a daemon.
 #[derive(Debug)]
 pub struct ControlClient {
     stream: UnixStream,
     path: PathBuf,
     timeout: Duration,
-}
-
-/// Makes a method that asks and gives the one member of the reply.
-macro_rules! listing {
-    ($(#[$doc:meta])* $name:ident($($parameter:ident: $type:ty)?) -> $member:ident: $item:ty,
-     $method:literal, $parameters:expr) => {
-        $(#[$doc])*
-        ///
-        /// # Errors
-        /// [`ClientError`]
-        pub fn $name(&mut self, $($parameter: $type)?) -> Result<Vec<$item>, ClientError> {
-            #[derive(Deserialize)]
-            struct Reply {
-                $member: Vec<$item>,
-            }
-            let reply: Reply = self.call($method, $parameters)?;
-            Ok(reply.$member)
-        }
-    };
 }
 
 impl ControlClient {
@@ -203,137 +171,32 @@ impl ControlClient {
         }
     }
 
-    /// Which daemon is this?
+    /// Calls a method.
     ///
     /// # Errors
     /// [`ClientError`]
-    pub fn version(&mut self) -> Result<VersionInfo, ClientError> {
-        self.call("Version", Empty {})
-    }
-
-    /// Changes what the daemon logs.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub fn log_level(&mut self, level: LogLevel) -> Result<(), ClientError> {
-        self.call("LogLevel", Level { level }).map(|Empty {}| ())
-    }
-
-    listing!(
-        /// Interfaces: all, or the one named.
-        show(interface: Option<&str>) -> interfaces: InterfaceInfo, "Show", selection(interface)
-    );
-    listing!(
-        /// Counters of all interfaces, or of the one named.
-        stats(interface: Option<&str>) -> stats: InterfaceStats, "Stats", selection(interface)
-    );
-    listing!(
-        /// The neighbour table of an interface.
-        neighbours(name: &str) -> neighbours: NeighbourInfo, "Neighbours", interface(name)
-    );
-    listing!(
-        /// The guests behind an interface.
-        guests(name: &str) -> guests: GuestInfo, "Guests", interface(name)
-    );
-    listing!(
-        /// The multicast groups of an interface.
-        groups(name: &str) -> groups: GroupInfo, "Groups", interface(name)
-    );
-    listing!(
-        /// The paths of an interface.
-        paths(name: &str) -> paths: PathInfo, "Paths", interface(name)
-    );
-    listing!(
-        /// Reliable connections of all interfaces, or of the one named.
-        connections(interface: Option<&str>) -> connections: ConnectionInfo, "Connections",
-        selection(interface)
-    );
-    listing!(
-        /// What the ports have in use.
-        resources() -> resources: ResourcesInfo, "Resources", Empty {}
-    );
-
-    listing!(
-        /// VNICs: all, or the one named.
-        vnics(interface: Option<&str>) -> vnics: VnicInfo, "Vnics", selection(interface)
-    );
-    listing!(
-        /// Counters of all VNICs, or of the one named.
-        vnic_stats(interface: Option<&str>) -> stats: VnicStats, "VnicStats", selection(interface)
-    );
-    listing!(
-        /// The Ethernet addresses that a VNIC knows.
-        vnic_macs(name: &str) -> macs: VnicMac, "VnicMacs", interface(name)
-    );
-    listing!(
-        /// The members of a VNIC's switch.
-        vnic_members(name: &str) -> members: VnicMember, "VnicMembers", interface(name)
-    );
-
-    /// Tells an interface's mode, after changing it where one is given.
-    ///
-    /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] where it cannot change.
-    pub fn mode(&mut self, interface: &str, mode: Option<Mode>) -> Result<Mode, ClientError> {
-        #[derive(Deserialize)]
-        struct Reply {
-            mode: Mode,
+    pub fn call<P: Serialize, R: DeserializeOwned>(
+        &mut self,
+        method: Method<P, R>,
+        parameters: &P,
+    ) -> Result<R, ClientError> {
+        let reply = self.reply(&qualified(method.name), parameters)?;
+        match method.member {
+            None => decode(&reply).map(|(reply, _)| reply),
+            Some(member) => decode_with(&reply, Member::named(member)).map(|(reply, _)| reply),
         }
-        let request = ModeRequest {
-            interface: interface.to_owned(),
-            mode,
-        };
-        let reply: Reply = self.call("Mode", request)?;
-        Ok(reply.mode)
     }
 
-    /// Has the configuration file read again. That may take as long as it takes an underlay that is
-    /// new in it to have an address.
-    ///
-    /// # Errors
-    /// [`ClientError`]; [`ClientError::Refused`] where nothing was changed.
-    pub fn reload(&mut self) -> Result<Reloaded, ClientError> {
-        self.call("Reload", Empty {})
-    }
-
-    /// Has events told, of all interfaces or of the one named.
+    /// Calls a method that is answered by a stream.
     ///
     /// # Errors
     /// [`ClientError`]
-    pub fn monitor(self, interface: Option<&str>) -> Result<Replies<Monitored>, ClientError> {
-        self.stream("Monitor", selection(interface))
-    }
-
-    /// Has a peer asked for echoes.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub fn ping(self, request: &PingRequest) -> Result<Replies<PingReply>, ClientError> {
-        self.stream("Ping", request)
-    }
-
-    /// Has the VNIC management of a port told: what comes there and is no request to its own agent.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub fn manage(self, request: &ManageRequest) -> Result<Replies<ManageReply>, ClientError> {
-        self.stream("Manage", request)
-    }
-
-    /// Has VNIC management sent.
-    ///
-    /// # Errors
-    /// [`ClientError`]
-    pub fn send_management(&mut self, request: &SendManagementRequest) -> Result<(), ClientError> {
-        self.call("SendManagement", request).map(|Empty {}| ())
-    }
-
-    fn stream<P: Serialize, R: DeserializeOwned>(
+    pub fn stream<P: Serialize, R: DeserializeOwned>(
         mut self,
-        method: &str,
-        parameters: P,
+        method: StreamMethod<P, R>,
+        parameters: &P,
     ) -> Result<Replies<R>, ClientError> {
-        let method = qualified(method);
+        let method = qualified(method.name);
         let call = encode(&Call {
             more: true,
             ..Call::once(&method, parameters)
@@ -347,14 +210,6 @@ impl ControlClient {
         Posts::new(self)
     }
 
-    fn call<P: Serialize, R: DeserializeOwned>(
-        &mut self,
-        method: &str,
-        parameters: P,
-    ) -> Result<R, ClientError> {
-        self.ask(&qualified(method), parameters)
-    }
-
     /// Calls a method of any interface: `method` has the interface's name. Programs of ours other than
     /// `ibtapd` have interfaces of their own.
     ///
@@ -365,9 +220,13 @@ impl ControlClient {
         method: &str,
         parameters: P,
     ) -> Result<R, ClientError> {
-        let call = encode(&Call::once(method, parameters))?;
-        let reply = self.exchange(&call).map_err(|source| self.silent(source))?;
+        let reply = self.reply(method, parameters)?;
         decode(&reply).map(|(reply, _)| reply)
+    }
+
+    fn reply<P: Serialize>(&mut self, method: &str, parameters: P) -> Result<Vec<u8>, ClientError> {
+        let call = encode(&Call::once(method, parameters))?;
+        self.exchange(&call).map_err(|source| self.silent(source))
     }
 
     fn silent(&self, source: io::Error) -> ClientError {
@@ -435,18 +294,6 @@ fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     Ok(socket.into())
 }
 
-fn selection(interface: Option<&str>) -> Selection {
-    Selection {
-        interface: interface.map(str::to_owned),
-    }
-}
-
-fn interface(name: &str) -> Interface {
-    Interface {
-        interface: name.to_owned(),
-    }
-}
-
 /// The method of ibtapd's interface with its full name.
 fn qualified(method: &str) -> String {
     format!("{INTERFACE}.{method}")
@@ -462,12 +309,21 @@ fn encode<P: Serialize>(call: &Call<'_, P>) -> Result<Vec<u8>, ClientError> {
 
 /// A reply, and whether others follow it.
 fn decode<R: DeserializeOwned>(reply: &[u8]) -> Result<(R, bool), ClientError> {
+    decode_with(reply, PhantomData)
+}
+
+/// The same, whose parameters are read by `seed`.
+fn decode_with<'de, S: DeserializeSeed<'de>>(
+    reply: &'de [u8],
+    seed: S,
+) -> Result<(S::Value, bool), ClientError> {
     let bad = |error: serde_json::Error| ClientError::Protocol(error.to_string());
     let verdict: Verdict = serde_json::from_slice(reply).map_err(bad)?;
     match verdict.error {
         None => {
-            let reply: Parameters<R> = serde_json::from_slice(reply).map_err(bad)?;
-            Ok((reply.parameters, verdict.continues))
+            let mut reply = serde_json::Deserializer::from_slice(reply);
+            let parameters = Member::of("parameters", seed).deserialize(&mut reply);
+            Ok((parameters.map_err(bad)?, verdict.continues))
         }
         Some(error) => Err(refusal(&error, reply)),
     }

@@ -28,7 +28,7 @@ pub mod logging;
 mod server;
 mod service;
 
-pub use client::{ClientError, ControlClient, Monitored, Next, Posts, Replies};
+pub use client::{ClientError, ControlClient, Next, Posts, Replies};
 pub use listener::BindError;
 pub use server::{CLIENTS_MAX, ControlServer};
 pub use service::{

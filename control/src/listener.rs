@@ -12,6 +12,7 @@ use rustix::fs::FlockOperation;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::ControlClient;
+use crate::api::{Nothing, methods};
 
 /// How long a daemon that listens already may take to tell its process id.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -227,7 +228,10 @@ fn clear(path: &Path) -> Result<(), BindError> {
     match ControlClient::connect(path, PATIENCE) {
         Ok(mut client) => Err(BindError::Taken {
             path: shown,
-            pid: client.version().ok().map(|version| version.pid),
+            pid: client
+                .call(methods::VERSION, &Nothing {})
+                .ok()
+                .map(|version| version.pid),
         }),
         Err(error) if error.is_refused() => fs::remove_file(path).map_err(|source| BindError::Os {
             path: shown,

@@ -7,9 +7,8 @@ mod requests;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Reply, Request};
+use crate::api::{ApiError, Interface, Nothing, Reply, Request};
 pub use program::{Answered, Body, Failure, Identity, MethodCall, Program};
-use requests::Parameters;
 
 /// Bytes of a call, its NUL not counted. No call of ours needs more than a few hundred.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -150,8 +149,7 @@ fn dispatch(call: Call, stream: StreamId, program: &mut dyn Program) -> Result<A
         return Err(Failure::unknown_method(&call.method));
     };
     if interface == SERVICE {
-        return introspect(own, &call.method, method, Parameters::new(parameters))
-            .map(Answer::Reply);
+        return introspect(own, &call.method, method, parameters).map(Answer::Reply);
     }
     if interface != own.interface {
         return Err(Failure::service(
@@ -186,18 +184,21 @@ fn introspect(
     own: Identity,
     full: &str,
     method: &str,
-    mut parameters: Parameters,
+    parameters: Map<String, Value>,
 ) -> Result<Vec<u8>, Failure> {
     let reply = match method {
-        "GetInfo" => json!({
+        "GetInfo" => {
+            let Nothing {} = requests::parameters(parameters)?;
+            json!({
             "vendor": env!("CARGO_PKG_AUTHORS"),
             "product": own.product,
             "version": env!("CARGO_PKG_VERSION"),
             "url": env!("CARGO_PKG_REPOSITORY"),
             "interfaces": [SERVICE, own.interface],
-        }),
+            })
+        }
         "GetInterfaceDescription" => {
-            let interface = parameters.string("interface")?;
+            let Interface { interface } = requests::parameters(parameters)?;
             let description = if interface == SERVICE {
                 SERVICE_DESCRIPTION
             } else if interface == own.interface {
@@ -212,7 +213,6 @@ fn introspect(
         }
         _ => return Err(Failure::unknown_method(full)),
     };
-    parameters.finish()?;
     Ok(encode(&json!({ "parameters": reply })))
 }
 

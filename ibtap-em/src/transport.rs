@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use control::api::{Hex, ManageReply, ManageRequest, ManagementPort, SendManagementRequest};
+use control::api::{
+    Hex, ManageReply, ManageRequest, ManagementPort, SendManagementRequest, methods,
+};
 use control::{ClientError, ControlClient, Next, Posts, Replies};
 use proto::Time;
 
@@ -132,7 +134,7 @@ impl Link {
             qpn,
             mad: Hex(message.mad),
         };
-        if let Err(error) = connected.posts.push("SendManagement", &request) {
+        if let Err(error) = connected.posts.push(methods::SEND_MANAGEMENT, &request) {
             log::warn!("a message to the fabric is lost: {error}");
         }
     }
@@ -179,7 +181,8 @@ impl Link {
         let request = ManageRequest {
             port: self.port.clone(),
         };
-        let replies = ControlClient::connect(&self.socket, TIMEOUT)?.manage(&request)?;
+        let replies =
+            ControlClient::connect(&self.socket, TIMEOUT)?.stream(methods::MANAGE, &request)?;
         let posts = self.post()?;
         Ok(Connected { replies, posts })
     }

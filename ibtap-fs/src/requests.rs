@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use control::api::{ChildAddRequest, ChildDelRequest, InterfaceInfo, Mode};
+use control::api::{
+    ChildAddRequest, ChildDelRequest, Interface, InterfaceInfo, Mode, ModeRequest, MtuRequest,
+    Selection, UmcastRequest, methods,
+};
 use control::debugfs_dumps;
 use control::{ClientError, ControlClient};
 use rustix::io::Errno;
@@ -72,7 +75,7 @@ impl Requests {
     /// # Errors
     /// As [`errno`].
     pub fn interfaces(&self) -> Result<Vec<InterfaceInfo>, Errno> {
-        match self.ask(|mut daemon| daemon.show(None)) {
+        match self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(None))) {
             Err(error) if errno(&error) == Errno::NODEV => Ok(Vec::new()),
             other => other.map_err(|error| errno(&error)),
         }
@@ -83,7 +86,8 @@ impl Requests {
     /// # Errors
     /// NODEV where there is none; as [`errno`].
     pub fn interface(&self, selector: &str) -> Result<InterfaceInfo, Errno> {
-        let shown = self.ask(|mut daemon| daemon.show(Some(selector)));
+        let shown =
+            self.ask(|mut daemon| daemon.call(methods::SHOW, &Selection::of(Some(selector))));
         let shown = shown.map_err(|error| errno(&error))?;
         shown.into_iter().next().ok_or(Errno::NODEV)
     }
@@ -117,13 +121,15 @@ impl Requests {
             Node::Attribute(attribute) => contents::of(attribute, interface).ok_or(Errno::ACCESS),
             Node::Counter(at) => self.counter(STATISTICS[at], &name),
             Node::Dump(Dump::Groups) => {
-                let groups = self.ask(|mut daemon| daemon.groups(&name));
+                let groups =
+                    self.ask(|mut daemon| daemon.call(methods::GROUPS, &Interface::of(&name)));
                 groups
                     .map(|groups| debugfs_dumps::groups(&groups))
                     .map_err(|error| errno(&error))
             }
             Node::Dump(Dump::Paths) => {
-                let paths = self.ask(|mut daemon| daemon.paths(&name));
+                let paths =
+                    self.ask(|mut daemon| daemon.call(methods::PATHS, &Interface::of(&name)));
                 paths
                     .map(|paths| debugfs_dumps::paths(&paths))
                     .map_err(|error| errno(&error))
@@ -134,7 +140,7 @@ impl Requests {
 
     fn counter(&self, counter: &str, interface: &str) -> Result<String, Errno> {
         let stats = self
-            .ask(|mut daemon| daemon.stats(Some(interface)))
+            .ask(|mut daemon| daemon.call(methods::STATS, &Selection::of(Some(interface))))
             .map_err(|error| errno(&error))?;
         let stats = stats.first().ok_or(Errno::NODEV)?;
         let found = stats
@@ -206,18 +212,42 @@ impl Change {
                     queues: None,
                     netns: None,
                 };
-                daemon.child_add(&request).map(drop)
+                daemon.call(methods::CHILD_ADD, &request).map(drop)
             }
             Change::DeleteChild(pkey) => {
                 let request = ChildDelRequest {
                     interface: interface.to_owned(),
                     pkey: Some(pkey),
                 };
-                daemon.child_del(&request)
+                daemon.call(methods::CHILD_DEL, &request).map(drop)
             }
-            Change::Mode(mode) => daemon.mode(interface, Some(mode)).map(drop),
-            Change::Mtu(mtu) => daemon.mtu(interface, Some(mtu)).map(drop),
-            Change::Umcast(umcast) => daemon.umcast(interface, Some(umcast)).map(drop),
+            Change::Mode(mode) => daemon
+                .call(
+                    methods::MODE,
+                    &ModeRequest {
+                        interface: interface.to_owned(),
+                        mode: Some(mode),
+                    },
+                )
+                .map(drop),
+            Change::Mtu(mtu) => daemon
+                .call(
+                    methods::MTU,
+                    &MtuRequest {
+                        interface: interface.to_owned(),
+                        mtu: Some(mtu),
+                    },
+                )
+                .map(drop),
+            Change::Umcast(umcast) => daemon
+                .call(
+                    methods::UMCAST,
+                    &UmcastRequest {
+                        interface: interface.to_owned(),
+                        umcast: Some(umcast),
+                    },
+                )
+                .map(drop),
         }
     }
 }

@@ -6,7 +6,9 @@ mod vnics;
 use std::time::Duration;
 
 use control::ControlClient;
-use control::api::{LogLevel, Mode, VersionInfo};
+use control::api::{
+    Interface, Level, LogLevel, Mode, ModeRequest, Nothing, Selection, VersionInfo, methods,
+};
 use control::exit::{EXIT_OK, EXIT_REFUSED};
 use serde::Serialize;
 
@@ -36,16 +38,29 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Stats { interface, zeros } => {
             vnics::stats(format, connect()?, interface.as_deref(), *zeros)
         }
-        Command::Neigh { interface } => {
-            print(format, &connect()?.neighbours(interface)?, text::neighbours)
-        }
-        Command::Guests { interface } => {
-            print(format, &connect()?.guests(interface)?, text::guests)
-        }
-        Command::Mcg { interface } => print(format, &connect()?.groups(interface)?, text::groups),
-        Command::Path { interface } => print(format, &connect()?.paths(interface)?, text::paths),
+        Command::Neigh { interface } => print(
+            format,
+            &connect()?.call(methods::NEIGHBOURS, &Interface::of(interface))?,
+            text::neighbours,
+        ),
+        Command::Guests { interface } => print(
+            format,
+            &connect()?.call(methods::GUESTS, &Interface::of(interface))?,
+            text::guests,
+        ),
+        Command::Mcg { interface } => print(
+            format,
+            &connect()?.call(methods::GROUPS, &Interface::of(interface))?,
+            text::groups,
+        ),
+        Command::Path { interface } => print(
+            format,
+            &connect()?.call(methods::PATHS, &Interface::of(interface))?,
+            text::paths,
+        ),
         Command::Conn { interface } => {
-            let found = connect()?.connections(interface.as_deref())?;
+            let found =
+                connect()?.call(methods::CONNECTIONS, &Selection::of(interface.as_deref()))?;
             print(format, &found, text::connections)
         }
         Command::Mode { interface, mode } => self::mode(format, connect()?, interface, *mode),
@@ -53,9 +68,13 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
         Command::Pkey(args) => children::pkey(format, connect()?, args),
         Command::Coalesce(args) => children::coalesce(format, connect()?, args),
         Command::Vnic(args) => vnics::vnic(format, connect()?, args),
-        Command::Res => print(format, &connect()?.resources()?, text::resources),
+        Command::Res => print(
+            format,
+            &connect()?.call(methods::RESOURCES, &Nothing {})?,
+            text::resources,
+        ),
         Command::Log { level } => {
-            connect()?.log_level(*level)?;
+            connect()?.call(methods::LOG_LEVEL, &Level { level: *level })?;
             print(format, &[LogLevelSet { log_level: *level }], |_| {
                 String::new()
             })
@@ -70,7 +89,7 @@ pub fn run(cli: &Cli, command: &Command) -> Result<u8, Failure> {
 
 /// Something that was refused is no failure of the command, but the user should see it in a script.
 fn reload(format: Format, mut client: ControlClient) -> Result<u8, Failure> {
-    let outcome = client.reload()?;
+    let outcome = client.call(methods::RELOAD, &Nothing {})?;
     let status = match outcome.refused.is_empty() {
         true => EXIT_OK,
         false => EXIT_REFUSED,
@@ -87,7 +106,13 @@ fn mode(
     interface: &str,
     wanted: Option<Mode>,
 ) -> Result<(), Failure> {
-    let mode = client.mode(interface, wanted)?;
+    let mode = client.call(
+        methods::MODE,
+        &ModeRequest {
+            interface: interface.to_owned(),
+            mode: wanted,
+        },
+    )?;
     let object = ModeOf { interface, mode };
     print(format, &[object], |_| match wanted {
         None => format!("{mode}\n"),
@@ -128,7 +153,7 @@ fn version(
         product: "ibtap",
         version: env!("CARGO_PKG_VERSION"),
     }];
-    let daemon = connect().and_then(|mut client| client.version());
+    let daemon = connect().and_then(|mut client| client.call(methods::VERSION, &Nothing {}));
     let failure = match daemon {
         Ok(info) => {
             programs.push(Program::Daemon(info));

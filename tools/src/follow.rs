@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use control::api::{EchoAnswer, PingReply, PingRequest, PingSummary};
+use control::api::{EchoAnswer, PingReply, PingRequest, PingSummary, Selection, methods};
 use control::exit::{EXIT_OK, EXIT_USAGE};
 use control::{ControlClient, Next};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -19,7 +19,7 @@ pub fn monitor(
     format: Format,
 ) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
-    let mut events = client.monitor(interface)?;
+    let mut events = client.stream(methods::MONITOR, &Selection::of(interface))?;
     loop {
         match events.next(interrupt.as_fd())? {
             Next::Reply(told) | Next::Last(told) => {
@@ -34,7 +34,7 @@ pub fn monitor(
 /// none.
 pub fn ping(client: ControlClient, args: &PingArgs, format: Format) -> Result<u8, Failure> {
     let interrupt = interrupt()?;
-    let mut replies = client.ping(&request(args))?;
+    let mut replies = client.stream(methods::PING, &request(args))?;
     if format == Format::Text {
         print_line(format, args, |args| {
             let (target, interface) = (&args.target, &args.interface);

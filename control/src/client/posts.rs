@@ -9,6 +9,7 @@ use rustix::net::{SendFlags, send};
 use serde::Serialize;
 
 use super::{Call, ClientError, ControlClient, encode, qualified};
+use crate::api::methods::Method;
 
 /// Calls on a connection of their own that are not answered ("oneway"). Writing never waits; what the
 /// daemon does not take yet is kept, and [`Posts::pending`] says how much that is.
@@ -35,8 +36,12 @@ impl Posts {
     ///
     /// # Errors
     /// [`ClientError::Protocol`] where the parameters cannot be written as JSON.
-    pub fn push<P: Serialize>(&mut self, method: &str, parameters: P) -> Result<(), ClientError> {
-        let method = qualified(method);
+    pub fn push<P: Serialize, R>(
+        &mut self,
+        method: Method<P, R>,
+        parameters: &P,
+    ) -> Result<(), ClientError> {
+        let method = qualified(method.name);
         let call = Call {
             oneway: true,
             ..Call::once(&method, parameters)

@@ -1,4 +1,6 @@
+mod client;
 mod program;
+mod socket;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -13,8 +15,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::Handler;
 use crate::api::{
-    ApiError, ChildAddRequest, ChildDelRequest, Event, GroupInfo, Happening, LogLevel, Mode,
-    Moderation, ModerationRequest, PkeysRequest, Reply, Request, VersionInfo,
+    ApiError, ChildAddRequest, ChildDelRequest, Event, GroupInfo, Happening, Interface, LogLevel,
+    Mode, Moderation, ModerationRequest, PkeysRequest, Reply, Request, Selection, VersionInfo,
+    methods,
 };
 use crate::service::tests::samples;
 use crate::{ClientError, ControlClient, Next, REQUEST_MAX, Streamed};
@@ -202,6 +205,48 @@ fn groups(count: usize) -> String {
         "parameters": {"interface": count.to_string()},
     });
     format!("{call}\0")
+}
+
+/// Serves on a thread of its own until dropped.
+struct Running {
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start(rig: Rig) -> Running {
+        Running::start_told(rig, 0)
+    }
+
+    /// The same, with so many events for the first stream that is opened.
+    fn start_told(mut rig: Rig, mut events: usize) -> Running {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !told.load(Ordering::Relaxed) {
+                if rig.readable(Duration::from_millis(20)) {
+                    rig.server.process(&mut Daemon).unwrap();
+                }
+                if streams() > 0 {
+                    happens(std::mem::take(&mut events));
+                    rig.server.process(&mut Daemon).unwrap();
+                }
+            }
+        });
+        Running {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
 }
 
 #[test]
@@ -447,28 +492,6 @@ fn of_too_many_clients_those_with_a_stream_stay() {
 }
 
 #[test]
-fn the_client_reads_a_stream_until_it_is_interrupted_or_the_daemon_goes() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    let running = Running::start_told(rig, 3);
-    let client = ControlClient::connect(&path, 5 * SECOND).unwrap();
-    let mut events = client.monitor(Some("ib0")).unwrap();
-    let (interrupt, mut interrupter) = UnixStream::pair().unwrap();
-    for _ in 0..3 {
-        match events.next(interrupt.as_fd()).unwrap() {
-            Next::Reply(told) => assert_eq!(told.event.what, Happening::Up),
-            other => panic!("{other:?}"),
-        }
-    }
-    interrupter.write_all(b"!").unwrap();
-    assert_eq!(events.next(interrupt.as_fd()).unwrap(), Next::Interrupted);
-    drop(running);
-    let (quiet, _other_end) = UnixStream::pair().unwrap();
-    let error = events.next(quiet.as_fd()).unwrap_err();
-    assert!(matches!(error, ClientError::Ended { .. }), "{error}");
-}
-
-#[test]
 fn a_large_reply_goes_out_as_the_client_reads() {
     let mut rig = Rig::new();
     let mut slow = rig.connect();
@@ -527,7 +550,9 @@ fn what_waits_for_slow_clients_is_bounded() {
     let path = rig.server.path().to_owned();
     let asked = std::thread::spawn(move || {
         let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
-        client.groups("1").unwrap_err()
+        client
+            .call(methods::GROUPS, &Interface::of("1"))
+            .unwrap_err()
     });
     while !asked.is_finished() {
         rig.settle();
@@ -577,238 +602,4 @@ fn a_flood_of_connections_leaves_the_server_working() {
     assert_eq!(rig.server.clients(), 0);
     let mut client = rig.connect();
     assert!(rig.ask(&mut client, VERSION).contains("\"pid\":42"));
-}
-
-#[test]
-fn the_socket_is_for_its_owner_and_group_and_goes_with_the_server() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    assert_eq!(mode(&path), 0o660);
-    assert_eq!(mode(path.parent().unwrap()) & 0o700, 0o700);
-    let Rig { directory, server } = rig;
-    drop(server);
-    assert!(!path.exists());
-    assert!(directory.path().exists());
-}
-
-#[test]
-fn a_dead_daemons_socket_is_replaced() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s");
-    drop(UnixListener::bind(&path).unwrap());
-    assert!(path.exists(), "a closed listener leaves its name");
-    let server = ControlServer::bind(&path).unwrap();
-    assert!(UnixStream::connect(server.path()).is_ok());
-}
-
-#[test]
-fn a_foreign_socket_is_not_removed_at_the_end() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    std::fs::remove_file(&path).unwrap();
-    let _foreign = UnixListener::bind(&path).unwrap();
-    drop(rig.server);
-    assert!(path.exists());
-}
-
-/// Serves on a thread of its own until dropped.
-struct Running {
-    stop: std::sync::Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Running {
-    fn start(rig: Rig) -> Running {
-        Running::start_told(rig, 0)
-    }
-
-    /// The same, with so many events for the first stream that is opened.
-    fn start_told(mut rig: Rig, mut events: usize) -> Running {
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
-        let thread = std::thread::spawn(move || {
-            while !told.load(Ordering::Relaxed) {
-                if rig.readable(Duration::from_millis(20)) {
-                    rig.server.process(&mut Daemon).unwrap();
-                }
-                if streams() > 0 {
-                    happens(std::mem::take(&mut events));
-                    rig.server.process(&mut Daemon).unwrap();
-                }
-            }
-        });
-        Running {
-            stop,
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-#[test]
-fn a_live_daemon_is_not_replaced_but_named() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    let _running = Running::start(rig);
-    let error = ControlServer::bind(&path).map(drop).unwrap_err();
-    assert!(matches!(error, BindError::Taken { pid: Some(42), .. }));
-    let expected = format!(
-        "ibtapd (process 42) already listens on the control socket {}; stop it, or choose another \
-         path with --socket",
-        path.display()
-    );
-    assert_eq!(error.to_string(), expected);
-}
-
-#[test]
-fn a_silent_listener_counts_as_live() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s");
-    let _silent = UnixListener::bind(&path).unwrap();
-    let error = ControlServer::bind(&path).map(drop).unwrap_err();
-    assert!(
-        matches!(error, BindError::Taken { pid: None, .. }),
-        "{error}"
-    );
-    assert!(path.exists());
-}
-
-#[test]
-fn other_files_are_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("notes.txt");
-    std::fs::write(&path, "mine").unwrap();
-    let error = ControlServer::bind(&path).map(drop).unwrap_err();
-    assert!(matches!(error, BindError::NotASocket { .. }), "{error}");
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
-
-    let long = directory.path().join("x".repeat(120));
-    let error = ControlServer::bind(&long)
-        .map(drop)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.ends_with(
-            "the path has more than 107 bytes; choose another path with --socket, short and in a \
-             directory that can be written"
-        ),
-        "{error}"
-    );
-}
-
-#[test]
-fn directories_made_for_the_socket_go_with_it() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a/b/socket");
-    drop(ControlServer::bind(&path).unwrap());
-    assert!(!directory.path().join("a").exists());
-
-    let refused = directory.path().join("c").join("x".repeat(120));
-    assert!(ControlServer::bind(&refused).is_err());
-    assert!(!directory.path().join("c").exists());
-
-    let server = ControlServer::bind(&path).unwrap();
-    std::fs::write(directory.path().join("a/notes.txt"), "mine").unwrap();
-    drop(server);
-    assert!(directory.path().join("a/notes.txt").exists());
-    assert!(!directory.path().join("a/b").exists());
-}
-
-#[test]
-fn the_client_speaks_with_the_server() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    let _running = Running::start(rig);
-    let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
-    assert_eq!(client.version().unwrap().pid, 42);
-    let groups = client.groups("40000").unwrap();
-    assert_eq!((groups.len(), &groups[0]), (40_000, &group()));
-    let error = client.groups("ib7").unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "ibtapd serves no interface named \"ib7\"; see \"ibtap show\""
-    );
-    let error = client.log_level(LogLevel::Debug).unwrap_err();
-    assert!(matches!(error, ClientError::Refused(message) if message == "not today"));
-}
-
-#[test]
-fn the_client_asks_for_children_and_settings() {
-    let rig = Rig::new();
-    let path = rig.server.path().to_owned();
-    let _running = Running::start(rig);
-    let mut client = ControlClient::connect(&path, 5 * SECOND).unwrap();
-    let mut add = ChildAddRequest {
-        parent: "ib0".into(),
-        pkey: 0x8001,
-        name: None,
-        mode: Some(Mode::Connected),
-        mtu: Some(9000),
-        queues: Some(2),
-        netns: Some("blue".into()),
-    };
-    assert_eq!(client.child_add(&add).unwrap(), "ib0.8001");
-    add.pkey = 0xffff;
-    let error = client.child_add(&add).unwrap_err();
-    assert!(
-        matches!(&error, ClientError::Errno { errno: 76, message } if message.contains("itself")),
-        "{error}"
-    );
-    assert_eq!(error.to_string(), "ib0 has this P_Key itself");
-    let del = |interface: &str| ChildDelRequest {
-        interface: interface.into(),
-        pkey: Some(0x8001),
-    };
-    client.child_del(&del("ib0")).unwrap();
-    let error = client.child_del(&del("ib7")).unwrap_err();
-    assert!(matches!(error, ClientError::NoSuchInterface { .. }));
-    let children = client.children(Some("ib0")).unwrap();
-    assert_eq!((children.len(), &*children[0].parent), (1, "ib0"));
-    let tables = client.pkeys(&PkeysRequest::default()).unwrap();
-    assert_eq!((tables.len(), tables[0].pkeys.len()), (1, 2));
-    assert_eq!(client.mtu("ib0", Some(1500)).unwrap(), 1500);
-    assert!(client.umcast("ib0", Some(true)).unwrap());
-    let request = ModerationRequest {
-        interface: "ib0".into(),
-        rx_usecs: Some(3),
-        rx_frames: None,
-    };
-    let expected = Moderation {
-        rx_usecs: 3,
-        rx_frames: 16,
-    };
-    assert_eq!(client.moderation(&request).unwrap(), expected);
-}
-
-#[test]
-fn the_client_says_what_is_wrong_with_the_daemon() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("s");
-    let error = ControlClient::connect(&path, SECOND).map(drop).unwrap_err();
-    let expected = format!(
-        "cannot reach ibtapd at {}: No such file or directory (os error 2); start it with \
-         \"ibtapd --underlay IF\", or name its socket with --socket",
-        path.display()
-    );
-    assert_eq!(error.to_string(), expected);
-
-    let listener = UnixListener::bind(&path).unwrap();
-    let wait = Duration::from_millis(50);
-    let error = ControlClient::connect(&path, wait)
-        .and_then(|mut client| client.version())
-        .unwrap_err();
-    assert!(matches!(&error, ClientError::Silent { .. }), "{error}");
-
-    drop(listener);
-    let error = ControlClient::connect(&path, wait).map(drop).unwrap_err();
-    assert!(error.is_refused(), "{error}");
 }

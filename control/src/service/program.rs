@@ -4,9 +4,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::requests::{Parameters, request};
+use super::requests::request;
 use super::{DESCRIPTION, Handler, SERVICE, StreamId, Streamed};
-use crate::api::{ApiError, INTERFACE, Reply};
+use crate::api::{ApiError, INTERFACE, Reply, Request};
 
 /// Which program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,10 +152,9 @@ impl<H: Handler> Program for H {
     }
 
     fn call(&mut self, call: MethodCall) -> Result<Answered, Failure> {
-        let mut parameters = Parameters::new(call.parameters);
         let unknown = || Failure::unknown_method(&format!("{INTERFACE}.{}", call.method));
-        let request = request(&call.method, &mut parameters).unwrap_or_else(|| Err(unknown()))?;
-        parameters.finish()?;
+        let request: Option<Result<Request, Failure>> = request(&call.method, call.parameters);
+        let request = request.unwrap_or_else(|| Err(unknown()))?;
         if !request.is_stream() {
             return Ok(Answered::Reply(Body::of(&self.handle(request)?)));
         }

@@ -1,176 +1,185 @@
-//! A call's parameters as a request.
+//! A call read by serde: its method is the variant of a request, its parameters are what the variant has.
+//! What is wrong is the name of a parameter, as varlink wants it said.
 
-use serde::Deserialize;
+use std::fmt;
+
+use serde::de::value::StringDeserializer;
+use serde::de::{
+    DeserializeOwned, DeserializeSeed, EnumAccess, Error, MapAccess, VariantAccess, Visitor,
+};
+use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 
 use super::Failure;
-use crate::api::{
-    ChildAddRequest, ChildDelRequest, Interface, Level, ManageRequest, ModeRequest,
-    ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Request, Selection,
-    SendManagementRequest, UmcastRequest,
-};
 
-/// `None`: there is no such method.
-pub(super) fn request(
+/// Reads a method's call as a variant of an enumeration of requests. `None`: it has no such variant.
+pub(super) fn request<T: DeserializeOwned>(
     method: &str,
-    parameters: &mut Parameters,
-) -> Option<Result<Request, Failure>> {
-    Some(match method {
-        "Version" => Ok(Request::Version),
-        "Show" => selection(parameters).map(Request::Show),
-        "Stats" => selection(parameters).map(Request::Stats),
-        "Neighbours" => interface(parameters).map(Request::Neighbours),
-        "Guests" => interface(parameters).map(Request::Guests),
-        "Groups" => interface(parameters).map(Request::Groups),
-        "Paths" => interface(parameters).map(Request::Paths),
-        "Connections" => selection(parameters).map(Request::Connections),
-        "Mode" => mode(parameters).map(Request::Mode),
-        "ChildAdd" => child_add(parameters).map(Request::ChildAdd),
-        "ChildDel" => child_del(parameters).map(Request::ChildDel),
-        "Children" => selection(parameters).map(Request::Children),
-        "Pkeys" => pkeys(parameters).map(Request::Pkeys),
-        "Mtu" => mtu(parameters).map(Request::Mtu),
-        "Umcast" => umcast(parameters).map(Request::Umcast),
-        "Moderation" => moderation(parameters).map(Request::Moderation),
-        "Resources" => Ok(Request::Resources),
-        "LogLevel" => parameters
-            .value("level")
-            .map(|level| Request::LogLevel(Level { level })),
-        "Reload" => Ok(Request::Reload),
-        "Monitor" => selection(parameters).map(Request::Monitor),
-        "Ping" => ping(parameters).map(Request::Ping),
-        "Vnics" => selection(parameters).map(Request::Vnics),
-        "VnicStats" => selection(parameters).map(Request::VnicStats),
-        "VnicMacs" => interface(parameters).map(Request::VnicMacs),
-        "VnicMembers" => interface(parameters).map(Request::VnicMembers),
-        "Manage" => manage(parameters).map(Request::Manage),
-        "SendManagement" => send_management(parameters).map(Request::SendManagement),
-        _ => return None,
+    parameters: Map<String, Value>,
+) -> Option<Result<T, Failure>> {
+    let call = Call {
+        method: method.to_owned(),
+        parameters,
+    };
+    match T::deserialize(call) {
+        Ok(request) => Some(Ok(request)),
+        Err(Fault::Method) => None,
+        Err(Fault::Parameter(name)) => Some(Err(Failure::invalid(&name))),
+    }
+}
+
+/// Reads parameters.
+pub(super) fn parameters<T: DeserializeOwned>(
+    parameters: Map<String, Value>,
+) -> Result<T, Failure> {
+    T::deserialize(Parameters::new(parameters)).map_err(|fault| match fault {
+        Fault::Parameter(name) => Failure::invalid(&name),
+        Fault::Method => Failure::invalid(""),
     })
 }
 
-fn selection(parameters: &mut Parameters) -> Result<Selection, Failure> {
-    Ok(Selection {
-        interface: parameters.optional("interface")?,
-    })
+/// What is wrong with a call.
+#[derive(Debug)]
+enum Fault {
+    /// There is no such method.
+    Method,
+    /// This parameter is missing, unknown, or not what it should be.
+    Parameter(String),
 }
 
-fn interface(parameters: &mut Parameters) -> Result<Interface, Failure> {
-    Ok(Interface {
-        interface: parameters.string("interface")?,
-    })
+impl Error for Fault {
+    fn custom<T: fmt::Display>(_: T) -> Fault {
+        // Whatever is wrong inside a parameter has the parameter's name by then.
+        Fault::Parameter(String::new())
+    }
+
+    fn unknown_variant(_: &str, _: &'static [&'static str]) -> Fault {
+        Fault::Method
+    }
+
+    fn missing_field(name: &'static str) -> Fault {
+        Fault::Parameter(name.to_owned())
+    }
+
+    fn unknown_field(name: &str, _: &'static [&'static str]) -> Fault {
+        Fault::Parameter(name.to_owned())
+    }
 }
 
-fn mode(parameters: &mut Parameters) -> Result<ModeRequest, Failure> {
-    Ok(ModeRequest {
-        interface: parameters.string("interface")?,
-        mode: parameters.optional("mode")?,
-    })
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fault::Method => f.write_str("there is no such method"),
+            Fault::Parameter(name) => write!(f, "the parameter {name:?} is wrong"),
+        }
+    }
 }
 
-fn child_add(parameters: &mut Parameters) -> Result<ChildAddRequest, Failure> {
-    Ok(ChildAddRequest {
-        parent: parameters.string("parent")?,
-        pkey: parameters.value("pkey")?,
-        name: parameters.optional("name")?,
-        mode: parameters.optional("mode")?,
-        mtu: parameters.optional("mtu")?,
-        queues: parameters.optional("queues")?,
-        netns: parameters.optional("netns")?,
-    })
+impl std::error::Error for Fault {}
+
+struct Call {
+    method: String,
+    parameters: Map<String, Value>,
 }
 
-fn child_del(parameters: &mut Parameters) -> Result<ChildDelRequest, Failure> {
-    Ok(ChildDelRequest {
-        interface: parameters.string("interface")?,
-        pkey: parameters.optional("pkey")?,
-    })
+impl<'de> Deserializer<'de> for Call {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_enum(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
 }
 
-fn pkeys(parameters: &mut Parameters) -> Result<PkeysRequest, Failure> {
-    Ok(PkeysRequest {
-        port: parameters.optional("port")?,
-        pkeys: parameters.optional("pkeys")?,
-    })
+impl<'de> EnumAccess<'de> for Call {
+    type Error = Fault;
+    type Variant = Parameters;
+
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Parameters), Fault> {
+        let method: StringDeserializer<Fault> = StringDeserializer::new(self.method);
+        Ok((seed.deserialize(method)?, Parameters::new(self.parameters)))
+    }
 }
 
-fn mtu(parameters: &mut Parameters) -> Result<MtuRequest, Failure> {
-    Ok(MtuRequest {
-        interface: parameters.string("interface")?,
-        mtu: parameters.optional("mtu")?,
-    })
+/// A call's parameters.
+struct Parameters {
+    rest: serde_json::map::IntoIter,
+    current: Option<(String, Value)>,
 }
-
-fn umcast(parameters: &mut Parameters) -> Result<UmcastRequest, Failure> {
-    Ok(UmcastRequest {
-        interface: parameters.string("interface")?,
-        umcast: parameters.optional("umcast")?,
-    })
-}
-
-fn moderation(parameters: &mut Parameters) -> Result<ModerationRequest, Failure> {
-    Ok(ModerationRequest {
-        interface: parameters.string("interface")?,
-        rx_usecs: parameters.optional("rx_usecs")?,
-        rx_frames: parameters.optional("rx_frames")?,
-    })
-}
-
-fn ping(parameters: &mut Parameters) -> Result<PingRequest, Failure> {
-    Ok(PingRequest {
-        interface: parameters.string("interface")?,
-        target: parameters.string("target")?,
-        count: parameters.optional("count")?,
-        size: parameters.optional("size")?,
-        interval_ms: parameters.optional("interval_ms")?,
-        timeout_ms: parameters.optional("timeout_ms")?,
-    })
-}
-
-fn manage(parameters: &mut Parameters) -> Result<ManageRequest, Failure> {
-    Ok(ManageRequest {
-        port: parameters.optional("port")?,
-    })
-}
-
-fn send_management(parameters: &mut Parameters) -> Result<SendManagementRequest, Failure> {
-    Ok(SendManagementRequest {
-        port: parameters.optional("port")?,
-        gid: parameters.optional("gid")?,
-        qpn: parameters.optional("qpn")?,
-        mad: parameters.value("mad")?,
-    })
-}
-
-/// A call's parameters, taken out one by one; what is left over is an error.
-pub(super) struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    pub(super) fn new(parameters: Map<String, Value>) -> Parameters {
-        Parameters(parameters)
-    }
-
-    fn optional<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<Option<T>, Failure> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => serde_json::from_value(value)
-                .map(Some)
-                .map_err(|_| Failure::invalid(name)),
+    fn new(parameters: Map<String, Value>) -> Parameters {
+        Parameters {
+            rest: parameters.into_iter(),
+            current: None,
         }
     }
+}
 
-    fn value<T: for<'de> Deserialize<'de>>(&mut self, name: &str) -> Result<T, Failure> {
-        self.optional(name)?.ok_or_else(|| Failure::invalid(name))
-    }
+impl<'de> VariantAccess<'de> for Parameters {
+    type Error = Fault;
 
-    pub(super) fn string(&mut self, name: &str) -> Result<String, Failure> {
-        self.value(name)
-    }
-
-    pub(super) fn finish(&self) -> Result<(), Failure> {
-        match self.0.keys().next() {
-            Some(unknown) => Err(Failure::invalid(unknown)),
+    fn unit_variant(mut self) -> Result<(), Fault> {
+        match self.rest.next() {
+            Some((name, _)) => Err(Fault::Parameter(name)),
             None => Ok(()),
         }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Fault> {
+        seed.deserialize(self)
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_map(self)
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        visitor.visit_map(self)
+    }
+}
+
+impl<'de> Deserializer<'de> for Parameters {
+    type Error = Fault;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
+        visitor.visit_map(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit
+        unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+impl<'de> MapAccess<'de> for Parameters {
+    type Error = Fault;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Fault> {
+        self.current = self.rest.next();
+        let Some((name, _)) = &self.current else {
+            return Ok(None);
+        };
+        let name: StringDeserializer<Fault> = StringDeserializer::new(name.clone());
+        seed.deserialize(name).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Fault> {
+        let (name, value) = self.current.take().unwrap_or_default();
+        seed.deserialize(value).map_err(|_| Fault::Parameter(name))
     }
 }

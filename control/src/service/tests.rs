@@ -5,6 +5,7 @@ pub mod samples;
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::api::methods::{self, Method, StreamMethod};
 use crate::api::{
     ChildAddRequest, ChildDelRequest, INTERFACE, Interface, Level, LogLevel, ModeRequest,
     ModerationRequest, MtuRequest, PingRequest, PkeysRequest, Selection, UmcastRequest,
@@ -482,6 +483,70 @@ fn the_description_is_true() {
     ] {
         assert!(idl.has_error(error), "{error}");
     }
+}
+
+/// The name of a method that is answered once, after a client has read the answer.
+fn read<P, R: serde::de::DeserializeOwned>(method: Method<P, R>) -> &'static str {
+    let (_, parameters) = samples::calls()
+        .into_iter()
+        .find(|(name, _)| *name == method.name)
+        .expect("a sample");
+    let answer = call(&format!("{INTERFACE}.{}", method.name), parameters);
+    let read = match method.member {
+        Some(member) => &answer["parameters"][member],
+        None => &answer["parameters"],
+    };
+    let read: Result<R, _> = serde_json::from_value(read.clone());
+    assert!(read.is_ok(), "{answer}");
+    method.name
+}
+
+/// The same of one that is answered by a stream.
+fn read_stream<P, R: serde::de::DeserializeOwned>(method: StreamMethod<P, R>) -> &'static str {
+    let (_, parameters) = samples::stream_calls()
+        .into_iter()
+        .find(|(name, _)| *name == method.name)
+        .expect("a sample");
+    for reply in streamed(method.name, &parameters) {
+        let read: Result<R, _> = serde_json::from_value(reply["parameters"].clone());
+        assert!(read.is_ok(), "{reply}");
+    }
+    method.name
+}
+
+#[test]
+fn clients_have_every_method_and_read_its_answer() {
+    let idl = Idl::parse(DESCRIPTION);
+    let known = [
+        read(methods::VERSION),
+        read(methods::SHOW),
+        read(methods::STATS),
+        read(methods::NEIGHBOURS),
+        read(methods::GUESTS),
+        read(methods::GROUPS),
+        read(methods::PATHS),
+        read(methods::CONNECTIONS),
+        read(methods::MODE),
+        read(methods::CHILD_ADD),
+        read(methods::CHILD_DEL),
+        read(methods::CHILDREN),
+        read(methods::PKEYS),
+        read(methods::MTU),
+        read(methods::UMCAST),
+        read(methods::MODERATION),
+        read(methods::RESOURCES),
+        read(methods::LOG_LEVEL),
+        read(methods::RELOAD),
+        read(methods::VNICS),
+        read(methods::VNIC_STATS),
+        read(methods::VNIC_MACS),
+        read(methods::VNIC_MEMBERS),
+        read(methods::SEND_MANAGEMENT),
+        read_stream(methods::MONITOR),
+        read_stream(methods::PING),
+        read_stream(methods::MANAGE),
+    ];
+    assert_eq!(idl.methods().collect::<BTreeSet<_>>(), known.into());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Asking about children, partitions and moderation.
 
 use control::ControlClient;
-use control::api::{ChildAddRequest, ChildDelRequest, Moderation, ModerationRequest, PkeysRequest};
+use control::api::{
+    ChildAddRequest, ChildDelRequest, Moderation, ModerationRequest, PkeysRequest, Selection,
+    methods,
+};
 use serde::Serialize;
 
 use crate::cli::{ChildAddArgs, ChildArgs, ChildVerb, CoalesceArgs, PkeyArgs, PkeyVerb};
@@ -25,15 +28,18 @@ pub fn child(format: Format, client: ControlClient, args: &ChildArgs) -> Result<
 }
 
 fn add(format: Format, mut client: ControlClient, args: &ChildAddArgs) -> Result<(), Failure> {
-    let interface = client.child_add(&ChildAddRequest {
-        parent: args.parent.clone(),
-        pkey: args.pkey.get().into(),
-        name: args.name.clone(),
-        mode: args.mode,
-        mtu: args.mtu,
-        queues: args.queues.and_then(|queues| u32::try_from(queues).ok()),
-        netns: args.netns.clone(),
-    })?;
+    let interface = client.call(
+        methods::CHILD_ADD,
+        &ChildAddRequest {
+            parent: args.parent.clone(),
+            pkey: args.pkey.get().into(),
+            name: args.name.clone(),
+            mode: args.mode,
+            mtu: args.mtu,
+            queues: args.queues.and_then(|queues| u32::try_from(queues).ok()),
+            netns: args.netns.clone(),
+        },
+    )?;
     print(format, &[Added { interface }], |added| {
         added.iter().map(|a| format!("{}\n", a.interface)).collect()
     })
@@ -51,12 +57,16 @@ fn del(
     mut client: ControlClient,
     request: &ChildDelRequest,
 ) -> Result<(), Failure> {
-    client.child_del(request)?;
+    client.call(methods::CHILD_DEL, request)?;
     print(format, &[request], |_| String::new())
 }
 
 fn list(format: Format, mut client: ControlClient, parent: Option<&str>) -> Result<(), Failure> {
-    print(format, &client.children(parent)?, text::children)
+    print(
+        format,
+        &client.call(methods::CHILDREN, &Selection::of(parent))?,
+        text::children,
+    )
 }
 
 /// `ibtap pkey`. A change is printed as objects only.
@@ -72,10 +82,14 @@ pub fn pkey(format: Format, mut client: ControlClient, args: &PkeyArgs) -> Resul
             (PkeysRequest { port, pkeys }, true)
         }
     };
-    print(format, &client.pkeys(&request)?, |tables| match changes {
-        true => String::new(),
-        false => text::pkeys(tables),
-    })
+    print(
+        format,
+        &client.call(methods::PKEYS, &request)?,
+        |tables| match changes {
+            true => String::new(),
+            false => text::pkeys(tables),
+        },
+    )
 }
 
 /// `ibtap coalesce`. A change is printed as an object only.
@@ -84,11 +98,14 @@ pub fn coalesce(
     mut client: ControlClient,
     args: &CoalesceArgs,
 ) -> Result<(), Failure> {
-    let moderation = client.moderation(&ModerationRequest {
-        interface: args.interface.clone(),
-        rx_usecs: args.rx_usecs,
-        rx_frames: args.rx_frames,
-    })?;
+    let moderation = client.call(
+        methods::MODERATION,
+        &ModerationRequest {
+            interface: args.interface.clone(),
+            rx_usecs: args.rx_usecs,
+            rx_frames: args.rx_frames,
+        },
+    )?;
     let changes = args.rx_usecs.is_some() || args.rx_frames.is_some();
     let object = ModerationOf {
         interface: &args.interface,

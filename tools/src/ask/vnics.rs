@@ -1,8 +1,10 @@
 //! Asking about VNICs, alone and beside the IPoIB interfaces.
 
-use control::api::{InterfaceInfo, InterfaceStats, VnicInfo, VnicStats};
+use control::api::methods::{self, Method};
+use control::api::{Interface, InterfaceInfo, InterfaceStats, Selection, VnicInfo, VnicStats};
 use control::{ClientError, ControlClient};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::cli::{VnicArgs, VnicVerb};
 use crate::output::{Failure, Format, print};
@@ -11,16 +13,26 @@ use crate::text;
 /// `ibtap vnic`.
 pub fn vnic(format: Format, mut client: ControlClient, args: &VnicArgs) -> Result<(), Failure> {
     match &args.verb {
-        None => print(format, &client.vnics(None)?, text::vnics),
-        Some(VnicVerb::List { interface }) => {
-            print(format, &client.vnics(interface.as_deref())?, text::vnics)
-        }
-        Some(VnicVerb::Mac { interface }) => {
-            print(format, &client.vnic_macs(interface)?, text::vnic_macs)
-        }
-        Some(VnicVerb::Members { interface }) => {
-            print(format, &client.vnic_members(interface)?, text::vnic_members)
-        }
+        None => print(
+            format,
+            &client.call(methods::VNICS, &Selection::of(None))?,
+            text::vnics,
+        ),
+        Some(VnicVerb::List { interface }) => print(
+            format,
+            &client.call(methods::VNICS, &Selection::of(interface.as_deref()))?,
+            text::vnics,
+        ),
+        Some(VnicVerb::Mac { interface }) => print(
+            format,
+            &client.call(methods::VNIC_MACS, &Interface::of(interface))?,
+            text::vnic_macs,
+        ),
+        Some(VnicVerb::Members { interface }) => print(
+            format,
+            &client.call(methods::VNIC_MEMBERS, &Interface::of(interface))?,
+            text::vnic_members,
+        ),
     }
 }
 
@@ -38,12 +50,7 @@ pub fn show(
     mut client: ControlClient,
     interface: Option<&str>,
 ) -> Result<(), Failure> {
-    let (ipoib, vnics) = both(
-        &mut client,
-        interface,
-        ControlClient::show,
-        ControlClient::vnics,
-    )?;
+    let (ipoib, vnics) = both(&mut client, interface, methods::SHOW, methods::VNICS)?;
     let ipoib = ipoib.into_iter().map(Box::new).map(Shown::Ipoib);
     let vnics = vnics.into_iter().map(Box::new).map(Shown::Vnic);
     let all: Vec<Shown> = ipoib.chain(vnics).collect();
@@ -71,12 +78,7 @@ pub fn stats(
     interface: Option<&str>,
     zeros: bool,
 ) -> Result<(), Failure> {
-    let (ipoib, vnics) = both(
-        &mut client,
-        interface,
-        ControlClient::stats,
-        ControlClient::vnic_stats,
-    )?;
+    let (ipoib, vnics) = both(&mut client, interface, methods::STATS, methods::VNIC_STATS)?;
     let ipoib = ipoib.into_iter().map(Box::new).map(Counted::Ipoib);
     let vnics = vnics.into_iter().map(Box::new).map(Counted::Vnic);
     let all: Vec<Counted> = ipoib.chain(vnics).collect();
@@ -89,19 +91,20 @@ pub fn stats(
     })
 }
 
-type Ask<T> = fn(&mut ControlClient, Option<&str>) -> Result<Vec<T>, ClientError>;
-
 /// Asks for all of both kinds, or for the one of either kind that is called so.
-fn both<I, V>(
+fn both<I: DeserializeOwned, V: DeserializeOwned>(
     client: &mut ControlClient,
     interface: Option<&str>,
-    ipoib: Ask<I>,
-    vnics: Ask<V>,
+    ipoib: Method<Selection, Vec<I>>,
+    vnics: Method<Selection, Vec<V>>,
 ) -> Result<(Vec<I>, Vec<V>), ClientError> {
-    match vnics(client, interface) {
+    let selection = Selection::of(interface);
+    match client.call(vnics, &selection) {
         Ok(found) if interface.is_some() => Ok((Vec::new(), found)),
-        Ok(found) => Ok((ipoib(client, None)?, found)),
-        Err(ClientError::NoSuchInterface { .. }) => Ok((ipoib(client, interface)?, Vec::new())),
+        Ok(found) => Ok((client.call(ipoib, &selection)?, found)),
+        Err(ClientError::NoSuchInterface { .. }) => {
+            Ok((client.call(ipoib, &selection)?, Vec::new()))
+        }
         Err(error) => Err(error),
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use control::api::{
-    InterfaceInfo, InterfaceStats, NeighbourInfo, PkeyTable, PkeysRequest, PortState, VersionInfo,
-    VnicInfo,
+    Interface, InterfaceInfo, InterfaceStats, NeighbourInfo, Nothing, PkeyTable, PkeysRequest,
+    PortState, Selection, VersionInfo, VnicInfo, methods,
 };
 use control::{ClientError, ControlClient};
 use rustix::net::sockopt::socket_peercred;
@@ -54,31 +54,41 @@ pub fn gather(
     interface: Option<&str>,
 ) -> Result<View, ClientError> {
     let mut client = ControlClient::connect(socket, timeout)?;
-    let (vnics, interfaces) = match client.vnics(interface) {
+    let (vnics, interfaces) = match client.call(methods::VNICS, &Selection::of(interface)) {
         Ok(vnics) if interface.is_some() => (vnics, Vec::new()),
-        Ok(vnics) => (vnics, client.show(None)?),
+        Ok(vnics) => (vnics, client.call(methods::SHOW, &Selection::of(None))?),
         // Another interface's name; or an older daemon, whose version is a finding of its own.
-        Err(ClientError::NoSuchInterface { .. } | ClientError::Protocol(_)) => {
-            (Vec::new(), client.show(interface)?)
-        }
+        Err(ClientError::NoSuchInterface { .. } | ClientError::Protocol(_)) => (
+            Vec::new(),
+            client.call(methods::SHOW, &Selection::of(interface))?,
+        ),
         Err(error) => return Err(error),
     };
     let mut neighbours = BTreeMap::new();
     let mut guests = BTreeMap::new();
     let mut stats = BTreeMap::new();
     for name in interfaces.iter().map(InterfaceInfo::qualified_name) {
-        neighbours.insert(name.clone(), client.neighbours(&name)?);
-        guests.insert(name.clone(), client.guests(&name)?.len());
-        let of_one = client.stats(Some(&name))?.into_iter().next();
+        neighbours.insert(
+            name.clone(),
+            client.call(methods::NEIGHBOURS, &Interface::of(&name))?,
+        );
+        guests.insert(
+            name.clone(),
+            client.call(methods::GUESTS, &Interface::of(&name))?.len(),
+        );
+        let of_one = client
+            .call(methods::STATS, &Selection::of(Some(&name)))?
+            .into_iter()
+            .next();
         stats.extend(of_one.map(|of_one| (name, of_one)));
     }
-    let tables = match client.pkeys(&PkeysRequest::default()) {
+    let tables = match client.call(methods::PKEYS, &PkeysRequest::default()) {
         // An older daemon does not tell; its version is a finding of its own.
         Err(ClientError::Protocol(_)) => Vec::new(),
         told => told?,
     };
     Ok(View {
-        version: client.version()?,
+        version: client.call(methods::VERSION, &Nothing {})?,
         pid: pid(socket),
         stats,
         interfaces,

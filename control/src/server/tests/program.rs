@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::methods::Method;
 use crate::{Answered, Body, Failure, Identity, MethodCall, Program};
 
 const INTERFACE: &str = "org.ibtap.Test";
@@ -171,10 +172,11 @@ fn posts_are_written_as_far_as_they_are_taken_and_none_is_lost() {
     let client = ControlClient::connect(rig.server.path(), 5 * SECOND).unwrap();
     let mut posts = client.posts();
     let level = json!({"level": "info", "pad": "x".repeat(4000)});
+    const LOG_LEVEL: Method<Value, Value> = methods::whole("LogLevel");
     let mut pushed = 0;
     // Nobody reads: the socket is full at some time, and writing does not wait for it.
     while posts.pending() == 0 {
-        posts.push("LogLevel", &level).unwrap();
+        posts.push(LOG_LEVEL, &level).unwrap();
         posts.flush().unwrap();
         pushed += 1;
         assert!(pushed < 10_000);
@@ -184,7 +186,7 @@ fn posts_are_written_as_far_as_they_are_taken_and_none_is_lost() {
         posts.flush().unwrap();
     }
     drop(rig);
-    posts.push("LogLevel", &level).unwrap();
+    posts.push(LOG_LEVEL, &level).unwrap();
     let error = posts.flush().unwrap_err();
     assert!(matches!(error, ClientError::Ended { .. }), "{error}");
 }
@@ -195,7 +197,7 @@ fn replies_are_taken_without_waiting() {
     let path = rig.server.path().to_owned();
     let mut events = ControlClient::connect(&path, 5 * SECOND)
         .unwrap()
-        .monitor(None)
+        .stream(methods::MONITOR, &Selection::default())
         .unwrap();
     assert_eq!(events.try_next().unwrap(), None);
     rig.settle();

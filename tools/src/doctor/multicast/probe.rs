@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use control::api::{PingReply, PingRequest};
+use control::api::{PingReply, PingRequest, methods};
 use control::{ControlClient, Next};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{
@@ -90,7 +90,7 @@ pub fn echo(socket: &Path, interface: &str) -> Option<Probe> {
         interval_ms: Some(100),
         timeout_ms: Some(1000),
     };
-    let mut replies = client.ping(&request).ok()?;
+    let mut replies = client.stream(methods::PING, &request).ok()?;
     // Nothing is ever written to the other end.
     let (never, _kept) = UnixStream::pair().ok()?;
     let mut heard = BTreeSet::new();

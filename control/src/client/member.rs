@@ -1,0 +1,57 @@
+//! One member of an object, read as its type in the order in which it is written. (A map in between would lose
+//! the order of counters.)
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
+
+/// Reads the member of this name; others are passed over.
+pub(super) struct Member<S> {
+    name: &'static str,
+    seed: S,
+}
+
+impl<T> Member<PhantomData<T>> {
+    /// The member is a `T`.
+    pub(super) fn named(name: &'static str) -> Member<PhantomData<T>> {
+        Member::of(name, PhantomData)
+    }
+}
+
+impl<S> Member<S> {
+    /// The member is what `seed` reads.
+    pub(super) fn of(name: &'static str, seed: S) -> Member<S> {
+        Member { name, seed }
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Member<S> {
+    type Value = S::Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, S: DeserializeSeed<'de>> Visitor<'de> for Member<S> {
+    type Value = S::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with {:?}", self.name)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<S::Value, A::Error> {
+        let Member { name, seed } = self;
+        let mut seed = Some(seed);
+        let mut found = None;
+        while let Some(key) = object.next_key::<String>()? {
+            match seed.take_if(|_| key == name) {
+                Some(seed) => found = Some(object.next_value_seed(seed)?),
+                None => drop(object.next_value::<IgnoredAny>()?),
+            }
+        }
+        found.ok_or_else(|| A::Error::missing_field(name))
+    }
+}
