@@ -1,8 +1,5 @@
 //! What a connection costs in memory, maps and spare capacity included: counted by the allocator.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fabric::mad::MAD_LEN;
@@ -12,30 +9,7 @@ use fabric::{
     ConnectRequest, ConnectionEvent, ConnectionId, EndpointId, Gid, Guid, IbMtu, Instant, PKey,
     ServiceId,
 };
-
-/// The system's allocator, with a count of the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the count beside it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; the memory came from `System`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use kit::allocator;
 
 const CONNECTIONS: usize = 1000;
 const SERVICE: ServiceId = ServiceId(7);
@@ -112,7 +86,7 @@ fn answer(now: Instant, engine: &mut Engine) {
 fn an_idle_connection_costs_under_16_kibibytes_on_both_sides_together() {
     let (mut a, mut b) = (engine(1), engine(2));
     let mut now = Instant(1);
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = allocator::in_use();
     let mut connections: Vec<ConnectionId> = Vec::with_capacity(CONNECTIONS);
     for _ in 0..CONNECTIONS {
         let request = ConnectRequest {
@@ -158,7 +132,7 @@ fn an_idle_connection_costs_under_16_kibibytes_on_both_sides_together() {
     }
     assert!(b.list().iter().all(|c| c.rx_bytes == 65524));
     assert_eq!(a.next_deadline(), None, "idle connections want nothing");
-    let each = (IN_USE.load(Ordering::Relaxed) - before) / CONNECTIONS;
+    let each = (allocator::in_use() - before) / CONNECTIONS;
     println!("{each} bytes for both sides of a connection");
     assert!(each < 16 << 10, "{each} bytes");
 }

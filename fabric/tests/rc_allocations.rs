@@ -1,8 +1,6 @@
 //! A busy reliable connection allocates nothing: not for a packet, not for a message, not for an
 //! acknowledgement.
 
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::Cell;
 use std::time::Duration;
 
 use fabric::soft::qp::{Attributes, State};
@@ -11,42 +9,7 @@ use fabric::soft::rc::{
 };
 use fabric::soft::wire::Packet;
 use fabric::{AhAttributes, Gid, IbMtu, Instant, Psn, Qpn};
-
-/// The system's allocator, with a count of allocations of each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that ends has no such cell any more.
-    let _ = ALLOCATIONS.try_with(|n| n.set(n.get() + 1));
-}
-
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the count beside it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, memory: Memory) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(memory) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, memory: Memory) {
-        // SAFETY: as above; the memory came from `System`.
-        unsafe { System.dealloc(at, memory) }
-    }
-
-    unsafe fn realloc(&self, at: *mut u8, memory: Memory, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: as above.
-        unsafe { System.realloc(at, memory, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use kit::allocator;
 
 /// One end: a queue pair and what it shares, and buffers that are used again.
 struct End {
@@ -179,10 +142,14 @@ fn a_busy_connection_allocates_nothing() {
     );
     let mut now = Instant(1);
     stream(&mut a, &mut b, &mut now, 200);
-    let (before, received) = (ALLOCATIONS.get(), b.received);
+    let (before, received) = (allocator::allocations(), b.received);
     // Less than the second after which memory that is not in use is given back.
     stream(&mut a, &mut b, &mut now, 5_000);
     let messages = b.received - received;
     assert!(messages > 10_000, "only {messages} messages");
-    assert_eq!(ALLOCATIONS.get() - before, 0, "in {messages} messages");
+    assert_eq!(
+        allocator::allocations() - before,
+        0,
+        "in {messages} messages"
+    );
 }

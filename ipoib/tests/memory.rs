@@ -1,44 +1,14 @@
 //! What a neighbour and a connection cost in memory, maps and spare capacity included: counted by the
 //! allocator.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::Ipv6Addr;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ipoib::{
     Config, ConnectionAction, FLAG_RC, HardwareAddress, Ipoib, Limits, Meta, Mode, Outgoing,
     PrivateData, peer_mac,
 };
+use kit::allocator;
 use proto::{AddressHandle, ConnectionEvent, ConnectionId, EndpointId, Gid, PKey, Qpn, Time};
-
-/// The system's allocator, with a count of the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-/// Only one test counts at a time.
-static COUNTS: Mutex<()> = Mutex::new(());
-
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the count beside it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; the memory came from `System`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const MAC: [u8; 6] = [6, 0, 0, 0, 0, 1];
 const NEIGHBOURS: u32 = 10_000;
@@ -89,8 +59,8 @@ fn frame_to(a: &HardwareAddress) -> Vec<u8> {
 /// What a child costs that nobody talks to, in each data thread.
 #[test]
 fn an_idle_replica_costs_under_eight_kibibytes() {
-    let _alone = COUNTS.lock().unwrap();
-    let before = IN_USE.load(Ordering::Relaxed);
+    let _alone = allocator::alone();
+    let before = allocator::in_use();
     let idle = Ipoib::new(Config {
         local: HardwareAddress::new(0, Qpn::new(0x4a), "fe80::1".parse().unwrap()),
         mac: MAC,
@@ -103,15 +73,15 @@ fn an_idle_replica_costs_under_eight_kibibytes() {
         limits: Limits::default(),
     });
     assert_eq!(idle.next_deadline(), None, "and no time");
-    let bytes = IN_USE.load(Ordering::Relaxed) - before + size_of::<Ipoib>();
+    let bytes = allocator::in_use() - before + size_of::<Ipoib>();
     println!("{bytes} bytes for an idle replica");
     assert!(bytes < 8192, "{bytes} bytes");
 }
 
 #[test]
 fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
-    let _alone = COUNTS.lock().unwrap();
-    let before = IN_USE.load(Ordering::Relaxed);
+    let _alone = allocator::alone();
+    let before = allocator::in_use();
     let mut core = core(Mode::Datagram);
     for n in 0..NEIGHBOURS {
         let a = peer(n);
@@ -122,7 +92,7 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
         core.set_ah(to, AddressHandle(n));
     }
     assert_eq!(core.neighbours().count(), NEIGHBOURS as usize);
-    let bytes = IN_USE.load(Ordering::Relaxed) - before;
+    let bytes = allocator::in_use() - before;
     let each = bytes / NEIGHBOURS as usize;
     println!("{each} bytes for each of {NEIGHBOURS} neighbours");
     assert!(each < 256, "{each} bytes");
@@ -131,14 +101,14 @@ fn a_neighbour_costs_under_a_quarter_of_a_kibibyte_in_each_replica() {
 /// A connection with a known neighbour each way.
 #[test]
 fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
-    let _alone = COUNTS.lock().unwrap();
+    let _alone = allocator::alone();
     let mut core = core(Mode::Connected);
     let peers: Vec<_> = (0..CONNECTIONS).map(peer).collect();
     for (a, n) in peers.iter().zip(0..) {
         hear(&mut core, a, n);
     }
     let service = core.service_ids()[0];
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = allocator::in_use();
     for (a, n) in peers.iter().zip(0..) {
         let (ours, theirs) = (ConnectionId(2 * n), ConnectionId(2 * n + 1));
         let private_data = || PrivateData::new(a.qpn()).to_bytes().into();
@@ -164,7 +134,7 @@ fn a_connection_costs_under_a_quarter_of_a_kibibyte() {
         }
         while core.poll_connection(Time(0)).is_some() {}
     }
-    let bytes = IN_USE.load(Ordering::Relaxed) - before;
+    let bytes = allocator::in_use() - before;
     let count = core.connections().count();
     assert_eq!(count, 2 * CONNECTIONS as usize);
     let each = bytes / count;

@@ -1,41 +1,14 @@
 //! The hot path allocates nothing once it is warm: counted by the allocator itself.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::io::IoSlice;
 
+use kit::allocator;
 use netdev::coalesce::{CoalesceConfig, Coalescer, FrameSink};
 use netdev::gather;
 use netdev::segment::{LinkHeader, Pieces, Segmenter};
 use netdev::vlan::{Head, Tag, insert};
 use netdev::vnet::{FLAG_NEEDS_CSUM, GSO_TCPV4, VnetHeader};
 use zerocopy::little_endian::U16;
-
-/// The system's allocator, with a count for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the count beside it is a plain cell that never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: as above; the memory came from `System`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[derive(Default)]
 struct Bytes(usize);
@@ -95,7 +68,7 @@ fn a_message_is_filled_and_taken_to_the_tap_without_an_allocation() {
     let frame = tcp_frame();
     let mut places = Places(vec![0; 30_044]);
     let mut bytes = Bytes::default();
-    let before = ALLOCATIONS.get();
+    let before = allocator::allocations();
     for _ in 0..10 {
         let vnet = VnetHeader {
             flags: FLAG_NEEDS_CSUM,
@@ -111,7 +84,7 @@ fn a_message_is_filled_and_taken_to_the_tap_without_an_allocation() {
         let len = gather::frame(&ETHERNET, start, parts, &mut bytes);
         assert_eq!(len, Some(30_040));
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(allocator::allocations(), before);
     assert_eq!(bytes.0, 10 * (12 + 14 + 30_040));
 }
 
@@ -124,11 +97,11 @@ fn a_tag_is_put_into_a_large_frame_without_an_allocation() {
         vid: 5,
         priority: 0,
     };
-    let before = ALLOCATIONS.get();
+    let before = allocator::allocations();
     let mut head = Head::default();
     let tagged = insert(tag.bytes(), &pieces, &mut head).expect("room for a tag");
     let bytes: usize = tagged.iter().map(|part| part.len()).sum();
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(allocator::allocations(), before);
     assert_eq!(bytes, frame.len() + 4);
 }
 
@@ -147,11 +120,11 @@ fn nothing_is_allocated_after_the_first_batch() {
         batch.flush(&mut bytes);
     };
     round();
-    let before = ALLOCATIONS.get();
+    let before = allocator::allocations();
     for _ in 0..10 {
         round();
     }
-    assert_eq!(ALLOCATIONS.get(), before);
+    assert_eq!(allocator::allocations(), before);
     assert!(before > 0, "the counter counts");
     assert_eq!(coalescer.counters().frames, 11);
     assert_eq!(bytes.0, 11 * (12 + 14 + 30_040));

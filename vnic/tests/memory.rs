@@ -1,42 +1,11 @@
 //! What a virtual port costs in memory, maps and spare capacity included: counted by the allocator.
-#![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use kit::allocator;
 use proto::{Gid, PKey, Qpn, Time};
 use vnic::Lid;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::packet::{self, Header16B, Profile, packet_len};
 use vnic::port::{Meta, Settings, VeswPort};
-
-/// The system's allocator, with a count of the bytes in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-/// Only one test counts at a time.
-static COUNTS: Mutex<()> = Mutex::new(());
-
-// SAFETY: needed because only the global allocator sees every allocation. Every call is handed to the
-// system's allocator unchanged; the count beside it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that `System` asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above; the memory came from `System`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 fn port(limit: usize) -> VeswPort {
     let mut port = VeswPort::new(Settings {
@@ -84,11 +53,11 @@ fn hear(port: &mut VeswPort, now: Time, n: u32) {
 /// What a port costs that nobody talks to, in each data thread.
 #[test]
 fn an_idle_replica_costs_under_four_kibibytes_and_no_time() {
-    let _alone = COUNTS.lock().unwrap();
-    let before = IN_USE.load(Ordering::Relaxed);
+    let _alone = allocator::alone();
+    let before = allocator::in_use();
     let idle = port(Settings::MAC_LIMIT);
     assert_eq!(idle.next_deadline(), None);
-    let bytes = IN_USE.load(Ordering::Relaxed) - before + size_of::<VeswPort>();
+    let bytes = allocator::in_use() - before + size_of::<VeswPort>();
     println!("{bytes} bytes for an idle replica");
     assert!(bytes < 4096, "{bytes} bytes");
 }
@@ -96,9 +65,9 @@ fn an_idle_replica_costs_under_four_kibibytes_and_no_time() {
 /// A storm of addresses, each from another member, on both sides, whose news nobody takes.
 #[test]
 fn a_storm_costs_what_the_bounds_say_and_leaves_little_behind() {
-    let _alone = COUNTS.lock().unwrap();
-    let before = IN_USE.load(Ordering::Relaxed);
-    let in_use = || IN_USE.load(Ordering::Relaxed) - before;
+    let _alone = allocator::alone();
+    let before = allocator::in_use();
+    let in_use = || allocator::in_use() - before;
     let mut port = port(Settings::MAC_LIMIT);
     for n in 0..400_000 {
         hear(&mut port, Time(u64::from(n / 100)), n);

@@ -3,11 +3,11 @@
 use fabric::soft::rc::{Inbox, RcCounts, Shared, Srq};
 use fabric::soft::wire::{Extended, Repr, opcode};
 use fabric::{IbMtu, Instant, PKey};
+use kit::allocator::Ledger;
 
 use super::Replay;
 use crate::engine_themes::weather;
 use crate::engines::{self, Weather};
-use crate::memory::Ledger;
 use crate::network::{Impairments, MICROSECOND};
 use crate::packets::{self, forge};
 use crate::random::Random;

@@ -29,8 +29,6 @@
 //! With `RC_SIM_TRACE=1` every packet that is sent and received is told of.
 
 #[allow(unsafe_code)]
-mod memory;
-
 mod bounds;
 mod engine_themes;
 mod engines;

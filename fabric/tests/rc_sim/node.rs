@@ -8,9 +8,9 @@ use fabric::Instant;
 use fabric::soft::qp::{Attributes, State};
 use fabric::soft::rc::{Inbox, RcCounts, RcPacket, ReceivedMessage, Room, Shared, Srq};
 use fabric::soft::wire::{Aeth, Bth, opcode};
+use kit::allocator::Ledger;
 
 use crate::flow::Flow;
-use crate::memory::Ledger;
 use crate::network::{Datagram, MICROSECOND, Network, Time};
 use crate::packets::{acknowledgement, for_queue_pair, forge, open, seal};
 use crate::random::Random;
