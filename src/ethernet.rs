@@ -9,11 +9,11 @@ mod lanes;
 mod management;
 mod mtu;
 mod payload;
-mod ration;
 mod recent;
 mod retained_counters;
 mod switch;
 
+pub use crate::datapath::now;
 pub use alias::Alias;
 pub use change_tracking::ChangeTracking;
 pub use clients::Clients;
@@ -21,12 +21,6 @@ pub use groups::groups_of_one;
 pub use management::Management;
 pub use mtu::{carried_mtu, mtu_of};
 pub use payload::{Ethernet, VnicContext};
-pub use ration::Ration;
 pub use recent::RecentCounters;
 pub use retained_counters::{Counted, RetainedCounters};
 pub use switch::{default_lid, lid_of_another, static_switch};
-
-/// The time as the data threads have it.
-pub fn now() -> vnic::Time {
-    vnic::Time(crate::datapath::now().0)
-}

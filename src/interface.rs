@@ -330,9 +330,3 @@ pub struct Origin {
     /// Where it is, if not in the daemon's own network namespace.
     pub namespace: Option<Namespace>,
 }
-
-/// A number that nobody outside can know.
-pub fn drawn() -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(std::process::id())
-}

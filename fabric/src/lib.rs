@@ -15,6 +15,7 @@
 pub mod cm;
 pub mod connection;
 pub mod group;
+mod kernel;
 pub mod mad;
 mod membership;
 mod memory;
@@ -27,6 +28,7 @@ pub mod worker;
 
 pub use connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
 pub use group::{GroupParameters, Joined};
+pub use kernel::{clock, random};
 pub use memory::{ReceiveMemory, ReceivePlaces};
 pub use pkeys::PKeyTable;
 pub use port::{

@@ -1,7 +1,5 @@
 //! The program's life: start, manage until a signal, stop. One thread, one poll.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -11,6 +9,8 @@ use control::logging;
 use control::{BindError, ControlServer};
 use proto::Time;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
+use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, clock_gettime};
 use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -124,7 +124,8 @@ struct Node {
 
 impl Node {
     fn new(server: ControlServer, config: Config) -> Result<Node, Failure> {
-        let opened = Store::open(&config.em.state_dir, draw())?;
+        let drawing = |e| Failure::Os("draw a random number", e);
+        let opened = Store::open(&config.em.state_dir, draw().map_err(drawing)?)?;
         let (store, state) = (opened.store, opened.state);
         let id = state.manager;
         if opened.new {
@@ -132,7 +133,7 @@ impl Node {
             store.save(&state)?;
             log::info!("new state in {}", config.em.state_dir.display());
         }
-        let seed = draw();
+        let seed = draw().map_err(drawing)?;
         let engine = Engine::new(config.clone(), state, seed as u32);
         let link = Link::new(config.em.ibtapd_socket.clone(), config.em.port.clone());
         let believed = config.em.managers.clone();
@@ -287,9 +288,12 @@ fn now() -> Time {
     Time(seconds * 1000 + nanoseconds / 1_000_000)
 }
 
-/// A number that nobody else has: the keys of a hash map are the kernel's randomness.
-fn draw() -> u64 {
-    RandomState::new().build_hasher().finish()
+/// A number that nobody else has, from the kernel.
+fn draw() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    // So few bytes come whole.
+    retry_on_intr(|| getrandom(&mut bytes, GetRandomFlags::empty()))?;
+    Ok(u64::from_ne_bytes(bytes))
 }
 
 fn bind_failure(error: &BindError) -> String {

@@ -13,12 +13,12 @@ mod types;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use proto::{AddressHandle, DhcpMode, Gid, Mac, Qpn, Time};
+use proto::damping::{Damping, WhenFull};
+use proto::{AddressHandle, DhcpMode, EventQueue, Gid, Mac, Qpn, Time};
 
 use crate::address::{HardwareAddress, peer_mac};
-use crate::conflict::Conflicts;
 use crate::counters::Counters;
-use crate::event::{Event, Events};
+use crate::event::Event;
 use crate::group::{BROADCAST, Groups};
 use crate::guests::{Guests, Standing};
 use crate::multicast::{broadcast_mgid, mgid};
@@ -42,6 +42,10 @@ pub use types::{
 /// options may grow by.
 const SCRATCH_LEN: usize = 2048;
 const _: () = assert!(too_big::FRAME_MAX <= SCRATCH_LEN);
+/// Addresses whose changes of owner are counted. Where more change at the same time, nobody hears of it.
+const CONFLICTS_MAX: usize = 256;
+/// Events kept between two drains; more are lost and counted.
+const EVENTS_MAX: usize = 1024;
 /// Updates kept between two drains.
 const UPDATES_MAX: usize = 4096;
 
@@ -57,12 +61,12 @@ pub struct Ipoib {
     announcer: Announcer,
     guests: Guests,
     host_side: HostSideState,
-    conflicts: Conflicts,
+    conflicts: Damping<IpAddr, Mac>,
     connected: ConnectedState,
     siblings: Siblings,
     updates: Vec<Update>,
     counters: Counters,
-    events: Events,
+    events: EventQueue<Event, EVENTS_MAX>,
     /// Neighbour events are wanted.
     watched: bool,
     /// Signed neighbour discovery was told of.
@@ -95,12 +99,12 @@ impl Ipoib {
             announcer: Announcer::default(),
             guests: Guests::new(config.limits.guests, config.mac),
             host_side: HostSideState::new(&config.limits),
-            conflicts: Conflicts::default(),
+            conflicts: Damping::new(CONFLICTS_MAX, WhenFull::Follow),
             connected: ConnectedState::new(config.limits.connections),
             siblings: Siblings::default(),
             updates: Vec::new(),
             counters: Counters::default(),
-            events: Events::default(),
+            events: EventQueue::default(),
             watched: false,
             told_signed: false,
             stacked: false,

@@ -1,15 +1,11 @@
 //! What a replica tells the control side: news for people, and memberships behind the interface.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use proto::{CloseReason, Mac};
 
 use crate::address::HardwareAddress;
 use crate::core::{Ended, Role};
-
-/// Events kept between two drains; more are lost and counted.
-const EVENTS_MAX: usize = 1024;
 
 /// Something worth telling.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,29 +123,4 @@ pub enum Event {
         /// Bytes of IB payload, encapsulation header included.
         len: usize,
     },
-}
-
-/// A bounded queue of events.
-#[derive(Default)]
-pub struct Events {
-    queue: VecDeque<Event>,
-    pub lost: u64,
-}
-
-impl Events {
-    pub fn push(&mut self, event: Event) {
-        if self.queue.len() < EVENTS_MAX {
-            self.queue.push_back(event);
-        } else {
-            self.lost += 1;
-        }
-    }
-
-    pub fn pop(&mut self) -> Option<Event> {
-        self.queue.pop_front()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
 }

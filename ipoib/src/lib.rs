@@ -18,7 +18,6 @@ mod address;
 mod arp;
 mod bounded;
 mod checksum;
-mod conflict;
 mod connections;
 mod core;
 mod counters;

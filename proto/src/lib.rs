@@ -6,9 +6,13 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 mod choices;
 mod connection;
+pub mod damping;
+mod event_queue;
 mod gid;
+mod log_limiter;
 pub mod lru;
 mod numbers;
 mod opa;
@@ -19,7 +23,9 @@ pub use choices::{DhcpMode, GidChoice, LinkMtu, Mode};
 pub use connection::{
     CloseReason, ConnectError, ConnectionEvent, ConnectionId, RejectReason, ServiceId, WcStatus,
 };
+pub use event_queue::EventQueue;
 pub use gid::{Gid, Guid, Lid};
+pub use log_limiter::LogLimiter;
 pub use numbers::{IbMtu, PKey, Psn, QKey, Qpn};
 pub use opa::{ConfigState, OpaLid};
 pub use port::{AddressHandle, EndpointId, LinkLayer, PortState, Services};

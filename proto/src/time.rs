@@ -36,3 +36,10 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 }
+
+impl From<Instant> for Time {
+    /// The millisecond that a point in time is in.
+    fn from(instant: Instant) -> Time {
+        Time(instant.0 / 1_000_000)
+    }
+}

@@ -12,8 +12,8 @@ use vnic::carriage::{Address, MANAGEMENT_QKEY, management_mgid};
 
 use super::{RecentCounters, now};
 use crate::datapath::{Command, LinkId, Mailbox};
+use crate::interface::FabricLink;
 use crate::interface::groups::Bounds;
-use crate::interface::{FabricLink, drawn};
 use crate::port::PortRuntime;
 
 /// The partition in which management travels.
@@ -65,13 +65,13 @@ impl Management {
         }
         let config = Config {
             guid: attributes.guid,
-            incarnation: drawn(),
+            incarnation: fabric::random(),
             port: number,
             payload_max: payload_max(attributes.ud_payload_max),
             description: description(),
             managers: settings.managers.clone(),
             may_create: settings.vnic_create,
-            seed: drawn(),
+            seed: fabric::random(),
         };
         let mut management = Management {
             link,
@@ -80,7 +80,7 @@ impl Management {
             loopback: VecDeque::new(),
             recent: RecentCounters::default(),
             told: None,
-            splitter: Splitter::new(drawn() as u32, attributes.ud_payload_max as usize),
+            splitter: Splitter::new(fabric::random() as u32, attributes.ud_payload_max as usize),
             reassembler: Reassembler::default(),
         };
         management.join(port);

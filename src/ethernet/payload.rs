@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use control::config::VnicConfig;
 use fabric::{Gid, PKey, PortAttributes, QKey, Qpn};
+use proto::LogLimiter;
 use vnic::attribute::{ConfigState, VeswPortInfo};
 use vnic::carriage::data_qkey;
 use vnic::directory::{Directory, NodeAddress};
@@ -11,16 +12,17 @@ use vnic::mac_table::MacTable;
 use vnic::{Lid, Mac, Time};
 
 use super::mtu::{carried_mtu, wanted_mtu};
-use super::{Alias, Ration, RetainedCounters, now};
+use super::{Alias, RetainedCounters, now};
 use crate::datapath::EthernetSibling;
 use crate::fdstore;
 use crate::interface::InterfaceId;
 use crate::interface::{
     FabricLink, GSO_MAX, GSO_MAX_WHOLE, Interface, InterfaceError, Setup, TAP_MTU, TapSources,
-    drawn,
 };
 use crate::port::PortId;
 
+/// Between two log lines about conflicts of one kind.
+const LOG_APART_MS: u64 = 1000;
 /// How long an interface keeps the carrier that a former daemon left it with, and waits for its Ethernet
 /// Manager: the lease of one that has announced none.
 const CARRIER_LEFT_MS: u64 = 15_000;
@@ -59,9 +61,9 @@ pub struct Ethernet {
     /// MACs of groups that the host has joined.
     pub host_groups: Vec<Mac>,
     /// Conflicts of LIDs in the log.
-    pub lid_conflicts: Ration,
+    pub lid_conflicts: LogLimiter,
     /// Conflicts of MACs in the log.
-    pub mac_conflicts: Ration,
+    pub mac_conflicts: LogLimiter,
     /// What has been counted of it.
     pub counted: RetainedCounters,
     /// The key of its flow hash, of all lanes that it ever has.
@@ -110,10 +112,10 @@ impl Ethernet {
             siblings: Arc::default(),
             guests: Vec::new(),
             host_groups: Vec::new(),
-            lid_conflicts: Ration::default(),
-            mac_conflicts: Ration::default(),
+            lid_conflicts: LogLimiter::new(LOG_APART_MS),
+            mac_conflicts: LogLimiter::new(LOG_APART_MS),
             counted: RetainedCounters::default(),
-            hash_key: drawn(),
+            hash_key: fabric::random(),
         };
         // One that was there has the administrator's, unless it is what a TAP begins with.
         let is_wish = |mtu: u32| spec.mtu.is_none() && mtu != TAP_MTU;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use fabric::port::UdEndpoint;
 use fabric::{FabricError, Gid, PKey, Port, QKey, Qpn, UdInit};
 
-use super::drawn;
 use super::groups::{self, Bounds, Changes, GroupSet};
 use crate::datapath::{EthernetSnapshot, LinkId, now};
 use crate::port::PortRuntime;
@@ -42,7 +41,7 @@ impl FabricLink {
             endpoint,
             pkey,
             qkey,
-            groups: GroupSet::new(bounds, drawn()),
+            groups: GroupSet::new(bounds, fabric::random()),
         })
     }
 

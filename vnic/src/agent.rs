@@ -23,7 +23,7 @@ mod vport;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use proto::{Gid, Guid, Qpn, Time};
+use proto::{EventQueue, Gid, Guid, Qpn, Time};
 
 use crate::attribute::{NodeInfo, VeswPortInfo, WantedPort};
 use crate::carriage::Address;
@@ -100,7 +100,7 @@ pub struct Agent {
     /// Of traps and announcements, from 1.
     next_tid: u64,
     outbox: VecDeque<Transmit>,
-    events: VecDeque<Event>,
+    events: EventQueue<Event, EVENTS_MAX>,
     refusals: Refusals,
     handovers: Handovers,
     counts: AgentCounts,
@@ -123,7 +123,7 @@ impl Agent {
             fabric_up: false,
             next_tid: 1,
             outbox: VecDeque::new(),
-            events: VecDeque::new(),
+            events: EventQueue::default(),
             refusals: Refusals::default(),
             handovers: Handovers::default(),
             counts: AgentCounts::default(),
@@ -191,7 +191,7 @@ impl Agent {
 
     /// The next thing that people may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.events.pop()
     }
 
     /// What it has counted.
@@ -306,9 +306,7 @@ impl Agent {
     }
 
     fn tell(&mut self, event: Event) {
-        if self.events.len() < EVENTS_MAX {
-            self.events.push_back(event);
-        }
+        self.events.push(event);
     }
 
     fn tell_handover(&mut self, now: Time, event: Event) {

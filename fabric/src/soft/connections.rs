@@ -3,8 +3,9 @@
 use proto::{ConnectError, ConnectionEvent, ConnectionId, EndpointId, RejectReason, ServiceId};
 
 use super::engine::Standing;
-use super::worker::{SoftWorker, clock};
+use super::worker::SoftWorker;
 use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
+use crate::kernel::clock;
 use crate::worker::{Train, TrainTicket};
 
 impl Connections for SoftWorker {

@@ -4,8 +4,9 @@
 use proto::{ConnectError, EndpointId, Gid, ServiceId};
 
 use super::engine::{Answer, Standing};
-use super::worker::{SoftWorker, clock};
+use super::worker::SoftWorker;
 use crate::cm::SidrId;
+use crate::kernel::clock;
 
 impl SoftWorker {
     /// Tells peers that ask for `service` the queue pair and Q_Key of an endpoint. Which worker is asked

@@ -1,7 +1,6 @@
 //! The control side: the port, its endpoints and groups, and what happens to its underlay.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,6 +23,7 @@ use super::underlay::{self, Unusable, Usable};
 use super::watch::{evaluate_for, netlink, see, wait_usable};
 use super::worker::{SoftWorker, WorkerInit};
 use crate::group::{GroupParameters, Joined};
+use crate::kernel::random;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{
@@ -562,11 +562,6 @@ fn os(what: &str, source: io::Error) -> FabricError {
         what: what.to_owned(),
         source,
     }
-}
-
-/// 64 bits that differ from run to run: the keys that the standard library draws for its hashes.
-fn random() -> u64 {
-    RandomState::new().hash_one(0)
 }
 
 /// The GUID by which peers tell nodes apart in communication management (IBA vol. 1, 12.9.8.3.1):

@@ -1,6 +1,5 @@
 //! The sockets of one worker: one that receives on the RoCEv2 port, one that sends.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::OwnedFd;
@@ -17,6 +16,7 @@ use super::snapshot::Sockets;
 use super::steering;
 use super::sys::{set_option, steer_group};
 use super::wire::ROCE_V2_PORT;
+use crate::kernel::random;
 
 /// Source ports that RoCEv2 senders use (kernel include/rdma/ib_verbs.h,
 /// IB_ROCE_UDP_ENCAP_VALID_PORT_MIN).
@@ -171,7 +171,7 @@ fn transmit_socket(binding: &Binding) -> io::Result<(OwnedFd, SocketAddr)> {
 
 fn bind_to_free_port(fd: &OwnedFd, binding: &Binding) -> io::Result<SocketAddr> {
     let size = SOURCE_PORTS.len() as u64;
-    let first = RandomState::new().hash_one(0) % size;
+    let first = random() % size;
     for k in 0..size {
         let port = SOURCE_PORTS.start() + ((first + k) % size) as u16;
         let source = match binding.address {

@@ -4,7 +4,8 @@
 use proto::{ConnectError, ConnectionId, EndpointId};
 
 use super::engine::{LocalQp, RemoteQp, Standing};
-use super::worker::{SoftWorker, clock};
+use super::worker::SoftWorker;
+use crate::kernel::clock;
 
 impl SoftWorker {
     /// Makes a queue pair of type RC in the partition of an endpoint. What it gives is for the peer, who

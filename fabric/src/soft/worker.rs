@@ -22,6 +22,7 @@ use super::transmitter::{Outcome, Shape, Transmitter};
 use super::ud::Path;
 use super::wire::opcode;
 use crate::connection::Connections;
+use crate::kernel::clock;
 use crate::worker::{
     AhAttributes, Batch, Counters, Sent, Train, TrainTicket, UdDestination, UdReceived, Worker,
 };
@@ -473,12 +474,6 @@ fn port_view(table: &Table) -> PortView {
         reserved: table.endpoints.qpns().collect(),
         pkeys: Arc::clone(&table.pkeys),
     }
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-pub(super) fn clock() -> Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
 impl Worker for SoftWorker {

@@ -9,9 +9,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::backoff::Backoff;
 use proto::{AddressHandle, Instant};
 
-use super::backoff::Backoff;
 use crate::worker::AhAttributes;
 
 /// Handles at most.

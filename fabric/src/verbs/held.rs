@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use proto::Instant;
+use proto::backoff::Backoff;
 
-use super::backoff::Backoff;
 use super::device::Device;
 use super::ibv::cm::Hold;
 use super::presence::Presence;

@@ -1,7 +1,6 @@
 //! The verbs provider: RDMA devices of the kernel (InfiniBand HCAs, RoCE NICs, `rdma_rxe`), over
 //! libibverbs and librdmacm, which are loaded when a port is opened.
 
-mod backoff;
 mod config;
 mod connections;
 mod counts;

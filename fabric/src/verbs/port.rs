@@ -11,12 +11,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::backoff::Backoff;
 use proto::{EndpointId, Gid, Lid, PKey, PortState, Qpn, Services};
 use rtnl::{Group, Monitor, Requests};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::backoff::Backoff;
 use super::config::VerbsConfig;
 use super::connections::{Address, socket_address};
 use super::device::{Device, Limits, TRANSMIT_LEN};
@@ -30,8 +30,9 @@ use super::snapshot::{Endpoints, Shared, Table};
 use super::sys::Library;
 use super::sysfs;
 use super::watch::{Seen, Unusable, Usable, evaluate, see};
-use super::worker::{VerbsWorker, clock};
+use super::worker::VerbsWorker;
 use crate::group::Joined;
+use crate::kernel::clock;
 use crate::membership::Memberships;
 use crate::pkeys::PKeyTable;
 use crate::port::{

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{AddressHandle, EndpointId, Gid, Instant, WcStatus};
+use proto::{AddressHandle, EndpointId, Gid, Instant, LogLimiter, WcStatus};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::config::VerbsConfig;
@@ -21,6 +21,7 @@ use super::maker::Maker;
 use super::snapshot::{Endpoint, Shared, Table};
 use super::transmit::{Departure, NotPosted, Returned};
 use crate::connection::Connections;
+use crate::kernel::clock;
 use crate::worker::{
     AhAttributes, Batch, Counters, Sent, TOKEN, Train, TrainTicket, UdDestination, Worker,
 };
@@ -32,7 +33,7 @@ const PIECE: usize = 32;
 const RESTART_WAIT: Duration = Duration::from_millis(100);
 
 /// Between two messages of one kind in the log.
-const LOG_WAIT: Duration = Duration::from_secs(60);
+const LOG_APART_MS: u64 = 60_000;
 
 /// A descriptor that wakes the worker, besides the port's eventfd.
 #[derive(Clone, Copy)]
@@ -70,8 +71,8 @@ pub struct VerbsWorker {
     handles: AddressHandles<ibv::AddressHandle>,
     maker: Maker<ibv::AddressHandle>,
     restarted: HashMap<EndpointId, Instant, foldhash::fast::RandomState>,
-    /// When a failing queue pair may be logged again.
-    log_again: Instant,
+    /// Of failing queue pairs.
+    log_limiter: LogLimiter,
     /// It was said that there are destinations without a LID.
     lids_missed: bool,
     pub(super) counts: Counts,
@@ -97,7 +98,7 @@ impl VerbsWorker {
             told_of_rdma_cm: false,
             handles: AddressHandles::default(),
             restarted: HashMap::default(),
-            log_again: Instant(0),
+            log_limiter: LogLimiter::new(LOG_APART_MS),
             lids_missed: false,
             counts: Counts::default(),
         };
@@ -286,8 +287,7 @@ impl VerbsWorker {
             return;
         }
         self.restarted.insert(endpoint.id, now);
-        if now >= self.log_again {
-            self.log_again = now.after(LOG_WAIT);
+        if self.log_limiter.take(now.into()).is_some() {
             let qpn = endpoint.pair.qp.qpn();
             log::warn!("{}: queue pair {qpn} is restarted: {why}", self.name);
         }
@@ -412,12 +412,6 @@ impl VerbsWorker {
 fn bytes(train: &TrainTicket) -> u64 {
     let full = train.count.saturating_sub(1);
     (full * train.payload + train.last) as u64
-}
-
-/// Nanoseconds of CLOCK_MONOTONIC.
-pub(super) fn clock() -> Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
 impl Worker for VerbsWorker {

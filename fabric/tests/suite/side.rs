@@ -150,7 +150,7 @@ impl<'n> Side<'n> {
 }
 
 fn round(i: usize, w: &mut dyn Worker, log: &mut Log) {
-    if w.next_deadline().is_some_and(|at| at <= clock()) {
+    if w.next_deadline().is_some_and(|at| at <= fabric::clock()) {
         w.handle_timeout();
     }
     loop {
@@ -196,11 +196,6 @@ fn round(i: usize, w: &mut dyn Worker, log: &mut Log) {
         }
     }
     w.flush();
-}
-
-fn clock() -> fabric::Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    fabric::Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
 /// Lets both sides go on until `done`.

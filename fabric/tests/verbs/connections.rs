@@ -121,7 +121,7 @@ impl Side {
         let timeout = if worker.arm().unwrap() {
             Duration::ZERO
         } else {
-            let due = worker.next_deadline().map(|at| at.since(clock()));
+            let due = worker.next_deadline().map(|at| at.since(fabric::clock()));
             due.map_or(most, |due| due.min(most))
         };
         let mut events = Vec::with_capacity(8);
@@ -131,7 +131,10 @@ impl Side {
         for event in events {
             worker.woken(event.data.u64());
         }
-        if worker.next_deadline().is_some_and(|at| at <= clock()) {
+        if worker
+            .next_deadline()
+            .is_some_and(|at| at <= fabric::clock())
+        {
             worker.handle_timeout();
         }
         loop {
@@ -225,11 +228,6 @@ impl Side {
             .map(|c| c.qp_state)
             .collect()
     }
-}
-
-fn clock() -> fabric::Instant {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    fabric::Instant(t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned())
 }
 
 /// Lets both sides go on until `done`.

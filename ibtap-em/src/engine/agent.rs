@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
+use proto::backoff::doubled;
 use proto::{Mac, Qpn, Time};
 use vnic::attribute::{NodeInfo, VeswPortInfo};
 use vnic::mad::ClassPortInfo;
@@ -312,7 +313,7 @@ impl Vport {
 
     /// It is tried again later: a second, doubled each time, and at most `most` milliseconds.
     pub(super) fn back_off(&mut self, now: Time, most: u64) {
-        let pause = (1000 << self.failures.min(6)).min(most);
+        let pause = doubled(1000, self.failures.min(6), most);
         self.failures += 1;
         self.again = Some(now.after(pause));
         self.info_due = true;

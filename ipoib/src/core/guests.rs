@@ -2,7 +2,7 @@
 //!
 //! What ARP, neighbour discovery and DHCP say of a guest is believed as what peers say of
 //! themselves: the last to speak has the address, on whichever side it is, within the limits of
-//! [`Conflicts`](crate::conflict). The source address of data is a hint, since the guest may be a
+//! [`Damping`](proto::damping). The source address of data is a hint, since the guest may be a
 //! router: it takes no address away from a peer, and from another guest only when that has been
 //! silent. A hint that is new or contradicts makes us ask for the address on the host's side, in
 //! the name of the peer that the data is for; whoever answers has it.

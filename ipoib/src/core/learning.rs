@@ -153,7 +153,7 @@ impl Ipoib {
     /// Tells the control side.
     pub(super) fn tell(&mut self, event: Event) {
         self.events.push(event);
-        self.counters.events_lost = self.events.lost;
+        self.counters.events_lost = self.events.lost();
     }
 
     /// Tells of a neighbour, if anybody wants to hear.

@@ -40,24 +40,24 @@ impl Daemon {
                 at_words(&other)
             ),
             Event::LidConflict { lid, kept, other } => {
-                if let Some(untold) = ethernet.lid_conflicts.take(now()) {
+                if let Some(skipped) = ethernet.lid_conflicts.take(now()) {
                     log::warn!(
                         "{name}: {} and {} both have the LID {lid}; give one of them another one{}",
                         at_words(&kept),
                         at_words(&other),
-                        untold_words(untold)
+                        skipped_words(skipped)
                     );
                 }
             }
             Event::MacConflict { mac, kept, other } => {
-                if let Some(untold) = ethernet.mac_conflicts.take(now()) {
+                if let Some(skipped) = ethernet.mac_conflicts.take(now()) {
                     log::warn!(
                         "{name}: the MAC {} was seen {} and {}: is there a loop, or is an address used \
                          twice?{}",
                         control::api::LinkAddress(mac),
                         place_words(kept),
                         place_words(other),
-                        untold_words(untold)
+                        skipped_words(skipped)
                     );
                 }
             }
@@ -70,8 +70,8 @@ impl Daemon {
     }
 }
 
-fn untold_words(untold: u64) -> String {
-    match untold {
+fn skipped_words(skipped: u64) -> String {
+    match skipped {
         0 => String::new(),
         n => format!(" ({n} more of these were not told)"),
     }

@@ -1,10 +1,8 @@
 //! Learning where addresses and members are, from frames and from other replicas.
 
-use std::collections::VecDeque;
-
+use proto::damping::Verdict;
 use proto::{Mac, Time};
 
-use super::damping::Verdict;
 use super::frame::is_group;
 use super::macs::{Heard, Second};
 use super::nodes::Origin;
@@ -19,8 +17,6 @@ const UPDATES_MAX: usize = 4096;
 /// Updates in a millisecond, beyond [`UPDATES_MAX`] at once: what a storm of addresses may cost each of
 /// the other replicas. What they were not told they are told when it is heard of again.
 const UPDATES_PER_MS: u64 = 16;
-/// Events kept between two drains; more are lost.
-const EVENTS_MAX: usize = 64;
 
 /// The second that a point in time is in.
 pub const fn second(now: Time) -> Second {
@@ -56,26 +52,6 @@ impl Updates {
         self.room -= 1;
         self.list.push(update);
         true
-    }
-}
-
-/// News for the control side.
-#[derive(Default)]
-pub struct Events(VecDeque<Event>);
-
-impl Events {
-    pub fn push(&mut self, event: Event) {
-        if self.0.len() < EVENTS_MAX {
-            self.0.push_back(event);
-        }
-    }
-
-    pub fn pop(&mut self) -> Option<Event> {
-        self.0.pop_front()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -139,7 +115,7 @@ impl VeswPort {
     #[cold]
     fn node_moves(&mut self, now: Time, lid: Lid, from: NodeAddress, to: NodeAddress) {
         match self.node_damping.change(now, lid, from, to) {
-            Verdict::Follow => self.learn_node(now, lid, to),
+            Verdict::Follow | Verdict::FollowQuietly => self.learn_node(now, lid, to),
             Verdict::Keep { first } => {
                 if first {
                     let (kept, other) = (from, to);
@@ -236,7 +212,7 @@ impl VeswPort {
     #[cold]
     fn mac_moves(&mut self, now: Time, mac: Mac, from: Place, to: Place) -> bool {
         match self.mac_damping.change(now, mac, from, to) {
-            Verdict::Follow => {
+            Verdict::Follow | Verdict::FollowQuietly => {
                 if !self.put(now, mac, to, true) {
                     self.refuse_near(now);
                 }

@@ -6,7 +6,6 @@
 //! each; what a replica learns it hands out as [`Update`]s for the others, so that no frame takes a lock.
 
 mod count;
-mod damping;
 mod flow;
 mod frame;
 mod groups;
@@ -24,17 +23,17 @@ mod types;
 
 use std::sync::Arc;
 
-use proto::{AddressHandle, Gid, Mac, Qpn, Time};
+use proto::damping::{Damping, WhenFull};
+use proto::{AddressHandle, EventQueue, Gid, Mac, Qpn, Time};
 
 use crate::Lid;
 use crate::attribute::VeswPortInfo;
 use crate::counters::Counters;
 use crate::directory::{Directory, NodeAddress};
 use crate::mac_table::MacTable;
-use damping::Damping;
 use flow::FlowHash;
 use groups::Groups;
-use learning::{Events, Updates, second};
+use learning::{Updates, second};
 use macs::{Macs, Second};
 use nodes::Nodes;
 use switch::Switch;
@@ -42,6 +41,11 @@ pub use types::{
     Class, Event, Forward, MacInfo, Meta, NodeInfo, Place, Settings, Sizes, Target, Unsent, Update,
 };
 
+/// Things whose changes of place are counted. It is more than the guests of a host that all move at once;
+/// what changes beside as many stays where it is until one of them has been still.
+const DAMPED_MAX: usize = 4096;
+/// Events kept between two drains; more are lost.
+const EVENTS_MAX: usize = 64;
 /// Addresses behind the interface that are known and told of, its own left out: those that a manager
 /// gives a place (kernel opa_vnic_internal.h, `OPA_VNIC_MAX_SMAC_LIMIT`).
 const NEAR_MAX: usize = 256;
@@ -98,7 +102,7 @@ pub struct VeswPort {
     /// The address of the interface that somebody else was found to have.
     told_own: Option<Mac>,
     updates: Updates,
-    events: Events,
+    events: EventQueue<Event, EVENTS_MAX>,
     counters: Counters,
 }
 
@@ -117,9 +121,9 @@ impl VeswPort {
             near_changed: false,
             near_told: Time(0),
             told_crowded: false,
-            mac_damping: Damping::default(),
+            mac_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
             nodes: Nodes::default(),
-            node_damping: Damping::default(),
+            node_damping: Damping::new(DAMPED_MAX, WhenFull::Keep),
             groups: Groups::default(),
             siblings: Vec::new(),
             last: None,
@@ -129,7 +133,7 @@ impl VeswPort {
             told_duplicate: false,
             told_own: None,
             updates: Updates::default(),
-            events: Events::default(),
+            events: EventQueue::default(),
             counters: Counters::default(),
             settings,
         }

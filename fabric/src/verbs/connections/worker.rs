@@ -14,11 +14,12 @@ use super::device::Shape;
 use super::real::RealDevice;
 use super::{Bounds, Member, View};
 use crate::connection::{ConnectRequest, ConnectionInfo, Connections, Posted};
+use crate::kernel::clock;
 use crate::pkeys::Entry;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::{Device, TRANSMIT_LEN};
 use crate::verbs::ibv::Place;
-use crate::verbs::worker::{VerbsWorker, Woken, clock};
+use crate::verbs::worker::{VerbsWorker, Woken};
 use crate::worker::{Train, TrainTicket};
 
 /// Messages that a connection may have outstanding; the consumer is stopped at half of it.

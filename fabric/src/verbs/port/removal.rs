@@ -4,11 +4,11 @@ use proto::Lid;
 use rustix::event::epoll;
 
 use super::VerbsPort;
+use crate::kernel::clock;
 use crate::membership::Memberships;
 use crate::port::{FabricError, PortEvent};
 use crate::verbs::device::Device;
 use crate::verbs::watch::{Unusable, evaluate, see};
-use crate::verbs::worker::clock;
 
 impl VerbsPort {
     /// The device is gone, or does not work: everything of it is given up.

@@ -11,12 +11,12 @@ use rustix::time::{
 };
 
 use super::{EVENTS_MAX, TICK};
+use crate::kernel::clock;
 use crate::port::FabricError;
 use crate::verbs::config::VerbsConfig;
 use crate::verbs::device::Device;
 use crate::verbs::snapshot::Shared;
 use crate::verbs::watch::{Seen, Unusable, Usable, evaluate, see};
-use crate::verbs::worker::clock;
 
 /// What [`crate::Port::process`] waits on: changes of interfaces, complaints of the worker, and time.
 pub(super) fn waiting(monitor: &Monitor, shared: &Shared) -> io::Result<(OwnedFd, OwnedFd)> {

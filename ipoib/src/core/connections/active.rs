@@ -1,5 +1,6 @@
 //! Connections that we ask for.
 
+use proto::backoff::doubled;
 use proto::{CloseReason, ConnectError, ConnectionId, Mode, RejectReason, Time};
 
 use super::super::{ConnectionAction, Ended, Ipoib, Role};
@@ -284,7 +285,7 @@ impl Ipoib {
         }
         let pause = match failures {
             0 | 1 => 0,
-            n => (BACKOFF_MS << (n - 2).min(8)).min(BACKOFF_MAX_MS),
+            n => doubled(BACKOFF_MS, u32::from(n - 2), BACKOFF_MAX_MS),
         };
         let until = now.after(pause);
         self.connected.table.set_state(at, State::Waiting { until });

@@ -3,10 +3,10 @@
 
 use std::net::IpAddr;
 
+use proto::damping::Verdict;
 use proto::{Mac, Time};
 
 use super::SILENT_MS;
-use crate::conflict::Verdict;
 use crate::core::outgoing::{Tap, endpoints};
 use crate::core::{Ipoib, Update};
 use crate::guests::{Guest, Standing};

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
-use proto::Time;
+
+use crate::Time;
 
 /// What changes of place may cost together in one [`WINDOW_MS`].
 const COST_MAX: u8 = 7;
@@ -17,15 +18,14 @@ const COST_NEW: u8 = 1;
 const FORMER_MAX: usize = 4;
 /// The time in which changes are counted, and for which a place is kept after too many.
 const WINDOW_MS: u64 = 10_000;
-/// Things whose changes are counted. It is more than the guests of a host that all move at once; what changes
-/// beside as many stays where it is until one of them has been still.
-const ENTRIES_MAX: usize = 4096;
 
 /// What to do about a change of place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// Follow it.
+    /// Follow it, and announce it.
     Follow,
+    /// Follow it without an announcement: too many things change at once.
+    FollowQuietly,
     /// Keep the present place.
     Keep {
         /// The first time for this thing.
@@ -33,6 +33,16 @@ pub enum Verdict {
     },
 }
 
+/// What a change does that there is no room to count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WhenFull {
+    /// It is followed, quietly.
+    Follow,
+    /// The present place is kept.
+    Keep,
+}
+
+#[derive(Debug)]
 struct Entry<P> {
     since: Time,
     cost: u8,
@@ -43,26 +53,34 @@ struct Entry<P> {
 }
 
 /// Changes of place, counted by thing.
+#[derive(Debug)]
 pub struct Damping<K, P> {
     entries: HashMap<K, Entry<P>, RandomState>,
+    max: usize,
+    when_full: WhenFull,
     /// There is room again then at the earliest.
     full_until: Time,
 }
 
-impl<K, P> Default for Damping<K, P> {
-    fn default() -> Damping<K, P> {
+impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
+    /// Counts the changes of `max` things at a time.
+    pub fn new(max: usize, when_full: WhenFull) -> Damping<K, P> {
         Damping {
             entries: HashMap::default(),
+            max,
+            when_full,
             full_until: Time(0),
         }
     }
-}
 
-impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     /// Something is about to change from one place to another.
     pub fn change(&mut self, now: Time, key: K, from: P, to: P) -> Verdict {
+        let when_full = self.when_full;
         let Some(entry) = self.entry(now, key) else {
-            return Verdict::Keep { first: false };
+            return match when_full {
+                WhenFull::Follow => Verdict::FollowQuietly,
+                WhenFull::Keep => Verdict::Keep { first: false },
+            };
         };
         if now < entry.kept_until {
             return Verdict::Keep { first: false };
@@ -91,7 +109,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        *self = Damping::default();
+        *self = Damping::new(self.max, self.when_full);
     }
 
     /// What is counted of a thing; `None` if there is no room for it.
@@ -115,7 +133,7 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
     /// Whether there is room for another thing, which those that have been still make. Conflicts that were
     /// told of go only if nothing else does: each is to be told once.
     fn has_room(&mut self, now: Time) -> bool {
-        if self.entries.len() < ENTRIES_MAX {
+        if self.entries.len() < self.max {
             return true;
         }
         // A storm must not have them all looked at for each of its packets.
@@ -123,12 +141,12 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
             return false;
         }
         self.entries.retain(|_, e| e.known || !e.is_over(now));
-        if self.entries.len() >= ENTRIES_MAX {
+        if self.entries.len() >= self.max {
             self.entries.retain(|_, e| !e.is_over(now));
         }
         let next = self.entries.values().map(Entry::over_at).min();
         self.full_until = next.unwrap_or(now);
-        self.entries.len() < ENTRIES_MAX
+        self.entries.len() < self.max
     }
 }
 
@@ -171,7 +189,15 @@ impl<P: Copy + PartialEq> Entry<P> {
 mod tests {
     use super::*;
 
+    const ENTRIES_MAX: usize = 4096;
     const FOLLOWED: [Verdict; 3] = [Verdict::Follow; 3];
+
+    fn counted<K: Copy + Eq + Hash, P: Copy + PartialEq>(
+        max: usize,
+        when_full: WhenFull,
+    ) -> Damping<K, P> {
+        Damping::new(max, when_full)
+    }
 
     /// The thing goes to and fro between two places, as far as it is followed.
     fn swap(d: &mut Damping<u16, char>, now: u64, at: &mut char) -> Verdict {
@@ -185,7 +211,7 @@ mod tests {
 
     #[test]
     fn three_changes_are_followed_then_the_place_is_kept_and_told_of_once() {
-        let mut d = Damping::default();
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let mut place = 'a';
         let mut at = |now| swap(&mut d, now, &mut place);
         assert_eq!([0, 1, 2].map(&mut at), FOLLOWED);
@@ -193,11 +219,15 @@ mod tests {
         assert_eq!(at(10_002), Verdict::Keep { first: false });
         assert_eq!([10_003, 10_004, 10_005].map(&mut at), FOLLOWED);
         assert_eq!(at(10_006), Verdict::Keep { first: false });
+        assert_eq!(
+            [40_000, 60_000, 80_000, 90_000, 99_000].map(at),
+            [Verdict::Follow; 5]
+        );
     }
 
     #[test]
     fn a_thing_at_ever_new_places_is_followed_longer_and_not_for_ever() {
-        let mut d = Damping::default();
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let verdicts: Vec<Verdict> = (0..8).map(|n| d.change(Time(0), 1, n, n + 1)).collect();
         assert_eq!(verdicts[..7], [Verdict::Follow; 7]);
         assert_eq!(verdicts[7], Verdict::Keep { first: true });
@@ -205,7 +235,10 @@ mod tests {
 
     #[test]
     fn replicas_count_together() {
-        let (mut one, mut two) = (Damping::default(), Damping::default());
+        let (mut one, mut two) = (
+            counted(256, WhenFull::Follow),
+            counted(256, WhenFull::Follow),
+        );
         for (now, from, to) in [(0, 'a', 'b'), (1, 'b', 'a'), (2, 'a', 'b')] {
             assert_eq!(one.change(Time(now), 1, from, to), Verdict::Follow);
             two.note(Time(now), 1, from, to);
@@ -220,7 +253,7 @@ mod tests {
     /// Nor is a storm a way around it: what it leaves no room for stays.
     #[test]
     fn memory_is_bounded_whatever_moves() {
-        let mut d = Damping::default();
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         let most = ENTRIES_MAX as u16;
         for n in 0..most + 1000 {
             let verdict = match n < most {
@@ -246,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_conflict_that_was_told_of_is_remembered_as_long_as_there_is_room() {
-        let mut d = Damping::default();
+        let mut d = counted(ENTRIES_MAX, WhenFull::Keep);
         d.keep(Time(0), 0);
         for n in 1..=ENTRIES_MAX as u16 {
             d.change(Time(0), n, 'a', 'b');
@@ -264,5 +297,19 @@ mod tests {
             .collect();
         assert_eq!(verdicts[..3], FOLLOWED);
         assert_eq!(verdicts[3], Verdict::Keep { first: false });
+    }
+
+    #[test]
+    fn where_changes_are_followed_that_are_not_counted_a_flood_is_quiet() {
+        let mut d = Damping::new(256, WhenFull::Follow);
+        let mut at = |now, n: u16| d.change(Time(now), n, 'a', 'b');
+        for n in 0..256 {
+            assert_eq!(at(0, n), Verdict::Follow);
+        }
+        assert_eq!(at(0, 999), Verdict::FollowQuietly);
+        assert_eq!(d.entries.len(), 256);
+        let mut at = |now, n: u16| d.change(Time(now), n, 'a', 'b');
+        assert_eq!(at(10_000, 999), Verdict::Follow);
+        assert!(d.entries.len() <= 256);
     }
 }

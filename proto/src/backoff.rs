@@ -2,7 +2,19 @@
 
 use std::time::Duration;
 
-use proto::Instant;
+use crate::Instant;
+
+/// A wait that begins with `first` and doubles with each further failure, up to `longest`; `failures` counts
+/// those before the latest.
+pub const fn doubled(first: u64, failures: u32, longest: u64) -> u64 {
+    let factor = if failures < 63 {
+        1 << failures
+    } else {
+        1 << 63
+    };
+    let wait = first.saturating_mul(factor);
+    if wait < longest { wait } else { longest }
+}
 
 /// Waits that double from the first to the longest.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +57,12 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_doubles_and_never_overflows() {
+        let waits = [0, 1, 5, 6, 62, 64, u32::MAX].map(|n| doubled(100, n, 5000));
+        assert_eq!(waits, [100, 200, 3200, 5000, 5000, 5000, 5000]);
+    }
 
     #[test]
     fn waits_double_up_to_the_longest_and_begin_anew_after_success() {
