@@ -20,7 +20,7 @@ from lab import Failure, Lab
 
 
 class Suite:
-    """What is measured together, over which underlay."""
+    """Carriers and measures that run together over one underlay."""
 
     def __init__(self, what, only, measure, forwarder=False, others="", guests=False):
         self.what, self.only, self.measure = what, only, measure
@@ -36,32 +36,32 @@ class Suite:
 
 SUITES = {
     "carriers": Suite(
-        "both modes beside what else carries IP here",
+        "both modes and other carriers of IP",
         "ib0,connected,tap-udp,vxlan,tap-tap",
         "tcp1,tcp4,pps,rr",
     ),
     "modes": Suite(
-        "datagram against connected mode, with the small MTU and the large one, both directions",
+        "datagram and connected mode, small and large MTU, both directions",
         "ib0-2044,ib0,connected-2044,connected",
         "tcp1,back1,tcp4,back4,rr",
     ),
-    "loss": Suite("each hundredth packet of the underlay lost", "ib0,connected", "loss", forwarder=True),
+    "loss": Suite("one percent of the underlay's packets lost", "ib0,connected", "loss", forwarder=True),
     "connections": Suite(
         "a stream beside 1,000 idle connections", "connected", "connections", forwarder=True, others="c"
     ),
     "children": Suite("128 children of an interface", "ib0", "children"),
     "siblings": Suite(
-        "two interfaces of one daemon, in two namespaces, against a copier between two TAPs",
+        "two interfaces of one daemon in two namespaces, and a copier between two TAPs",
         "siblings,siblings-connected,tap-tap",
         "tcp1,tcp4,rr",
     ),
     "vnic": Suite(
-        "a VNIC beside datagram mode, over one underlay",
+        "a VNIC and datagram mode over one underlay",
         "ib0,vnic",
         "tcp1,back1,tcp4,rr",
     ),
     "verbs": Suite(
-        "verbs over rdma_rxe in two guests, against the software fabric and plain TCP there",
+        "verbs over rdma_rxe, the software fabric and plain TCP in two guests",
         "verbs,verbs-connected,soft,soft-connected,plain",
         "guest-tcp1,guest-rr,guest-calls",
         guests=True,
@@ -72,7 +72,7 @@ SUITES = {
 def parse():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5, help="length of each run (default 5)")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each is run (default 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of runs of each measure (default 5)")
     parser.add_argument("named", nargs="?", choices=SUITES, metavar="SUITE", help="the same as --suite SUITE")
     parser.add_argument(
         "--suite",
@@ -94,7 +94,11 @@ def parse():
         "(default: the suite's)",
     )
     parser.add_argument("--underlay-mtu", type=int, default=9000, help="of the veth (default 9000)")
-    parser.add_argument("--record", action="store_true", help="keep the results in docs/")
+    parser.add_argument(
+        "--record",
+        action="store_true",
+        help="write the results to docs/ and README.md; refused if tracked files differ from the commit",
+    )
     parser.add_argument("--programs", type=Path, default=Path("target/release"), help=argparse.SUPPRESS)
     parser.add_argument("--output", type=Path, default=Path("target/bench"), help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("."), help=argparse.SUPPRESS)
@@ -123,15 +127,23 @@ def choice(parser, option, text, known):
     return names
 
 
+def git(root, *arguments):
+    return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True).stdout
+
+
+def changed_files(root):
+    """Tracked files that differ from the commit, without those that --record itself writes."""
+    written = (":!docs/performance", ":!docs/performance.md", ":!README.md")
+    return git(root, "status", "--porcelain", "--untracked-files=no", "--", ".", *written).splitlines()
+
+
 def machine(args):
-    """What a figure means nothing without."""
+    """The machine, the revision and the parameters of the runs."""
     model = next(
         (line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),
     )
-    commit = subprocess.run(
-        ["git", "-C", args.root, "describe", "--always", "--dirty"], capture_output=True, text=True
-    ).stdout.strip()
+    commit = git(args.root, "describe", "--always").strip() + ("-dirty" if changed_files(args.root) else "")
     return {
         "kernel": platform.release(),
         "cpu": model,
@@ -154,7 +166,7 @@ def run(args, results):
         running = {name: carriers.ALL[name](lab, args.programs) for name in args.only}
         context = measures.Context(lab, args.programs, args.seconds)
         for number in range(args.rounds):
-            # The order turns round every time, so that a drift of the machine favours nobody.
+            # Every second round reverses the order, so that a drift of the machine favours no carrier.
             order = args.only if number % 2 == 0 else args.only[::-1]
             for measure in args.measure:
                 for name in order:
@@ -167,6 +179,10 @@ def run(args, results):
 
 def main():
     args = parse()
+    if args.record and (changed := changed_files(args.root)):
+        print("bench: --record takes figures of a clean revision only; commit these first:", file=sys.stderr)
+        print("\n".join(changed), file=sys.stderr)
+        return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(130))
     args.output.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""The carriers: an interface on each host and what joins the two.
+"""The carriers: an interface on each host, and the network between them.
 
-All of them stand at once, each with a subnet of its own; an idle one sleeps in a system call.
+All carriers exist at once, each in a separate subnet. An idle carrier sleeps in a system call.
 """
 
 import json
@@ -10,7 +10,7 @@ from lab import UNDERLAY
 
 
 class Carrier:
-    """An interface with addresses 10.77.SUBNET.1 and .2, on the hosts or on guests behind them."""
+    """An interface with addresses 10.77.SUBNET.1 and .2, on the hosts or on namespaces behind them."""
 
     def __init__(self, lab, name, interface, subnet, setup=(), on=("a", "b")):
         self.lab, self.name, self.interface = lab, name, interface
@@ -34,8 +34,8 @@ class Carrier:
 
 
 class Device:
-    """An IPoIB interface, in a partition of its own so that several stand on one underlay. With `both` one
-    daemon has it in both namespaces."""
+    """An IPoIB interface, in a separate partition, so that one underlay has several. With `both`, one daemon
+    has the interface in both namespaces."""
 
     def __init__(self, name, pkey, both=False, **keys):
         self.name, self.pkey, self.both, self.keys = name, pkey, both, keys
@@ -58,7 +58,7 @@ class Vnic:
         return f'[[vnic]]\nname = "{self.name}"\nunderlay = "eth0"\nvesw = {self.vesw}\n'
 
 
-# What each carrier needs of the daemons; the others are not made, for their queues would be looked at.
+# The interfaces of each carrier. The daemons create no others: polling their queues would take time.
 DEVICES = {
     "ib0": Device("ib0", 0xFFFF),
     "bridge": Device("ib1", 0x8001),
@@ -72,7 +72,7 @@ DEVICES = {
 
 
 def daemons(lab, programs):
-    """One on each host, with an interface for each carrier that is wanted."""
+    """One daemon on each host, with an interface for each selected carrier."""
     if lab.has_daemons:
         return
     lab.has_daemons = True
@@ -95,14 +95,14 @@ def daemons(lab, programs):
 
 
 def configured(lab, device, side):
-    """What the configuration of one host's daemon says of a device."""
+    """The table of an interface in the configuration of a host's daemon."""
     if not device.both:
         return device.toml()
     return device.toml() + device.toml() + f'netns = "{lab.ns("b")}"\n' if side == "a" else ""
 
 
 def plain(name, subnet):
-    """A carrier that is an interface of the daemons and nothing else."""
+    """A carrier that is an interface of the daemons only."""
 
     def make(lab, programs):
         daemons(lab, programs)
@@ -114,7 +114,7 @@ def plain(name, subnet):
 
 
 def bridge(lab, programs):
-    """Guests behind a bridge on each host, whose other port is ib1."""
+    """Hosts behind a bridge on each host; the bridge's other port is ib1."""
     daemons(lab, programs)
     for side in "ab":
         host, guest = lab.ns(side), lab.add(f"g{side}")

@@ -1,5 +1,5 @@
-"""A hundred and twenty-eight children of an interface: how fast they come and go, what they cost idle,
-and whether one of them carries what its parent did before there were any."""
+"""128 children of an interface: times to create and delete them, cost while idle, and the rate of one child against the rate of
+its parent before."""
 
 import os
 import subprocess
@@ -20,13 +20,13 @@ STREAMS = 3
 
 
 def children(context, carrier):
-    """Made with `ip tuntap add` on the server, as an administrator would; the client has one of them."""
+    """Creates children with `ip tuntap add` on the server; the client has one of them."""
     lab, parent = context.lab, carrier.interface
     alone = stream(context, carrier)
     daemon = lab.daemons[carrier.server]
     names = [f"{parent}.{FIRST_PKEY + n:04x}" for n in range(CHILDREN)]
     before = measures.resident_kib(daemon)
-    # The first one carries traffic, so it has a queue for each thread; the others have one.
+    # The first child carries traffic, so it has a queue for each thread; the others have one.
     ours = f"tuntap add dev {names[0]} mode tap multi_queue\nlink set {names[0]} up\n"
     batch(lab, carrier.client, ours)
     others = "".join(f"tuntap add dev {name} mode tap\nlink set {name} up\n" for name in names[1:])
@@ -38,7 +38,7 @@ def children(context, carrier):
     found = {
         "create_s": created,
         "idle_cpu_percent": idle_cpu(daemon),
-        # Later rounds find memory that the first one has left behind.
+        # Later rounds reuse memory of the first one.
         **({} if context.has_idle_memory else {"child_kib": (after - before) / CHILDREN}),
         "parent_gbps": alone,
     }
@@ -54,12 +54,12 @@ def children(context, carrier):
 
 
 def stream(context, carrier):
-    """Gbit/s of one stream, the mean of a few: single ones differ by a tenth from run to run."""
+    """Gbit/s of one stream, the mean of a few: single runs differ by a tenth."""
     return mean(measures.tcp(context, carrier, 1)[0] for _ in range(STREAMS))
 
 
 class Child:
-    """A child on both hosts as a carrier, in a subnet of its own."""
+    """A child on both hosts as a carrier, in a separate subnet."""
 
     def __init__(self, parent, interface):
         lab = parent.lab
@@ -82,7 +82,7 @@ def batch(lab, side, lines):
 
 
 def timed(act, is_done):
-    """Seconds from the first of it until the daemon has followed."""
+    """Seconds from the first command until the daemon has followed."""
     begin = time.monotonic()
     act()
     while not is_done():
@@ -105,7 +105,7 @@ def serving(context, carrier):
 
 
 def idle_cpu(daemon):
-    """Percent of one CPU that the daemon takes while nobody sends anything."""
+    """Percent of one CPU that the daemon uses without traffic."""
     time.sleep(SETTLE_SECONDS)
     before = cpu_seconds(daemon)
     time.sleep(IDLE_SECONDS)

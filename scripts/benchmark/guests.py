@@ -1,8 +1,7 @@
-"""Two guests with rdma_rxe on one Ethernet, and what carries IP between them: verbs over rxe, the
-software fabric, and the kernel's own TCP on the same Ethernet.
+"""Two guests with rdma_rxe on one Ethernet. The carriers of IP between them are verbs over rxe, the software fabric, and
+the kernel's TCP on the same Ethernet.
 
-rdma_rxe keeps the UDP port that the software fabric needs, so one carrier stands at a time; each is set
-up anew for each of its turns.
+rdma_rxe uses the UDP port of the software fabric, so only one carrier exists at a time, created anew for each turn.
 """
 
 import json
@@ -18,16 +17,16 @@ from lab import Failure
 IPERF_PORT, RR_PORT = 5201, 9100
 # Room for an RDMA MTU of 4096.
 UNDERLAY_MTU = 4500
-# An emulated guest takes its time.
+# An emulated guest is slow.
 PATIENCE = 120
-# Under strace a stream is slower by a multiple, so that one is short.
+# strace slows a stream down by a multiple, so this stream is short.
 TRACED = "8M"
 
 SOCKET = "/run/ibtapd.sock"
 
 
 class Way:
-    """How the guests are joined: the daemon's options, or None where there is none."""
+    """A way to join the guests: the daemon's options, or None without a daemon."""
 
     def __init__(self, options=None, rxe=False):
         self.options, self.rxe = options, rxe
@@ -43,7 +42,7 @@ ALL = {
 
 
 class Guests:
-    """Guests a and b; ended with this process, however it ends."""
+    """Guests a and b. They end with this process."""
 
     def __init__(self, root, programs):
         self.script = root / "scripts" / "rxe-guest"
@@ -82,7 +81,7 @@ class Guests:
         if any([process.wait() for process in booting]):
             raise Failure("the guests do not boot")
         for side in "ab":
-            # Every carrier's packets are single on the wire: QEMU would pass on trains of TCP alone.
+            # All carriers send single packets: QEMU would pass trains of TCP only.
             self.run(side, "ethtool -K eth0 tso off; modprobe tun")
 
     def close(self):
@@ -109,11 +108,11 @@ class Guests:
         return done.stdout
 
     def start(self, side, script):
-        """A program that goes on until the guests end, or until it is killed there."""
+        """A program that runs until the guests end or until it is killed."""
         return subprocess.Popen(self.command(side, script, 36000), stdout=subprocess.DEVNULL)
 
     def stand(self, carrier):
-        """Makes a carrier stand instead of the one that does, and waits until it answers."""
+        """Replaces the present carrier and waits until the new one answers."""
         if self.stands == carrier:
             return
         way = ALL[carrier]
@@ -148,7 +147,7 @@ class Guests:
 
 
 def collect(value, name):
-    """All numbers of this name, however deep."""
+    """All numbers of this name at any depth."""
     if isinstance(value, list):
         for item in value:
             yield from collect(item, name)
@@ -161,11 +160,11 @@ def collect(value, name):
 
 
 def stream(guests, carrier, amount):
-    """One stream from a to b: what iperf3's receiver counted."""
+    """One stream from a to b: as counted by iperf3's receiver."""
     guests.run("b", f"iperf3 -s -1 -D -p {IPERF_PORT}")
     text = guests.run("a", f"iperf3 -J -c {guests.to(carrier)} -p {IPERF_PORT} {amount}")
     result = json.loads(text)
-    # iperf3 -J leaves with status 0 when it was refused.
+    # iperf3 -J exits with 0 also when the server refuses.
     if "error" in result:
         raise Failure(f"iperf3 over {carrier}: {result['error']}")
     return result["end"]
@@ -188,8 +187,8 @@ def latency(guests, carrier, seconds):
 
 
 def calls(guests, carrier, seconds):
-    """Calls of both daemons for a gigabyte of one stream: of the verbs library, by the daemons' own
-    counters, and of the system, by strace in a run of its own."""
+    """Calls of both daemons for a gigabyte of one stream: verbs calls by the daemons' counters, system calls by
+    strace in a separate run."""
     if not ALL[carrier].options:
         return {}
     found = {}
@@ -216,7 +215,7 @@ def total_calls(summary):
     """The last line of strace -c: "100.00 SECONDS [USECS/CALL] CALLS [ERRORS] total"."""
     line = next(line for line in summary.splitlines() if line.endswith("total"))
     numbers = line.split()[:-1]
-    # usecs/call is there since strace 5.19; errors only where there were some.
+    # strace 5.19 and later print usecs/call; the column of errors can be empty.
     whole = [int(word) for word in numbers if word.isdigit()]
     return max(whole)
 
@@ -229,7 +228,7 @@ def run(args, results):
     begun = time.monotonic()
     with Guests(Path(args.root).resolve(), args.programs) as guests:
         for number in range(args.rounds):
-            # The order turns round every time, so that a drift of the machine favours nobody.
+            # Every second round reverses the order, so that a drift of the machine favours no carrier.
             order = args.only if number % 2 == 0 else args.only[::-1]
             for carrier in order:
                 guests.stand(carrier)

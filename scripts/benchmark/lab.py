@@ -10,7 +10,7 @@ from pathlib import Path
 UNDERLAY = {"a": "10.77.0.1", "b": "10.77.0.2"}
 
 
-# What is longer than the underlay's MTU is a train, which would be lost as a whole.
+# A packet longer than the underlay's MTU is a train, and would be lost as a whole.
 LOSS = """
 table netdev ibtap
 delete table netdev ibtap
@@ -27,12 +27,12 @@ table netdev ibtap {{
 
 
 class Failure(Exception):
-    """A measurement that cannot be made, in a sentence."""
+    """The reason why a measurement is impossible, in a sentence."""
 
 
 class Lab:
-    """Hosts a and b. With `forwarder` they are joined, with as many `others` as are named, by a bridge
-    in a namespace of its own, where only single packets pass: see `lose`."""
+    """Hosts a and b. With `forwarder`, a bridge in a separate namespace joins them and the named `others`, and
+    only single packets pass: see `lose`."""
 
     def __init__(self, underlay_mtu, wanted=(), forwarder=False, others=""):
         self.prefix = f"ibt{os.getpid()}"
@@ -83,19 +83,19 @@ class Lab:
         for side in self.hosts:
             self._veth(f"port-{side}", forwarder, side)
             self.ip("-n", forwarder, "link", "set", f"port-{side}", "master", "br0", "up")
-            # What leaves a host is cut before it does, and nothing is merged where it arrives.
+            # Packets are cut before they leave a host, and not merged on arrival.
             self.run(side, "ethtool", "-K", "eth0", "tx-udp-segmentation", "off")
             self.run("f", "ethtool", "-K", f"port-{side}", "gro", "off")
 
     def lose(self, per_mille):
-        """From now on the forwarder drops so many of 1000 RoCE packets."""
+        """Makes the forwarder drop this many of 1000 RoCE packets."""
         ports = ", ".join(f'"port-{side}"' for side in self.hosts)
         rules = self.path("loss.nft")
         rules.write_text(LOSS.format(ports=ports, mtu=self.underlay_mtu, per_mille=per_mille))
         self.run("f", "nft", "-f", rules)
 
     def lost(self):
-        """How many were dropped since; each must have been a single packet."""
+        """The number of dropped packets; fails if one was a train."""
         found = {}
         for name in ("trains", "lost"):
             listed = json.loads(self.run("f", "nft", "-j", "list", "counter", "netdev", "ibtap", name))
@@ -105,7 +105,7 @@ class Lab:
         return found["lost"]
 
     def add(self, side):
-        """Another namespace; gives its name."""
+        """Creates another namespace and returns its name."""
         self.ip("netns", "add", self.ns(side))
         self.namespaces.append(self.ns(side))
         self.ip("-n", self.ns(side), "link", "set", "lo", "up")
@@ -177,7 +177,7 @@ class Lab:
                 )
 
     def finish(self, process, timeout):
-        """Output of a started process that ends by itself."""
+        """Output of a started process after its end."""
         try:
             output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired as e:
@@ -192,7 +192,7 @@ class Lab:
         while not condition():
             self.check_alive()
             if time.monotonic() > end:
-                raise Failure(f"waited in vain for {what}")
+                raise Failure(f"timed out waiting for {what}")
             time.sleep(0.05)
 
     def wait_listening(self, side, protocol, port):

@@ -1,4 +1,4 @@
-"""What is measured over a carrier. Each function gives back named figures of one run."""
+"""Measurements over a carrier. Each function returns named figures of one run."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def tcp(context, carrier, streams, *options):
     busy = busy_seconds() - before
     lab.finish(server, 10)
     result = json.loads(text)
-    # iperf3 -J leaves with status 0 when it was refused.
+    # iperf3 -J exits with 0 also when the server refuses.
     if "error" in result:
         raise Failure(f"iperf3 over {carrier.name}: {result['error']}")
     received = result["end"]["sum_received"]
@@ -62,7 +62,7 @@ def back4(context, carrier):
 
 
 def pps_at(context, carrier, rate, seconds):
-    """(datagrams sent per second, received per second, loss) at an asked rate."""
+    """(datagrams sent per second, received per second, loss) at a requested rate."""
     lab = context.lab
     to = f"{carrier.to}:{UDP_PORT}"
     receiver = lab.start(carrier.server, context.perf, "udp-recv", "--bind", to)
@@ -82,7 +82,7 @@ def pps(context, carrier):
     """The highest rate with less than 1 % lost: up in steps of a quarter, then three halvings."""
     seconds = min(1.0, context.seconds)
     low, best = 0, 0.0
-    # Later rounds begin a little below what an earlier one reached.
+    # Later rounds start a little below the rate of an earlier one.
     rate = int(context.best_pps.get(carrier.name, 50_000) * 0.8)
     high = None
     for _ in range(24):
@@ -90,7 +90,7 @@ def pps(context, carrier):
         if loss < 0.01:
             low, best = rate, max(best, received)
             if sent < 0.9 * rate:
-                break  # The sender itself cannot do more.
+                break  # The sender is not faster.
             rate = int(rate * 1.25) if high is None else (low + high) // 2
         else:
             high = rate
@@ -145,13 +145,13 @@ IDLE_CONNECTIONS = 1000
 
 
 def resident_kib(process):
-    """VmRSS of proc_pid_status(5). `ip netns exec` has become the daemon, so the id is the daemon's."""
+    """VmRSS of proc_pid_status(5). `ip netns exec` executes the daemon in the same process."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
 
 
 def connections(context, carrier):
-    """One stream alone, then beside a thousand connections that others made and do not use."""
+    """One stream alone, then beside a thousand idle connections of other hosts."""
     lab, daemon = context.lab, context.lab.daemons[carrier.server]
     alone, _ = tcp(context, carrier, 1)
     shown = ibtap(context, carrier, "show")[0]
@@ -168,7 +168,7 @@ def connections(context, carrier):
     if added < IDLE_CONNECTIONS:
         raise Failure(f"the daemon lists {added} idle connections of {IDLE_CONNECTIONS}")
     found = {"alone_gbps": alone}
-    # Later rounds find memory that the first one has left behind.
+    # Later rounds reuse memory of the first one.
     if not context.has_idle_memory:
         context.has_idle_memory = True
         found["idle_kib"] = (resident_kib(daemon) - before) / IDLE_CONNECTIONS
@@ -180,7 +180,7 @@ def connections(context, carrier):
 
 
 def ibtap(context, carrier, *command, side=None):
-    """What the daemon of a host, else of the server, says of the carrier's interface."""
+    """The carrier's interface, as shown by the daemon of a host, by default the server."""
     side = side or carrier.server
     socket = context.lab.path(f"{side}.sock")
     text = context.lab.run(
@@ -190,7 +190,7 @@ def ibtap(context, carrier, *command, side=None):
 
 
 def of_children(context, carrier):
-    import children  # It needs what is above.
+    import children  # This module uses the functions above.
 
     return children.children(context, carrier)
 

@@ -1,7 +1,7 @@
-"""Many peers of one daemon, made by hand: each asks for a connection and then says nothing.
+"""Many peers of one daemon: each requests a connection and then sends nothing.
 
-A few have the same address, as partitions of a port do: a daemon bounds the connections of one. Run in a namespace without a daemon. Prints one line of JSON when all are connected, disconnects when
-its standard input ends. The layouts are those of the IBA, vol. 1, tables 106 ff., and RFC 4755, 6.
+Several peers share an address, like partitions of a port: a daemon bounds the connections of one peer. Runs in a namespace
+without a daemon. Prints one line of JSON when all peers are connected, and disconnects at the end of its standard input. The layouts are those of the IBA, vol. 1, tables 106 ff., and RFC 4755, 6.
 """
 
 import argparse
@@ -21,13 +21,13 @@ REQ, REJ, REP, RTU, DREQ, DREP = 0x10, 0x12, 0x13, 0x14, 0x15, 0x16
 LINUX_SERVICE = 0x10 << 56
 RECEIVE_MTU = 65524
 FIRST_ID = 0x5000_0001
-PATIENCE = 0.2  # Seconds before a message is sent again.
+PATIENCE = 0.2  # Seconds before a message is repeated.
 TRIES = 50
 PEERS_OF_AN_ADDRESS = 16
 
 
 def icrc(source, destination, port, covered):
-    """Over IPv6, with what routers may change as ones (annex A17.3.3)."""
+    """ICRC over IPv6, with fields that routers may change as ones (annex A17.3.3)."""
     length = 8 + len(covered) + 4
     header = b"\xff" * 8 + b"\x6f\xff\xff\xff" + struct.pack(">HBB", length, 17, 0xFF) + source + destination
     udp = struct.pack(">HHHH", port, ROCE_PORT, length, 0xFFFF)
@@ -92,7 +92,7 @@ class Peers:
         return None
 
     def until(self, wanted, ask, own):
-        """Asks until an answer of this kind to the message of connection `own` comes."""
+        """Repeats the request until this kind of answer for connection `own` arrives."""
         for _ in range(TRIES):
             ask()
             while answer := self.receive(PATIENCE):

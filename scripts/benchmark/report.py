@@ -1,4 +1,4 @@
-"""Medians, ratios, the table, the plot and where they are kept."""
+"""Medians, ratios, tables, plots, and the documents that hold them."""
 
 import json
 from statistics import median
@@ -11,8 +11,8 @@ FIGURES = {
     "tcp4_gbps": ("TCP, 4 streams, Gbit/s", "{:.2f}", 0.70, True),
     "tcp1_cpu_s_per_gb": ("CPU s/GB, 1 stream", "{:.3f}", 1.45, False),
     "tcp4_cpu_s_per_gb": ("CPU s/GB, 4 streams", "{:.3f}", 1.45, False),
-    "back1_gbps": ("TCP back, 1 stream, Gbit/s", "{:.2f}", None, True),
-    "back4_gbps": ("TCP back, 4 streams, Gbit/s", "{:.2f}", None, True),
+    "back1_gbps": ("TCP reverse, 1 stream, Gbit/s", "{:.2f}", None, True),
+    "back4_gbps": ("TCP reverse, 4 streams, Gbit/s", "{:.2f}", None, True),
     "udp64_pps": ("64-byte UDP, packets/s", "{:,.0f}", 1.0, True),
     "tcp_rr_p50_us": ("TCP request/response p50, us", "{:.1f}", 1.0, False),
     "tcp_rr_p99_us": ("TCP request/response p99, us", "{:.1f}", None, False),
@@ -23,60 +23,60 @@ FIGURES = {
 FIGURES |= {
     "clean_gbps": ("without loss, Gbit/s", "{:.2f}", None, True),
     "lossy_gbps": ("with 1 % lost, Gbit/s", "{:.2f}", None, True),
-    "kept": ("part of it that is kept", "{:.2f}", None, True),
-    "lost_packets": ("packets lost in a run", "{:,.0f}", None, True),
+    "kept": ("share kept", "{:.2f}", None, True),
+    "lost_packets": ("packets lost per run", "{:,.0f}", None, True),
     "alone_gbps": ("one stream alone, Gbit/s", "{:.2f}", None, True),
     "beside_gbps": ("beside 1,000 idle connections, Gbit/s", "{:.2f}", None, True),
-    "beside_kept": ("part of it that is kept", "{:.2f}", None, True),
+    "beside_kept": ("share kept", "{:.2f}", None, True),
     "idle_kib": ("memory of an idle connection, KiB", "{:.1f}", None, False),
-    "create_s": ("128 children made, s", "{:.2f}", None, False),
-    "delete_s": ("128 children deleted, s", "{:.2f}", None, False),
+    "create_s": ("create 128 children, s", "{:.2f}", None, False),
+    "delete_s": ("delete 128 children, s", "{:.2f}", None, False),
     "idle_cpu_percent": ("idle CPU with 128 children, %", "{:.2f}", None, False),
     "child_kib": ("memory of an idle child, KiB", "{:.1f}", None, False),
-    "parent_gbps": ("TCP, 1 stream, the parent alone, Gbit/s", "{:.2f}", None, True),
-    "child_gbps": ("TCP, 1 stream, a child among 128, Gbit/s", "{:.2f}", None, True),
-    "child_kept": ("the child's part of the parent's", "{:.2f}", None, True),
+    "parent_gbps": ("TCP, 1 stream, parent alone, Gbit/s", "{:.2f}", None, True),
+    "child_gbps": ("TCP, 1 stream, one child of 128, Gbit/s", "{:.2f}", None, True),
+    "child_kept": ("child / parent", "{:.2f}", None, True),
 }
 
 FIGURES |= {
     "guest_tcp1_mbps": ("TCP, 1 stream, Mbit/s", "{:.1f}", None, True),
     "guest_rr_p50_us": ("TCP request/response p50, us", "{:,.0f}", None, False),
     "guest_rr_p99_us": ("TCP request/response p99, us", "{:,.0f}", None, False),
-    "verbs_calls_per_gb": ("verbs calls of both sides, each GB", "{:,.0f}", None, False),
-    "post_lists_per_gb": ("post lists of both sides, each GB", "{:,.0f}", None, False),
-    "system_calls_per_gb": ("system calls of both sides, each GB", "{:,.0f}", None, False),
+    "verbs_calls_per_gb": ("verbs calls per GB, both hosts", "{:,.0f}", None, False),
+    "post_lists_per_gb": ("post lists per GB, both hosts", "{:,.0f}", None, False),
+    "system_calls_per_gb": ("system calls per GB, both hosts", "{:,.0f}", None, False),
 }
 
-# What is to be reached, or only told, where there is no bound: (title, figure, carrier, reference or None for the figure itself, bound,
-# whether more is better). A ratio is the median over rounds of the ratio within the round.
+# Goals: (title, figure, carrier, reference or None for the figure itself, bound or None for a figure without a goal, whether more is
+# better). A ratio is the median over rounds of the ratio within the round.
 GOALS = [
-    ("TCP, 1 stream, to the copier", "tcp1_gbps", "connected", "tap-udp", 0.65, True),
-    ("TCP, 1 stream, to datagram mode", "tcp1_gbps", "connected", "ib0", 0.95, True),
-    ("CPU s/GB, 1 stream, to datagram mode", "tcp1_cpu_s_per_gb", "connected", "ib0", 1.00, False),
-    ("rate kept with 1 % lost", "kept", "connected", None, 0.50, True),
-    ("rate kept beside 1,000 idle connections", "beside_kept", "connected", None, 0.95, True),
-    ("KiB of an idle connection", "idle_kib", "connected", None, 16.0, False),
-    ("seconds for 128 children", "create_s", "ib0", None, 2.0, False),
-    ("seconds to delete them", "delete_s", "ib0", None, 4.0, False),
-    ("idle CPU with them, %", "idle_cpu_percent", "ib0", None, 1.0, False),
-    ("a child to its parent alone", "child_kept", "ib0", None, 0.95, True),
-    ("siblings to the TAP-to-TAP copier, 1 stream", "tcp1_gbps", "siblings", "tap-tap", 0.8, True),
-    ("in connected mode", "tcp1_gbps", "siblings-connected", "tap-tap", 0.8, True),
-    ("a VNIC to datagram mode, 1 stream", "tcp1_gbps", "vnic", "ib0", 0.95, True),
-    ("CPU s/GB, 1 stream, to datagram mode", "tcp1_cpu_s_per_gb", "vnic", "ib0", 1.10, False),
-    ("a VNIC to datagram mode, 4 streams", "tcp4_gbps", "vnic", "ib0", None, True),
-    ("a VNIC to datagram mode, TCP p50", "tcp_rr_p50_us", "vnic", "ib0", None, False),
-    ("verbs to the software fabric, 1 stream", "guest_tcp1_mbps", "verbs", "soft", None, True),
-    ("in connected mode", "guest_tcp1_mbps", "verbs-connected", "soft-connected", None, True),
-    ("verbs to plain TCP, 1 stream", "guest_tcp1_mbps", "verbs", "plain", None, True),
-    ("in connected mode", "guest_tcp1_mbps", "verbs-connected", "plain", None, True),
-    ("verbs to the software fabric, p50", "guest_rr_p50_us", "verbs", "soft", None, False),
-    ("verbs to plain TCP, p50", "guest_rr_p50_us", "verbs", "plain", None, False),
-    ("system calls, verbs to the software fabric", "system_calls_per_gb", "verbs", "soft", None, False),
+    ("connected / copier, TCP, 1 stream", "tcp1_gbps", "connected", "tap-udp", 0.65, True),
+    ("connected / datagram, TCP, 1 stream", "tcp1_gbps", "connected", "ib0", 0.95, True),
+    ("connected / datagram, CPU s/GB, 1 stream", "tcp1_cpu_s_per_gb", "connected", "ib0", 1.00, False),
+    ("share of the rate kept with 1 % loss", "kept", "connected", None, 0.50, True),
+    ("share of the rate kept beside 1,000 idle connections", "beside_kept", "connected", None, 0.95, True),
+    ("memory of an idle connection, KiB", "idle_kib", "connected", None, 16.0, False),
+    ("create 128 children, s", "create_s", "ib0", None, 2.0, False),
+    ("delete 128 children, s", "delete_s", "ib0", None, 4.0, False),
+    ("idle CPU with 128 children, %", "idle_cpu_percent", "ib0", None, 1.0, False),
+    ("child / parent alone", "child_kept", "ib0", None, 0.95, True),
+    ("siblings / TAP-to-TAP copier, 1 stream", "tcp1_gbps", "siblings", "tap-tap", 0.8, True),
+    ("siblings / TAP-to-TAP copier, connected mode", "tcp1_gbps", "siblings-connected", "tap-tap", 0.8, True),
+    ("VNIC / datagram, TCP, 1 stream", "tcp1_gbps", "vnic", "ib0", 0.95, True),
+    ("VNIC / datagram, CPU s/GB, 1 stream", "tcp1_cpu_s_per_gb", "vnic", "ib0", 1.10, False),
+    ("VNIC / datagram, TCP, 4 streams", "tcp4_gbps", "vnic", "ib0", None, True),
+    ("VNIC / datagram, TCP p50", "tcp_rr_p50_us", "vnic", "ib0", None, False),
+    ("verbs / software fabric, 1 stream", "guest_tcp1_mbps", "verbs", "soft", None, True),
+    ("verbs / software fabric, connected mode", "guest_tcp1_mbps", "verbs-connected", "soft-connected", None, True),
+    ("verbs / plain TCP, 1 stream", "guest_tcp1_mbps", "verbs", "plain", None, True),
+    ("verbs / plain TCP, connected mode", "guest_tcp1_mbps", "verbs-connected", "plain", None, True),
+    ("verbs / software fabric, p50", "guest_rr_p50_us", "verbs", "soft", None, False),
+    ("verbs / plain TCP, p50", "guest_rr_p50_us", "verbs", "plain", None, False),
+    ("verbs / software fabric, system calls", "system_calls_per_gb", "verbs", "soft", None, False),
 ]
 
-# carrier: mode, MTU, and what InfiniBand hardware of its day reached with the kernel's IPoIB, where known:
-# MB/s and microseconds.
+# carrier: mode, MTU, and the published figures of the kernel's IPoIB on InfiniBand adapters of that time,
+# where known: MB/s and microseconds.
 MODES = {
     "ib0-2044": ("datagram", 2044, 707, 19.4),
     "ib0": ("datagram", 4092, None, None),
@@ -84,21 +84,14 @@ MODES = {
     "connected": ("connected", 65520, 726, 19.6),
 }
 
-# suite: (name of the files, documents that have its marks)
-KEPT = {
-    "carriers": ("bench", ("docs/performance.md", "README.md")),
-    "modes": ("modes", ("docs/performance.md", "README.md")),
-    "loss": ("loss", ("docs/performance.md",)),
-    "connections": ("connections", ("docs/performance.md",)),
-    "children": ("children", ("docs/performance.md",)),
-    "siblings": ("siblings", ("docs/performance.md",)),
-    "vnic": ("vnic", ("docs/performance.md",)),
-    "verbs": ("verbs", ("docs/performance.md",)),
-}
+# The README's small table: carriers with their titles, and figures.
+SMALL_CARRIERS = {"ib0": "datagram mode", "connected": "connected mode", "tap-udp": "TAP-to-UDP copier", "vxlan": "vxlan"}
+SMALL_FIGURES = ("tcp1_gbps", "tcp4_gbps", "udp64_pps", "tcp_rr_p50_us")
 
 
 def file_name(suite):
-    return KEPT[suite][0]
+    """Of the suite's files and marks."""
+    return "bench" if suite == "carriers" else suite
 
 
 def marks(suite):
@@ -162,7 +155,7 @@ def figure_rows(results):
 
 
 def carrier_rows(results):
-    """The same with ib0's ratio to the reference, and what is stacked on ib0."""
+    """The same with ib0's ratio to the reference, and with a bridge on ib0."""
     names = names_of(results)
     stacked = results.get("bridge", {})
     extra = ["bridge / ib0"] if stacked else []
@@ -180,7 +173,7 @@ def carrier_rows(results):
 
 
 def mode_rows(results):
-    """The classic table: a mode and MTU a row, MB/s and microseconds, with hardware of its day beside."""
+    """One row for each mode and MTU, in MB/s and microseconds, beside figures of InfiniBand adapters."""
     medians = results["medians"]
 
     def of(name, key, form, scale=1):
@@ -188,8 +181,8 @@ def mode_rows(results):
         return "-" if value is None else form.format(value * scale)
 
     yield [
-        "mode", "MTU", "MB/s", "back", "4 streams", "back", "CPU s/GB", "round trip p50, us", "p99, us",
-        "InfiniBand then, MB/s", "latency, us",
+        "mode", "MTU", "MB/s", "reverse", "4 streams", "reverse", "CPU s/GB", "round trip p50, us", "p99, us",
+        "InfiniBand adapter, MB/s", "latency, us",
     ]  # fmt: skip
     for name in names_of(results):
         mode, mtu, rate, latency = MODES.get(name, (name, "-", None, None))
@@ -204,7 +197,7 @@ def mode_rows(results):
 
 
 def goal_rows(results):
-    yield ["to be reached", "reached", "goal"]
+    yield ["ratio or figure", "reached", "goal"]
     for goal in results["goals"]:
         ratio = goal["reached"]
         yield [goal["goal"], f"{ratio:.2f}", verdict(ratio, goal["bound"], goal["more"])]
@@ -228,7 +221,7 @@ def verdict(ratio, goal, more):
 
 
 def tables(results):
-    """Each with a head and rows; the last says what was to be reached, where that is known."""
+    """The tables of a suite, each a head and rows; the last one compares with the goals."""
     yield list(rows(results))
     if results["goals"]:
         yield list(goal_rows(results))
@@ -247,19 +240,38 @@ def text_of(table):
 
 
 def markdown(results):
+    """All tables of a suite, for docs/performance.md."""
     lines = []
     for table in tables(results):
-        lines += ["| " + " | ".join(table[0]) + " |", "|---" + "|---:" * (len(table[0]) - 1) + "|"]
-        lines += ["| " + " | ".join(row) + " |" for row in table[1:]]
+        lines += markdown_of(table)
         lines.append("")
+    return "\n".join([*lines, conditions(results)])
+
+
+def small(results):
+    """The README's table."""
+    table = [[title_of(results), *SMALL_CARRIERS.values()]]
+    for key in SMALL_FIGURES:
+        title, form, _, _ = FIGURES[key]
+        by_name = results["medians"].get(key, {})
+        table.append([title, *(form.format(by_name[name]) if name in by_name else "-" for name in SMALL_CARRIERS)])
+    return "\n".join([*markdown_of(table), "", conditions(results)])
+
+
+def markdown_of(table):
+    head, *rest = ("| " + " | ".join(row) + " |" for row in table)
+    return [head, "|---" + "|---:" * (len(table[0]) - 1) + "|", *rest]
+
+
+def conditions(results):
+    """The machine, the revision and the command."""
     machine = results["machine"]
     suite = "" if machine["suite"] == "carriers" else f" --suite {machine['suite']}"
-    lines.append(
+    return (
         f"{machine['cpus']} CPUs ({machine['cpu']}), Linux {machine['kernel']}, underlay MTU "
         f"{machine['underlay_mtu']}, revision {machine['commit']}; "
         f"`scripts/bench{suite} --seconds {machine['seconds']:g} --rounds {machine['rounds']}`."
     )
-    return "\n".join(lines)
 
 
 def plot(results):
@@ -310,19 +322,22 @@ def panel(key, by_name, width, height):
 
 
 def record(root, results):
-    """Keeps JSON and plot in docs/performance/ and the table where the documents mark its place."""
+    """Writes JSON and plot to docs/performance/, and the tables between the marks of the documents."""
     folder = root / "docs" / "performance"
     folder.mkdir(parents=True, exist_ok=True)
     suite = results["machine"]["suite"]
-    file, documents = KEPT[suite]
-    begin, end = marks(suite)
+    file = file_name(suite)
     (folder / f"{file}.json").write_text(json.dumps(results, indent=1) + "\n")
     (folder / f"{file}.svg").write_text(plot(results))
-    for name in documents:
-        path = root / name
-        text = path.read_text()
-        head, _, rest = text.partition(begin)
-        _, _, tail = rest.partition(end)
-        if not rest or not tail:
-            raise SystemExit(f"bench: {name} lacks the marks {begin} and {end}")
-        path.write_text(f"{head}{begin}\n{markdown(results)}\n{end}{tail}")
+    write_between(root / "docs" / "performance.md", marks(suite), markdown(results))
+    if suite == "carriers":
+        write_between(root / "README.md", marks(suite), small(results))
+
+
+def write_between(path, marks, text):
+    begin, end = marks
+    head, _, rest = path.read_text().partition(begin)
+    _, _, tail = rest.partition(end)
+    if not rest or not tail:
+        raise SystemExit(f"bench: {path} lacks the marks {begin} and {end}")
+    path.write_text(f"{head}{begin}\n{text}\n{end}{tail}")
