@@ -270,7 +270,7 @@ fn conn_lists_connections_for_people_and_for_programs() {
     assert_eq!(a.ibtap("conn ib7").code, Some(1));
 }
 
-/// Those that docs/operations.md explains.
+/// Those that docs/connected-mode.md explains.
 #[test]
 fn stats_have_the_counters_that_are_documented() {
     let Some(mut lab) = Lab::connected_pair() else {

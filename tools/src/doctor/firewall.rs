@@ -290,7 +290,7 @@ fn judge_tracked((count, max): (u64, u64)) -> Option<Finding> {
             format!("{count} of {max} connections are tracked; when the table is full, packets are dropped"),
         )
         .advise(
-            "leave UDP port 4791 out of connection tracking (notrack, see docs/operations.md, \
+            "exclude UDP port 4791 from connection tracking (notrack, see docs/network.md, \
              \"Firewall\"), or raise net.netfilter.nf_conntrack_max",
         )
     })

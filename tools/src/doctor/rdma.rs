@@ -166,7 +166,7 @@ fn mtu(name: &str, usable: &Usable) -> Finding {
 /// On InfiniBand nobody but the configuration says where others are.
 fn lids(name: &str) -> Finding {
     Finding::new(CHECK, Level::Warn, name, look::no_lids(name))
-        .advise("list ports and groups, as docs/operations.md says under \"RDMA hardware\"")
+        .advise("list ports and groups; docs/rdma.md, \"InfiniBand\", shows how")
 }
 
 fn groups(name: &str, look: &Look) -> Option<Finding> {

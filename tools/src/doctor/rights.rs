@@ -19,7 +19,7 @@ const CAP_NET_BROADCAST: u64 = 1 << 11;
 /// That of CAP_IPC_LOCK.
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Linux versions, as docs/operations.md says what they are needed for.
+/// Linux versions; docs/service.md lists what needs them.
 const LINUX_NEEDED: (u32, u32) = (5, 1);
 const LINUX_WITH_TAP_NETNS: (u32, u32) = (5, 2);
 const LINUX_WITH_USO: (u32, u32) = (6, 2);

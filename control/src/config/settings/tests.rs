@@ -94,7 +94,7 @@ fn an_option_has_the_name_of_its_key() {
 #[test]
 fn the_example_and_the_handbook_have_every_key() {
     let example = include_str!("../../../../docs/ibtapd.example.toml");
-    let handbook = include_str!("../../../../docs/operations.md");
+    let handbook = include_str!("../../../../docs/restarts.md");
     let section = handbook
         .split("\n## ")
         .find(|section| section.starts_with("Changing the configuration"))

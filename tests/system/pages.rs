@@ -1,27 +1,32 @@
-//! The commands that the README tells an administrator to type, typed as they stand there.
+//! The commands of the pages `docs/ip-link.md`, `docs/bridges.md` and `docs/vnic.md`, typed as
+//! printed, and the configurations of all pages.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::lab::{Background, Done, Host, Lab, SOON, eventually, ibtap};
+use crate::lab::{Background, Done, Host, Lab, SOON, eventually, ibtap, ibtapd};
 
-const MANAGING: &str = "## Managing interfaces with ip link\n";
-const BRIDGES: &str = "## Bridges, virtual machines and containers\n";
-const VNICS: &str = "## Ethernet over the fabric\n";
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")
+}
 
-/// The contents of a section's `sh` blocks, in their order.
-fn blocks(heading: &str) -> Vec<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = std::fs::read_to_string(path).expect("README.md");
-    let (_, section) = readme.split_once(heading).expect("the section is there");
-    let section = section.split("\n## ").next().expect("a first piece");
-    section
-        .split("```sh\n")
+fn page(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("a page")
+}
+
+/// The contents of the blocks in a language, in their order.
+fn blocks(page: &str, language: &str) -> Vec<String> {
+    page.split(&format!("```{language}\n"))
         .skip(1)
         .map(|rest| rest.split("```").next().expect("a first piece").to_owned())
         .collect()
+}
+
+/// The commands of a page.
+fn commands(name: &str) -> Vec<String> {
+    blocks(&page(&folder().join(name)), "sh")
 }
 
 /// A shell on a host that has a `/run` of its own, as two machines have: namespaces may have the same
@@ -83,28 +88,28 @@ fn two_hosts() -> Option<(Lab, [Shell; 2])> {
     Some((lab, shells))
 }
 
-/// Both hosts do what a block says; what it printed there.
+/// Runs a block on both hosts and returns their output.
 fn both_do(shells: &[Shell; 2], block: &str) -> [String; 2] {
     shells.each_ref().map(|shell| shell.ok(block))
 }
 
-/// Both hosts do the first block, then each can do the second.
+/// Runs a block of the page on bridges on both hosts, then the next one.
 fn done_on_both(first: usize) {
     let Some((_lab, shells)) = two_hosts() else {
         return;
     };
-    let blocks = blocks(BRIDGES);
+    let blocks = commands("bridges.md");
     assert_eq!(blocks.len(), 4, "a block to set up and one to look, twice");
     both_do(&shells, &blocks[first]);
     both_do(&shells, &blocks[first + 1]);
 }
 
 #[test]
-fn the_readmes_ip_link_works_as_printed() {
+fn the_pages_ip_link_works_as_printed() {
     let Some((mut lab, shells)) = two_hosts() else {
         return;
     };
-    let blocks = blocks(MANAGING);
+    let blocks = commands("ip-link.md");
     let [make, ping, change, carry, ping_there, remove] = &blocks[..] else {
         panic!("six blocks, not {}", blocks.len());
     };
@@ -120,7 +125,7 @@ fn the_readmes_ip_link_works_as_printed() {
     }
     both_do(&shells, ping);
 
-    // What the section says of deleting it so.
+    // The page warns that this fails.
     let refused = shells[0].run("ip tuntap del dev ib0.8001 mode tap");
     assert_ne!(refused.code, Some(0), "{refused:?}");
     assert!(a.has_link("ib0.8001"));
@@ -166,19 +171,19 @@ fn the_readmes_ip_link_works_as_printed() {
 }
 
 #[test]
-fn the_readmes_bridge_works_as_printed() {
+fn the_pages_bridge_works_as_printed() {
     done_on_both(0);
 }
 
 #[test]
-fn the_readmes_macvlan_works_as_printed() {
+fn the_pages_macvlan_works_as_printed() {
     done_on_both(2);
 }
 
 #[test]
-fn the_readmes_vnic_works_as_printed() {
+fn the_pages_vnic_works_as_printed() {
     let Some(mut lab) = Lab::pair() else { return };
-    let blocks = blocks(VNICS);
+    let blocks = commands("vnic.md");
     let [daemon, set_up, look] = &blocks[..] else {
         panic!("three blocks, not {}", blocks.len());
     };
@@ -196,4 +201,36 @@ fn the_readmes_vnic_works_as_printed() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+}
+
+#[test]
+fn the_pages_configurations_are_valid() {
+    let mut checked = 0;
+    for entry in folder().read_dir().expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        for block in blocks(&page(&path), "toml") {
+            if !block.starts_with("[[ipoib]]") && !block.starts_with("[[vnic]]") {
+                continue;
+            }
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            std::fs::write(file.path(), &block).expect("a file");
+            let done = Done::of(
+                Command::new(ibtapd())
+                    .arg("--check-config")
+                    .arg(file.path()),
+            );
+            assert_eq!(
+                done.code,
+                Some(0),
+                "{}: {block}{}",
+                path.display(),
+                done.err
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked >= 5, "only {checked} configurations found");
 }
