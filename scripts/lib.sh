@@ -1,5 +1,5 @@
-# Shared by the scripts of this folder; sourced, never run.
-# Everything made here carries the process id in its name and is removed by that name.
+# Functions for the scripts of this folder; sourced, never run.
+# Names of created namespaces and files contain the process id, and are removed by that name.
 
 set -euo pipefail
 
@@ -17,7 +17,7 @@ say() {
     printf '\n== %s\n' "$*"
 }
 
-# step NAME COMMAND...: says what it does and how long it took.
+# step NAME COMMAND...: prints the name, runs the command, prints the duration.
 step() {
     local name=$1 start=$SECONDS
     shift
@@ -30,7 +30,7 @@ need_root() {
     [ "$(id -u)" = 0 ] || die "network namespaces need root: run it as root, or with sudo"
 }
 
-# Under sudo the Rust of the user who called is taken where root has none.
+# Under sudo, uses the caller's Rust if root has none.
 need_rust() {
     local home
     home=$(getent passwd "${SUDO_USER:-root}" | cut -d: -f6)
@@ -50,7 +50,7 @@ need_rust() {
         || die "rustc is $version, ibtap needs $RUST_AT_LEAST or later: rustup update stable"
 }
 
-# without_services COMMAND...: what it installs starts no daemon (Debian policy, section 9.3.3.1).
+# without_services COMMAND...: installed packages start no daemon (Debian policy, section 9.3.3.1).
 without_services() (
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
@@ -61,7 +61,7 @@ without_services() (
     "$@"
 )
 
-# need_tools PROGRAM=PACKAGE... installs the packages of programs that are missing.
+# need_tools PROGRAM=PACKAGE...: installs the packages of missing programs.
 need_tools() {
     local pair missing=()
     for pair in "$@"; do
@@ -69,7 +69,7 @@ need_tools() {
     done
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null \
-        || die "missing: ${missing[*]}; there is no apt-get here, so install them by hand"
+        || die "missing: ${missing[*]}; there is no apt-get here: install them by hand"
     say "installing ${missing[*]}"
     local log="${TMPDIR:-/tmp}/$RUN-apt.log"
     export DEBIAN_FRONTEND=noninteractive
@@ -91,7 +91,7 @@ need_test_tools() {
         tcpdump=tcpdump sysctl=procps setpriv=util-linux bridge=iproute2 dnsmasq=dnsmasq-base \
         udhcpc=udhcpc dhclient=isc-dhcp-client smcroutectl=smcroute nft=nftables ip6tables=iptables \
         python3=python3 "$@"
-    # Its package has a daemon run from the next boot on, which nobody asked for.
+    # The package enables a daemon at the next boot; disable it.
     [ -n "$smcroute" ] || systemctl disable smcroute smcroute-helper >/dev/null 2>&1 || true
 }
 
@@ -104,11 +104,11 @@ need_tun() {
 need_namespaces() {
     local answer
     answer=$(ip netns add "$RUN-probe" 2>&1) \
-        || die "cannot make a network namespace ($answer); a container needs --privileged for it"
+        || die "cannot create a network namespace ($answer); a container needs --privileged"
     ip netns del "$RUN-probe"
 }
 
-# Cleaning up: processes and namespaces that this run made, by id.
+# Clean-up ends the processes and removes the namespaces of this run, by id.
 PIDS=()
 NAMESPACES=()
 SCRATCH=
@@ -117,7 +117,7 @@ make_scratch() {
     SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/$RUN.XXXXXX")
 }
 
-# end_process PID: asks it to end, and insists after three seconds.
+# end_process PID: sends SIGTERM, and SIGKILL after three seconds.
 end_process() {
     local pid kept=()
     for pid in "${PIDS[@]}"; do
@@ -143,7 +143,7 @@ show_logs() {
 clean_up() {
     local status=$? pid namespace
     trap - EXIT ERR
-    # A second Ctrl-C would leave things behind.
+    # A second Ctrl-C would interrupt the clean-up.
     trap '' INT TERM HUP
     set +e
     case $status in
@@ -167,7 +167,7 @@ clean_up_always() {
     trap 'exit 143' TERM
 }
 
-# make_hosts MTU: two namespaces $RUN-a and $RUN-b, joined by a veth called eth0 in each.
+# make_hosts MTU: two namespaces $RUN-a and $RUN-b, joined by a veth named eth0 in both.
 make_hosts() {
     local side
     for side in a b; do
@@ -189,8 +189,8 @@ in_host() {
     ip netns exec "$RUN-$side" "$@"
 }
 
-# start_in_host SIDE LOG COMMAND...: in the background, until clean_up or end_process; the process
-# is $STARTED. (ip becomes the command, so the id is the command's own.)
+# start_in_host SIDE LOG COMMAND...: runs the command in the background until clean_up or end_process, and sets
+# STARTED to its process id (ip executes the command in the same process).
 start_in_host() {
     local side=$1 log=$2
     shift 2
@@ -199,14 +199,14 @@ start_in_host() {
     PIDS+=("$STARTED")
 }
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds, while all that was started lives.
+# wait_for SECONDS WHAT COMMAND...: waits until the command succeeds; fails if a started process ends.
 wait_for() {
     local end=$((SECONDS + $1)) what=$2 pid
     shift 2
     until "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$end" ] || die "waited in vain for $what"
+        [ "$SECONDS" -lt "$end" ] || die "timed out waiting for $what"
         for pid in "${PIDS[@]}"; do
-            kill -0 "$pid" 2>/dev/null || die "no $what: a program that it needs has ended"
+            kill -0 "$pid" 2>/dev/null || die "cannot wait for $what: a required program has ended"
         done
         sleep 0.1
     done

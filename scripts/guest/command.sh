@@ -1,4 +1,4 @@
-# Commands that guests run; sourced by rxe-guest.
+# Commands in guests; sourced by rxe-guest.
 
 # exec_in_guest NAME [--limit S] COMMAND
 exec_in_guest() {
@@ -16,8 +16,8 @@ exec_in_guest() {
     exit "$status"
 }
 
-# run_in_guest NAME LIMIT COMMAND: its output as it comes; ends with its status, or with 124 past the
-# limit, 125 where the guest ends. A signal to this script ends the command there.
+# run_in_guest NAME LIMIT COMMAND: copies the output as it arrives; returns the command's status, 124 after the
+# limit, or 125 if the guest ends. A signal to this script ends the command in the guest.
 run_in_guest() {
     local folder id end=$((SECONDS + $2)) status='' out err wait=2
     folder=$(guest_folder "$1")
@@ -37,7 +37,7 @@ run_in_guest() {
             ring "$folder" "kill KILL $id"
             status=124
         else
-            # Longer each time, up to a quarter of a second: short commands are many.
+            # Growing waits up to a quarter of a second: most commands are short.
             nap "$(printf '0.%02d' "$wait")"
             wait=$((wait < 20 ? wait + wait / 2 : 25))
         fi
@@ -50,7 +50,7 @@ run_in_guest() {
     return "$status"
 }
 
-# ring FOLDER LINE: to the guest's second serial port. Short lines of several writers do not mix
+# ring FOLDER LINE: writes a line to the guest's second serial port. Short lines of several writers do not mix
 # (pipe(7), PIPE_BUF).
 ring() {
     printf '%s\n' "$2" >"$1/bell"

@@ -1,6 +1,6 @@
 # Guests as processes of the host; sourced by rxe-guest.
-# The state of a guest is the folder $CACHE/run/NAME, which the guest has as /control: the processes
-# (supervisor, qemu), the console's output, the commands and what came of them.
+# The folder $CACHE/run/NAME has the state of a guest, and is the guest's /control: processes (supervisor, qemu),
+# console output, commands and their results.
 
 guest_folder() {
     echo "$CACHE/run/$1"
@@ -20,7 +20,7 @@ boot_guest() {
 start_guest() {
     local name=$1 netns='' owner=$PPID life=3600 limit=60 memory=512 cpus=1 mtu='' verbose=''
     local nets=0 boot='' net mac arguments=()
-    [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name is letters, digits, - and _"
+    [[ $name =~ ^[A-Za-z0-9_-]+$ ]] || die "a guest's name has letters, digits, - and _ only"
     shift
     while [ $# -gt 0 ]; do
         case $1 in
@@ -59,7 +59,7 @@ start_guest() {
             --owner) owner=$2 ;;
             --life) life=$2 ;;
             --limit) limit=$2 ;;
-            *) die "unknown option $1; scripts/rxe-guest --help tells the options" ;;
+            *) die "unknown option $1; see scripts/rxe-guest --help" ;;
         esac
         shift 2
     done
@@ -73,7 +73,7 @@ start_guest() {
         echo "hostname $name"
         echo "ip link set lo up"
         for ((net = 0; net < nets; net++)); do
-            # Addresses are of use at once, and the guest asks no router.
+            # Addresses are usable at once, and the guest solicits no router.
             echo "echo 0 >/proc/sys/net/ipv6/conf/eth$net/accept_dad"
             echo "echo 0 >/proc/sys/net/ipv6/conf/eth$net/router_solicitations"
             echo "ip link set eth$net up ${mtu:+mtu $mtu}"
@@ -97,7 +97,7 @@ start_guest() {
     await_boot "$name" "$limit" "$verbose"
 }
 
-# KVM where a guest is known to boot with it: /dev/kvm alone does not tell, within another machine.
+# KVM if a guest has booted with it: in a nested machine, /dev/kvm alone proves nothing.
 guest_accelerator() {
     if [ -z "${TRY_KVM:-}" ] && [ "$(cat "$CACHE/accelerator")" != kvm ]; then
         echo tcg,thread=multi
@@ -106,7 +106,7 @@ guest_accelerator() {
     fi
 }
 
-# find_accelerator: once for an image.
+# find_accelerator: runs once for an image.
 find_accelerator() {
     local answer=tcg
     if [ -r /dev/kvm ] && [ -w /dev/kvm ] \
@@ -125,8 +125,8 @@ guest_mac() {
     printf '52:54:00:%02x:%02x:%02x\n' $((sum >> 8 & 255)) $((sum & 255)) "$2"
 }
 
-# supervise FOLDER OWNER LIFE COMMAND...: runs QEMU beside this script. It ends with the owner, and
-# with the supervisor, whatever ends that.
+# supervise FOLDER OWNER LIFE COMMAND...: runs QEMU in the background. QEMU ends with the owner and with the
+# supervisor.
 supervise() {
     setsid bash -c '
         folder=$1 owner=$2 end=$((SECONDS + $3))
@@ -181,8 +181,8 @@ guest_failed() {
     die "$2; its console is $1/console"
 }
 
-# stop_guest NAME [keep]: nothing in it is worth an orderly end. Its folder stays where it has ended by
-# itself, for the console tells why.
+# stop_guest NAME [keep]: kills a guest. The folder of a guest that has ended without this function stays: its
+# console shows the reason.
 stop_guest() {
     local folder pid
     folder=$(guest_folder "$1")
@@ -203,7 +203,7 @@ list_guests() {
     done
 }
 
-# nap SECONDS: sleep(1) without a process.
+# nap SECONDS: sleeps without a process.
 nap() {
     [ -n "${NEVER:-}" ] || exec {NEVER}<> <(:)
     read -r -t "$1" -u "$NEVER" || true
