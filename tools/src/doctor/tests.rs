@@ -187,7 +187,10 @@ fn the_mtu_below_and_what_is_left_of_it() {
         let of_mtu = found.into_iter().find(|f| f.check == "mtu").unwrap();
         (of_mtu.level, of_mtu.found)
     };
-    assert!(level(1500).1.contains("leave 1424"), "as docs/network.md says");
+    assert!(
+        level(1500).1.contains("leave 1424"),
+        "as docs/network.md says"
+    );
     assert_eq!(level(1500).0, Level::Note);
     assert_eq!(level(2120).0, Level::Ok);
     assert!(level(2120).1.contains("leave 2044"));
