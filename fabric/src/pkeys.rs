@@ -3,6 +3,16 @@
 //! A queue pair holds an index into it, so an entry that stays must stay in its place: moving it
 //! restarts the queue pair. That is why an entry that goes leaves an empty place behind, as it does
 //! when a subnet manager takes it away.
+//!
+//! A port has one P_Key table, replaced whole at run time. An endpoint uses the first full entry of
+//! its partition, else the first limited one; the wire carries that entry. MGIDs always have the
+//! full form. Without an entry its queue pair waits in RESET and keeps its number; no data thread
+//! knows it. When its entry changes, by value or index, the queue pair restarts (ERR, RESET, INIT,
+//! RTR, RTS) and its connections end, as in the kernel's heavy flush; listeners stay. Other queue
+//! pairs lose no packet. Freed indexes stay empty (0x0000) until a new key takes them, so removing
+//! one key moves no other. Every queue pair checks the key of received packets against its entry:
+//! two limited members never communicate. QP1 accepts every key of the table and answers in the
+//! request's partition.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,13 @@
 //! The protocol machine.
+//!
+//! A TAP has 6-byte Ethernet addresses, IPoIB has 20-byte addresses. The core gives each peer a
+//! locally administered MAC derived from its queue pair number and GID (`02:` and 40 bits of a
+//! hash), so the MAC is the same after a restart. It rewrites ARP and neighbour discovery in both
+//! directions and derives MGIDs from IP destinations, never from MACs. `ip neigh`, `arping`,
+//! `ndisc6` and Wireshark see a plain Ethernet segment. The GID and the IP address identify a peer
+//! that returns with another queue pair; frames to its old MAC go to its new queue pair. Several
+//! queue pairs of one port that were known for a while are interfaces of one host: an address that
+//! moves between them moves alone.
 
 mod connections;
 mod flush;

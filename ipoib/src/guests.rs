@@ -5,6 +5,33 @@
 //! The table takes no memory before there is a guest. It is bounded, and makes room where it hurts
 //! least: presumptions first, then addresses known from data only, then those that were heard of
 //! once; so that a flood of forged senders does not push out a host that is at work.
+//!
+//! Hosts behind the interface have MACs other than the interface's: other ports of a bridge,
+//! macvlans. The fabric has one address for all of them, so a table from IP address to MAC selects
+//! the receiver.
+//!
+//! * ARP, neighbour discovery and DHCP leases define an address. The source address of data is a
+//!   hint only, because the sender may route. A hint takes no address from a peer. A hint starts a
+//!   query on the host's side, in the name of the peer for which the data is; the answer defines
+//!   the address. So a migrated guest that sends only data is found.
+//! * While there are hosts behind the interface, or another interface is stacked on it, packets for
+//!   an unknown address wait (three of them, half a second) for a query on the host's side. Without
+//!   an answer, the host itself gets them for a minute, because it may be a router. In other cases
+//!   the cost is a comparison of the source MAC.
+//! * An address moves to the last claimant, on either side. If a host behind the interface takes an
+//!   address from a peer, the core announces it on the fabric. The core follows an alternating
+//!   address three times in ten seconds, then keeps its owner for ten seconds and reports it once
+//!   (`address_conflicts`). It follows an owner that is new each time (a bridge that takes the MAC
+//!   of another port) seven times.
+//! * When nothing is stacked on the interface any more, the table is empty.
+//! * A MAC of a host behind the interface never stands for a peer. On a collision the peer gets
+//!   another MAC, announced on the host's side by gratuitous ARP and unsolicited advertisements. A
+//!   frame from the TAP with a peer's MAC and its IP address has come back through a loop and is
+//!   dropped (`tx_looped`).
+//! * Frames that a bridge has flooded for a host behind the interface are dropped (`tx_to_guest`),
+//!   without a query on the fabric.
+//! * Replicas exchange news, and every 20 s the addresses in use, so that an address that is
+//!   unheard for 30 minutes expires in all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -1,5 +1,10 @@
 //! What the control thread does for hosts behind its interfaces: attaches to the groups that they
 //! join, asks them from time to time, and tells the administrator what cannot go well.
+//!
+//! The control thread follows rtnetlink for interfaces stacked on an interface, attaches to the
+//! groups that hosts behind it report or need (solicited-node groups need no report), sends the
+//! querier's queries while hosts may be behind it, announces the addresses of a bridge above like
+//! the interface's own, and attaches to the groups of the kernel's multicast routes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

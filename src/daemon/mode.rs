@@ -1,5 +1,9 @@
 //! Changing how an interface's packets travel while it runs (kernel
 //! drivers/infiniband/ulp/ipoib/ipoib_main.c, `ipoib_set_mode`). Carrier and groups stay as they are.
+//!
+//! A large packet must not reach a core in datagram mode: the core would answer "too big", and
+//! hosts remember that for ten minutes. So the MTU grows after the data threads have confirmed
+//! connected mode, and shrinks before they leave it.
 
 use control::api::{ApiError, Happening, ModeRequest, Reply};
 use control::config::IpoibConfig;

@@ -1,4 +1,8 @@
 //! What a VNIC is told that no manager configures.
+//!
+//! Another switch means another queue pair with new lanes. The carrier goes first, and the VNIC
+//! leaves the lists of its siblings. After the old lanes have released the queues, the new lanes
+//! start; each drops the frames that wait in its queue before it reads, so no frame crosses.
 
 use fabric::Guid;
 use vnic::attribute::{ConfigState, VeswPortInfo};

@@ -1,8 +1,27 @@
 //! Where interfaces are: they may move to other network namespaces, and work on there.
 //!
-//! The daemon's sockets stay in its own namespace. It visits another one for as long as a question
-//! takes, through the interface that it serves there, and keeps nothing of it: a socket or a
-//! descriptor would keep the namespace alive after `ip netns del`.
+//! An interface can be in another network namespace than the daemon. All sockets of the daemon are
+//! in its own namespace, and so are the TAPs' descriptors: the daemon creates a TAP there and then
+//! moves it. A descriptor or socket of another namespace would keep that namespace alive after `ip
+//! netns del`.
+//!
+//! * **Events.** One rtnetlink socket listens to all namespaces that have a number (nsid) in the
+//!   daemon's. Events and interfaces carry that number, because indexes and names are unique in one
+//!   namespace only. Numbers keep nothing alive.
+//! * **Requests.** The TAP reports its namespace (TUNGETDEVNETNS). The control thread enters that
+//!   namespace, sends requests over a new socket, over ethtool and `/proc/thread-self/net`, and
+//!   returns. Requests for many interfaces enter each namespace once.
+//! * **Moves.** The daemon looks for a moved interface through its TAP until namespace and name
+//!   stay the same during the read. The namespace has its number before that, so no later change is
+//!   missed; late news of namespaces on the way match no interface.
+//! * **Ends.** When a namespace goes, the kernel announces only the number (RTM_DELNSID) and closes
+//!   the TAPs' queues; the data threads see it.
+//! * **The next daemon** finds interfaces by their aliases in the namespaces of `ip netns`. Outside
+//!   the daemon's namespace the alias has the port's GID, because other namespaces may have an
+//!   `eth0`, too. The daemon moves a TAP home for a moment to attach to it, and restores all its
+//!   settings (`netdev/src/tap/adopt.rs`). Queues from a service manager need no move. A TAP
+//!   created as a child in another namespace is left alone until it was unchanged for 100 ms: the
+//!   next command of a script would not find it during the move.
 
 use std::io;
 

@@ -1,5 +1,11 @@
 //! Partitions that 802.1Q tags select: VLAN n on the interface is the partition of P_Key 0x8000 | n. Each has
 //! a link of its own, and the interface's TAP.
+//!
+//! A tagged frame belongs to another lane, with a core, a queue pair and groups separate from those
+//! of the interface. The core of the TAP's lane returns the frame unread. The data thread removes
+//! the tag in place; the TAP queue of the VLAN's lane inserts it again, also into super-frames. Any
+//! host can be behind a tag, so the core of a VLAN always works as if another interface were
+//! stacked on it.
 
 use std::collections::BTreeSet;
 

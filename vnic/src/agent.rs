@@ -4,6 +4,13 @@
 //! The interfaces themselves belong to the [`Host`], which the agent calls while it handles a request.
 //! What happens to the interfaces is told to it. It keeps everything that a manager has set; a restart
 //! forgets it, and the manager sees that by the digests, which are 0 then.
+//!
+//! The agent answers for all managed ports of a fabric port, on a separate queue pair. Data threads
+//! deliver its datagrams, the control thread answers. MADs of up to 2048 bytes travel in fragments.
+//! The manager sends through its node's daemon (`Manage`, `SendManagement`), as a fabric manager
+//! uses its host's adapter. Agents and managers announce themselves to a group; of several managers
+//! the one with the highest priority is active. An agent accepts the manager that configured it for
+//! its lease. Settings stay when the manager is gone, and learning continues beside its tables.
 
 mod announce;
 mod counts;

@@ -1,5 +1,14 @@
 //! How packets and management travel on a fabric that is not Omni-Path: as UD datagrams of InfiniBand or
 //! RoCE. All of this is ours; nothing in Omni-Path has it.
+//!
+//! * A virtual port has a TAP, a UD queue pair and a LID, and is on one switch. (An Omni-Path port
+//!   has one LID; one LID for each virtual port allows several of a host on one switch.)
+//! * A packet is the payload of one datagram: 20 bytes of little-endian quad words, the frame,
+//!   padding to quad words, four bytes of ICRC and a tail with the padding's length. The ICRC is
+//!   zero, because the fabric's ICRC covers the packet; in captures and files it is a CRC-32
+//!   defined here, since Omni-Path's is not public.
+//! * The Q_Key contains the switch's number, so packets of another switch do not reach a port. All
+//!   12 bits of the number in the header are compared, too.
 
 pub mod fragment;
 

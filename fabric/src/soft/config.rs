@@ -1,4 +1,12 @@
 //! How a port is opened.
+//!
+//! RoCEv2 over UDP 4791 on a named underlay. The default port GID is the underlay's IPv6 link-local
+//! address, and an IPoIB MGID such as `ff12:401b:ffff::ffff:ffff` is the IPv6 multicast group that
+//! is joined (MLD) and sent to. So nothing needs configuration. `gid = "ipv4"` or an address
+//! changes the GID; `peers = [...]` replaces multicast by unicast copies to queue pair 0xffffff.
+//! The link MTU is the largest IB MTU (2048, 4096) that fits the underlay. If only 1024 or less
+//! fits (an Ethernet of 1500 bytes: IPoIB would be below IPv6's minimum of 1280), the link MTU is
+//! the exact fit. `link_mtu = "exact"` always takes the exact fit.
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;

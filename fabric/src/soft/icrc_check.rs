@@ -1,4 +1,10 @@
 //! Checking the ICRC of received packets, with what a socket knows about them.
+//!
+//! The ICRC covers the IPv4 identification, but a UDP socket can neither set nor read it. Sent from
+//! an unconnected socket with DF it is 0, or 0, 1, 2, … over the segments of one `UDP_SEGMENT`
+//! send; so the ICRC of each segment uses its index. On receive the index is tried first. For peers
+//! with other identifications the 16 unknown bits are solved for, since CRC is linear. IPv6 has no
+//! such field and is the default.
 
 use super::icrc::{Ipv4IdSolver, Prefix};
 use super::ud::{Path, Refusal};

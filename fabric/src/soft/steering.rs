@@ -5,6 +5,12 @@
 //! packet of a reliable connection goes by its destination queue pair; a message of communication
 //! management by the communication id of ours that it names, and where it names none, as a
 //! ConnectRequest, by the sender's. A ServiceIDResReqResp has the request's id in that place. Everything else may go to any worker.
+//!
+//! The low byte of a number selects the worker of a packet: queue pair numbers of connections and
+//! communication ids are drawn so that the number modulo the number of workers is the worker's. A
+//! classic BPF program on the `SO_REUSEPORT` group reads it. The kernel counts a group's sockets in
+//! the order of their bind, so the sockets stay open while the interface is the same, also when its
+//! address changes. Packets for another worker pass through a bounded mailbox (`rx_handed_on`).
 
 use libc::sock_filter;
 use proto::Qpn;

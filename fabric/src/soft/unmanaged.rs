@@ -1,5 +1,9 @@
 //! What a [`SoftWorker`] can do for programs that set their connections up without communication
 //! management.
+//!
+//! A worker (`SoftWorker`) also answers and requests datagram services by SIDR, as rdma_cm's
+//! `RDMA_PS_UDP` does, and makes RC queue pairs that both sides connect by hand, as rdma-core's
+//! examples do. `ibtap-peer` uses this; the fabric interface does not have it.
 
 use proto::{ConnectError, ConnectionId, EndpointId};
 

@@ -1,5 +1,64 @@
 //! The verbs provider: RDMA devices of the kernel (InfiniBand HCAs, RoCE NICs, `rdma_rxe`), over
 //! libibverbs and librdmacm, which are loaded when a port is opened.
+//!
+//! Layers, lowest first: `sys` (libibverbs and librdmacm: types generated from their headers,
+//! functions found at run time as `Library`; tests insert a library that counts, fails and lies);
+//! `ibv` (an owner for each object, which ends in the libraries' order; unsafe code ends here);
+//! `port`, `watch`, `gid`, `groups` (control side); `worker`, `lane`, `receive`, `transmit`,
+//! `handles` (data side, datagrams); `connections` (data side, RC: an engine that decides and reads
+//! no clock, over a trait that calls).
+//!
+//! One worker has one completion channel, a completion queue for receives and one for sends, a
+//! shared receive queue for datagrams and one for messages. Without shared receive queues, each UD
+//! queue pair has a receive queue of 128 places; there are at most 32 of them, and no connections.
+//!
+//! * **Memory** (`receive`, `transmit`). Memory is registered once and cut into places. A place has
+//!   one owner: posting takes it, its completion returns it, and only the owner can make a slice,
+//!   so no slice covers memory that the device may write. Work requests name a place by pool, index
+//!   and generation; a late, repeated or foreign completion names none. Places of a failed queue
+//!   pair return when it reaches RESET. The only copies are those to and from the TAP.
+//! * **Sending** (`transmit`). A train is one `ibv_post_send` of chained work requests, the last
+//!   one signalled; fitting payloads are inline. Outstanding work never exceeds the send queue and
+//!   the completion queue.
+//! * **Sleeping** (`worker`). `poll` never arms. Before a data thread sleeps it calls
+//!   `Worker::arm`, which arms the completion queue and polls once more, because earlier
+//!   completions make no event. The thread waits for sends only while there is no room. Events are
+//!   acknowledged in batches.
+//! * **Address handles** (`maker`, `handles`). On RoCE `ibv_create_ah` resolves a MAC and waits for
+//!   the peer, so separate threads create and destroy handles. A handle has its number at once; up
+//!   to four trains for it, 32 in total, wait. A failed handle is tried again after 250 ms,
+//!   doubling to 10 s. Equal attributes share one handle; 1024 unused ones are kept. A new GID or
+//!   device makes them anew.
+//! * **Checksums** (`receive`). With `IBV_DEVICE_UD_IP_CSUM` on InfiniBand, packets that the device
+//!   verified (`UdReceived::checksum_ok`) are coalesced without another check. On Ethernet the flag
+//!   is ignored: it may mean RoCE's outer IP header. `IBV_SEND_IP_CSUM` is not used: segments are
+//!   copied out of the TAP's buffer anyway and summed in that pass. Large sends are not used:
+//!   `ibv_device_attr_ex.tso_caps` is for raw packets, not for UD.
+//! * **Multicast** (`groups`). Queue pairs attach with `ibv_attach_mcast`. The port's interface
+//!   also joins the IPv6 group, because `rdma_rxe` and RoCE NICs leave membership reports to the
+//!   host.
+//! * **Connections** (`connections`). The kernel owns QP1, so communication management uses
+//!   rdma_cm, and nothing else does: queue pairs are on the worker's queues, moved by
+//!   `ibv_modify_qp` with the attributes of `rdma_init_qp_attr`. rdma_cm knows port spaces and no
+//!   foreign service IDs, so interfaces listen on TCP port space 4755. RFC 4755's eight bytes are
+//!   the head of the request's 56 bytes of private data; the last four have the requested queue
+//!   pair, because all interfaces of a port share the listener. The software fabric does the same
+//!   (`fabric/src/mad/cm/rdma_cm.rs`).
+//! * **Events** (`watch`). Asynchronous events, rtnetlink and a timer wake the control side, which
+//!   reads the whole port: state, MTU, GID table, P_Key table, LID; and twice more, a second apart,
+//!   because the kernel announces some changes before they are visible. It reports differences, so
+//!   a missed or repeated event does no harm. The worker, which knows the posted work, resets a
+//!   failed queue pair.
+//! * **Removal** (`presence`, `held`). When the device fails (`IBV_EVENT_DEVICE_FATAL`, a failed
+//!   call of the data path, ten seconds without a completion) or its node disappears, everything is
+//!   closed: groups, queue pairs, then their owners, the context last, then librdmacm's references
+//!   (`held`): drivers such as `rdma_rxe` delay a removal while the device is open. It is opened
+//!   again after 1 s, doubling to 30 s; endpoints keep ids and groups and get new queue pair
+//!   numbers (`PortEvent::QpnChange`), which are announced to peers.
+//! * **InfiniBand** (`table`, `grh`). LIDs of ports and groups come from the configuration. There
+//!   are no connections: rdma_cm would query subnet administration for paths. RoCE and InfiniBand
+//!   differ only there, and in the 40 bytes before a datagram (`grh`), which may have an IPv4
+//!   header on RoCE. Without a GRH the sender's GID is the one configured for the LID.
 
 mod config;
 mod connections;

@@ -5,6 +5,42 @@
 //! have two, and requests that cross make no trouble (RFC 4755, section 3.3 would reject one, which
 //! sends the kernel in circles). While there is none, packets go as datagrams, and those too large
 //! for that wait.
+//!
+//! Connected mode as in RFC 4755 and the kernel's `ib_ipoib`. Where they differ, the core follows
+//! the kernel.
+//!
+//! * **One way.** The sender requests a connection, at the first unicast packet to a peer whose
+//!   address has the RC flag, or of which only data was seen (after a restart of this host the peer
+//!   may not send ARP for long). Nothing is sent on an accepted connection. Requests are accepted
+//!   in datagram mode, too.
+//! * **Services.** An interface listens on Linux's service of its queue pair, on that of RFC 4755,
+//!   and on port 4755 of rdma_cm's TCP port space, where the last four bytes of the request's
+//!   private data name its queue pair: where the kernel owns communication management, rdma_cm
+//!   passes nothing else (`Capabilities::services`). A request names Linux's, rdma_cm's and the
+//!   RFC's service in turn while the peer knows none of them. Later requests start with the service
+//!   that the peer accepted.
+//! * **Datagrams** carry ARP, multicast, neighbour discovery, DHCP, and everything else while there
+//!   is no connection. Packets too large for a datagram wait: three for each peer, 4 MiB in total.
+//!   Packets for a peer that never answers are dropped: the peer may be down, and hosts remember a
+//!   smaller MTU for longer.
+//! * **Too large packets** are answered by ICMP 3/4 or ICMPv6 2 in the destination's name, 10 in a
+//!   second for each destination. IPv4 without DF gets the same answer, as from the kernel: there
+//!   is no fragmentation. The quoted transport checksum stays as the host wrote it.
+//! * **Rejected or unanswered requests**: datagrams for a minute, or until the peer announces
+//!   itself (gratuitous ARP, unsolicited advertisement) or its ARP advertises connections again. A
+//!   failed connection is made again at once, then after 100 ms to 5 s; after eight failures in a
+//!   row the peer counts as rejecting. If there was a connection before, no answer, an unknown
+//!   service or another path MTU count as failures, too: the peer may be restarting or changing its
+//!   MTU.
+//! * **An interface that cannot receive requests does not advertise connections.** `ib_ipoib`
+//!   requests its own service again and again, and sends nothing else meanwhile. If that service is
+//!   unreachable and such peers exist (`kernel_peers`), the address has no RC flag; the interface
+//!   still requests connections.
+//! * **Bounds.** `Limits::connections` for each replica, 64 of them for one remote port. The least
+//!   recently used connection makes room if it was idle for 2 s; otherwise the request is rejected
+//!   (no QP). Of one port's connections, those that carried nothing make room first, then those
+//!   idle for 10 s, so that forged requests end no connection in use. Idle connections end after 60
+//!   s (this host's) and 512 s (the peer's).
 
 mod active;
 mod passive;

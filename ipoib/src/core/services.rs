@@ -1,4 +1,19 @@
 //! What the interface does besides translating addresses: membership reports, DHCP, echoes.
+//!
+//! * **Membership reports** (IGMPv1 to 3, MLDv1 and 2) in frames from the TAP become events, and
+//!   pass unchanged. `Snooper` keeps the groups of the hosts behind the interface and writes a
+//!   querier's queries to the TAP. IGMP queries come from 0.0.0.0, so they never win an election
+//!   against a router (RFC 4541, section 2.1.1).
+//! * **DHCPv4**: a server on the link cannot send to an Ethernet address, so DISCOVER and REQUEST
+//!   leave with the BROADCAST flag. A reply without a hardware address gets the client's, found by
+//!   its transaction number. `Rfc4390` mode writes requests as an IPoIB client does: hardware type
+//!   32, no address, an identifier. Malformed, relayed, fragmented or wrongly summed messages pass
+//!   unchanged.
+//! * **Router advertisements**: an MTU option above the link's MTU is lowered, in both directions,
+//!   unless signed. In connected mode the limit is 65520, not the datagram's MTU.
+//! * **Echo** (`ipoib/src/echo.rs`): EtherType 0x88b5 between daemons, for `ibtap ping`. A
+//!   multicast request is answered up to 128 bytes, and at most 1000 requests are answered in a
+//!   second.
 
 use std::net::{IpAddr, Ipv4Addr};
 

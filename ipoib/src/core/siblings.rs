@@ -4,6 +4,16 @@
 //! Their addresses are the port's GID and a queue pair number each. They are neighbours like others,
 //! learned by ARP and neighbour discovery; only the way to them is another. Groups are not: a
 //! multicast goes to the fabric, and comes back from there.
+//!
+//! An interface of the same daemon, port, partition and Q_Key has a known address, the port's GID
+//! and its queue pair; the core learns it by ARP like any peer. Unicast to a sibling never reaches
+//! the fabric: the data thread that read the frame writes it to the other TAP, a large send uncut
+//! and its checksum unfinished, with the Ethernet header from the other core. Frames that the other
+//! core must read (ARP, neighbour discovery, DHCP) or hold are cut and finished first, and received
+//! like packets of the fabric. The control thread selects siblings: limited members only of full
+//! ones. There is no connection between siblings. Packets up to the smaller MTU pass; larger ones
+//! are answered as on the wire. Multicast goes to the fabric and comes back through the underlay's
+//! loopback to all interfaces but its sender.
 
 use proto::{Qpn, Time};
 

@@ -4,6 +4,17 @@
 //! The decisions are those of the kernel's driver (drivers/infiniband/ulp/opa_vnic/opa_vnic_encap.c), with
 //! learning beside the manager's tables. Several threads may serve one port with a replica of [`VeswPort`]
 //! each; what a replica learns it hands out as [`Update`]s for the others, so that no frame takes a lock.
+//!
+//! * Forwarding: the manager's table, then groups, then learned addresses, then the LID in a
+//!   locally administered address if a member has it, then default ports, then, with learning, all
+//!   members. The reference stops at the LID in the address even if no member has it: frames for a
+//!   guest with a random MAC would be lost.
+//! * The manager's directory or the configuration gives the place of a LID; otherwise the source of
+//!   received packets does. Unicast to an unplaced LID goes to the switch's group with that LID in
+//!   the header; the owner accepts it, and its answer teaches the place.
+//! * Each data thread has a replica of the core; a replica sends what it learns to the others. The
+//!   manager's tables are shared and replaced whole, so a lookup meets the old or the new one.
+//!   Ageing entries are repeated after a quarter of their time.
 
 mod count;
 mod flow;
