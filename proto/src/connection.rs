@@ -18,7 +18,7 @@ impl ServiceId {
     ///
     /// Requests for it carry rdma_cm's header of 36 bytes in front of at most 56 bytes of private
     /// data; providers write and strip it. Several endpoints of a port may listen on one such service:
-    /// [`ConnectRequest::to`] says which of them is meant.
+    /// `ConnectRequest::to` of the crate `fabric` names the endpoint.
     pub const fn rdma_cm(port: u16) -> ServiceId {
         ServiceId(0x0106 << 16 | port as u64)
     }
