@@ -142,7 +142,9 @@ impl<K: Copy + Eq + Hash, P: Copy + PartialEq> Damping<K, P> {
         }
         self.entries.retain(|_, e| e.known || !e.is_over(now));
         if self.entries.len() >= self.max {
-            self.entries.retain(|_, e| !e.is_over(now));
+            let over = self.entries.iter().filter(|(_, e)| e.is_over(now));
+            let oldest = over.min_by_key(|(_, e)| e.since).map(|(key, _)| *key);
+            oldest.map(|key| self.entries.remove(&key));
         }
         let next = self.entries.values().map(Entry::over_at).min();
         self.full_until = next.unwrap_or(now);
@@ -297,6 +299,19 @@ mod tests {
             .collect();
         assert_eq!(verdicts[..3], FOLLOWED);
         assert_eq!(verdicts[3], Verdict::Keep { first: false });
+    }
+
+    #[test]
+    fn of_conflicts_that_were_told_of_one_makes_room() {
+        let mut d = counted(4, WhenFull::Follow);
+        (0..4).for_each(|n| d.keep(Time(n), n));
+        let late = |d: &mut Damping<u64, char>, n| d.change(Time(50_000), n, 'a', 'b');
+        assert_eq!(late(&mut d, 9), Verdict::Follow);
+        assert_eq!(d.entries.len(), 4);
+        let known = d.entries.iter().filter(|(_, e)| e.known);
+        let mut known: Vec<u64> = known.map(|(key, _)| *key).collect();
+        known.sort_unstable();
+        assert_eq!(known, [1, 2, 3]);
     }
 
     #[test]
