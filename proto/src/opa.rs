@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn c25_multicast_in_the_form_of_hosts_stays_multicast() {
+    fn vc25_multicast_in_the_form_of_hosts_stays_multicast() {
         let of = |number| OpaLid::from_host(number).map(OpaLid::get);
         assert_eq!(of(0xf000_0000), Some(0xf0_0000));
         assert_eq!(of(0xf000_0002), Some(0xf0_0002));
